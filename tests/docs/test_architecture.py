@@ -32,12 +32,6 @@ def imports(path: Path) -> set[Path]:
     return {ROOT / f"{name.replace('.', '/')}.py" for name in names if name}
 
 
-def test_every_file_that_the_page_names_is_there():
-    named = re.findall(r"`([a-z_/]+\.py)`", PAGE)
-    missing = [name for name in named if not ((PACKAGE / name).is_file() or (ROOT / name).is_file())]
-    assert len(named) > 20 and not missing
-
-
 def test_a_batch_passes_few_files_and_each_is_reached_from_those_before_it():
     way = way_of_a_batch()
     assert 5 <= len(way) <= MOST_FILES
