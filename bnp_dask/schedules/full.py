@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
-from bnp_dask.schedules.base import end_exact_lap, hold_common
 from bnp_dask.schedules.engine.drive import Flight, Step, Told, drive
 from bnp_dask.schedules.engine.fold import keep, lose
 from bnp_dask.schedules.engine.lap import begin_lap
 from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember_states
 from bnp_dask.schedules.memoized import lap_order
+from bnp_dask.schedules.stopping import end_exact_lap, hold_common
 
 
 @register

@@ -11,12 +11,12 @@ import numpy as np
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.moves.births.pending import note
-from bnp_dask.schedules.base import end_exact_lap, hold_common
 from bnp_dask.schedules.engine.drive import Flight, Step, Told, drive
 from bnp_dask.schedules.engine.fold import Folded, fold_again, keep, lose_with_step
 from bnp_dask.schedules.engine.lap import begin_lap
 from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
+from bnp_dask.schedules.stopping import end_exact_lap, hold_common
 
 
 @register

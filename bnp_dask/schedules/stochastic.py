@@ -11,13 +11,13 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.model import Posterior
-from bnp_dask.schedules.base import decide_to_stop, hold_common
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
 from bnp_dask.schedules.engine.drive import Flight, Step, Told, drive
 from bnp_dask.schedules.engine.fold import lose
 from bnp_dask.schedules.engine.local_steps import LocalSteps, Taken
 from bnp_dask.schedules.engine.state import State, Work, remember
 from bnp_dask.schedules.memoized import lap_order
+from bnp_dask.schedules.stopping import decide_to_stop, hold_common
 
 
 @register

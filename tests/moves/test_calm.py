@@ -21,9 +21,9 @@ from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.schedules import Memoized
-from bnp_dask.schedules.base import decide_to_stop
 from bnp_dask.schedules.engine import lap as laps
 from bnp_dask.schedules.engine.state import Loss
+from bnp_dask.schedules.stopping import decide_to_stop
 from tests.moves.parts import blobs, paused, prepare, start_random
 
 MOVES = (Birth(per_lap=2, sample=200, refine=6), Merge(), Delete(per_lap=2, absorbers=3))

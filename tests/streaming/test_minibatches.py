@@ -21,10 +21,10 @@ from bnp_dask.kernels.streaming.sticks import prior_weights
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables
 from bnp_dask.observation.multinomial import Multinomial
 from bnp_dask.streaming import learners
-from bnp_dask.streaming.change import Turn, change_of, kept_share
 from bnp_dask.streaming.learners import Draws, WordSums
 from bnp_dask.streaming.seats import columns_of
 from bnp_dask.streaming.topics import TopicLearner, _Minibatch
+from bnp_dask.streaming.truncation_free import Turn, change_of, kept_share
 from bnp_dask.testing.parts import survey_of
 from tests.pairwise import in_pairs
 from tests.streaming.cases import LIKELIHOODS, case

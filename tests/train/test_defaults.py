@@ -19,7 +19,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial
 from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.base import PATIENCE
+from bnp_dask.schedules.stopping import PATIENCE
 from bnp_dask.training import defaults
 from bnp_dask.training.train import train
 

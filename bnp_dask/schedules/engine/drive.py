@@ -1,7 +1,8 @@
 """The only loop: the batches of a lap are sent out in groups, folded in order, and the lap is ended.
 
-A schedule says which batches are visited together and by which tasks (``groups``), what a group that comes back changes
-(``fold``), and what a lap is ended with (``end_lap``).  All else is here.
+A schedule is three functions: ``groups`` chooses the batches that are visited together, and their tasks; ``fold`` takes
+a group that came back into the state; ``end_lap`` closes a lap.  The loop, the window, the step, the lap and the
+position are kept here.
 """
 
 from __future__ import annotations
@@ -66,13 +67,13 @@ class Schedule(Protocol[G]):
         ...
 
     def fold(self, work: Work, state: State, group: G) -> Told:
-        """Take what was found in a group into the state; the row of the history, or nothing."""
+        """Take the results of a group into the state; returns the row of the history, or nothing."""
         ...
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """End lap ``state.lap``, and set ``state.finished`` where it is the last one.
+        """End lap ``state.lap``; set ``state.finished`` if the run ends with it.
 
-        Returns the row of the history in place of what the last fold ``told``.
+        Returns the row of the history that replaces the one that the last fold ``told``.
         """
         ...
 
@@ -93,8 +94,8 @@ class Step:
         Summary behind the posterior, and number of edits, of each group that is in flight with an older posterior than
         that of the state; saved with the state.
     opens
-        Whether nothing was done but to send out the first batches of a lap, or of the rest of one: a moment to send
-        out those of other states, and none to save the state.
+        Whether the step only sent out the first batches of a lap, or of the rest of one: other states may send theirs,
+        and the state is not saved.
     """
 
     state: State
@@ -114,7 +115,7 @@ def drive(schedule: Schedule[G], work: Work, state: State) -> Iterator[Step]:
 
 
 def drive_lap(schedule: Schedule[G], work: Work, state: State) -> Iterator[Step]:
-    """One lap, or what is left of it."""
+    """One lap, or the rest of one."""
     lap, flight = state.lap, schedule.groups(work, state)
     flight.fill()
     if work.lockstep:
@@ -135,14 +136,14 @@ def drive_lap(schedule: Schedule[G], work: Work, state: State) -> Iterator[Step]
 
 
 class Visits(Protocol[Back]):
-    """Tasks on the batches of a group, and what they find."""
+    """Tasks of a group, and their results."""
 
     def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int) -> Any:
         """Start the tasks; ``seen`` of the changes of clusters are in the posterior that they are given."""
         ...
 
     def collect(self, submitted: Any) -> Back:
-        """Wait for what :meth:`submit` started."""
+        """Wait for the tasks that :meth:`submit` started."""
         ...
 
 
@@ -150,13 +151,13 @@ class Visits(Protocol[Back]):
 class Flight(Generic[G]):
     """Batches of one lap in groups: submitted and taken in order, a fixed number in flight.
 
-    The posterior a group of batches is computed with is that after folding the groups before those in flight, whoever
-    computes it and however long that takes: a run depends on data, settings, seed and window only.
+    A group is computed with the posterior after the fold of the groups before those in flight, on any worker and
+    however long it takes: a run depends on data, settings, seed and window only.
 
     Parameters
     ----------
     work, state
-        Facts of the run, and where it stands.
+        Facts of the run, and its state.
     order
         Batches in the order of this lap, ``(B,)``.
     window
@@ -210,7 +211,7 @@ class Flight(Generic[G]):
         return group
 
     def outstanding(self) -> list[tuple[Summary, int]]:
-        """Facts with which groups in flight were submitted that the state itself does not tell any more."""
+        """Summary and number of edits behind each group in flight that has an older posterior than the state."""
         out = []
         for basis, seen, _ in self._queue:
             if basis is not self.state.posterior:
@@ -229,7 +230,7 @@ class Found(Protocol):
 
     @property
     def lost(self) -> str:
-        """Why the batch is left out; empty where it is not."""
+        """Reason why the batch is left out; empty if it is used."""
         ...
 
 
@@ -251,7 +252,7 @@ class OneByOne(Generic[F]):
     Parameters
     ----------
     work, state
-        Facts of the run, and where it stands.
+        Facts of the run, and its state.
     tasks
         Tasks on the batches of a group, in their order.
     """

@@ -1,12 +1,11 @@
-"""Local steps of batches and what they change together: asked for here, made and added up by workers, opened here.
+"""Local steps of batches, and the change of the total that they make together.
 
-From top to bottom: what is asked (:class:`LocalStep`), the task of a worker (:func:`local_steps`), and the coordinator
-that submits tasks and collects what they change (:class:`LocalSteps`).
+From top to bottom: the request of a local step (:class:`LocalStep`), the task of a worker (:func:`local_steps`), and
+the coordinator that submits tasks and collects changes (:class:`LocalSteps`).
 
-Where a worker reaches the run directory, it reads there what the last visit of its batch left, writes what this one
-found, and sends the difference.  Where it does not, because the directory is not mounted there, may not be written, or
-is full, what it found comes back whole and the coordinator does the rest, to the same bits.  That is decided in the
-task, batch by batch.
+A worker that reaches the run directory reads the results of the last visit there, writes those of this visit, and sends
+the difference.  If it does not reach the directory, or may not write, or the disk is full, its results come back whole
+and the coordinator does the rest, to the same bits.  The task decides that batch by batch.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class LocalStep:
 
     @property
     def first_load(self) -> Load[Batch] | None:
-        """The reader, where it may be called before the task runs."""
+        """The reader, if it may be called before the task runs."""
         return self.request.first_load
 
     def can_do_without(self, model: Model) -> bool:
@@ -108,7 +107,7 @@ class LocalStep:
 
 
 def local_steps(posterior: Posterior, trials: tuple[Trial, ...], *steps: LocalStep) -> Change | Unsummed:
-    """The task: local steps of some batches, and what they change together as far as that can be told here."""
+    """The task: local steps of some batches, and the sum of their changes as far as the worker can tell it."""
     with in_turn([step.request.reader for step in steps]):
         found = added(*[_kept(posterior, trials, step) for step in steps])
     return found.with_atoms_in_one() if isinstance(found, Change) else found
@@ -143,8 +142,8 @@ def local_step(
 ) -> Visit:
     """Read one batch, assign its atoms, summarize them, and carry out the lap's trials.
 
-    ``states`` are those of its groups, ``left`` the assignments of its last visit, of which the statistics are told
-    with its data.
+    ``states`` are the states of its groups; ``left`` the assignments of its last visit, whose statistics are computed
+    again from its data.
     """
 
     def compute(batch: Batch) -> Visit:
@@ -191,7 +190,7 @@ class Unkept:
     found
         What the coordinator is to keep; None where the batch was not visited, for want of its groups' states.
     why
-        Error that the worker met in place of the run directory; empty where it was not to keep anything.
+        Error that the worker met at the run directory; empty if it had nothing to keep.
     """
 
     batch: int

@@ -49,7 +49,7 @@ class Request:
 
     @property
     def first_load(self) -> Load[Batch] | None:
-        """The reader, where it may be called before the task runs."""
+        """The reader, if it may be called before the task runs."""
         return load_of(self.reader)
 
 

@@ -1,4 +1,4 @@
-"""Parts of schedules: the checks of their settings, the end of a lap, and the stopping rule."""
+"""The end of a lap of schedules with an objective, the stopping rule, and the checks of its settings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def end_exact_lap(rule: Stopping, work: Work, state: State, gain: float | None) 
 def decide_to_stop(rule: Stopping, work: Work, state: State, n_proposed: int) -> None:
     """Decide at the end of a lap whether to stop.
 
-    Converged when over one lap the objective changed by less than ``tolerance`` nats per unit of weight and no
+    Converged if over one lap the objective changed by less than ``tolerance`` nats per unit of weight and no
     N_k by more than ``count_tolerance`` of all atoms, and the moves found nothing new to propose.  Where no tolerance
     was given it is :data:`TOLERANCE`, and :data:`PATIENCE` calm laps in a row are an end too: those in which no cluster
     came, went or changed its count by more than ``LAP.calm_count``, and which raised the objective by less than
