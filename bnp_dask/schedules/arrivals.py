@@ -133,7 +133,7 @@ def visit_arrivals(
 
     def stretch(batches: Sequence[int], is_new: bool = False, leaves: bool = True) -> Iterator[dict[str, Any]]:
         visits = Stretch(turn, lineage, window, batches, is_new, leaves)
-        return (step.row for step in visits.run(work, state) if step.row is not None)
+        return (dict(step.row) for step in visits.run(work, state) if step.row is not None)
 
     yield from stretch(new, is_new=True, leaves=leaves)
     state.plan = replace(state.plan, splits={})
