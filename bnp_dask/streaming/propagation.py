@@ -200,7 +200,7 @@ def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
         return Given(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)
     if "id" not in kept:  # a batch that was left out left no seats
-        return Given(total - old, keep=True)
+        return Given(total - recall(work, state, batch), keep=True)
     place = np.full(len(kept["id"]), -1, np.int64)
     there = np.isin(kept["id"], total.ids)
     place[there] = total.positions(kept["id"][there])

@@ -20,9 +20,9 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import flag, hold, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
+from bnp_dask.observation.missing.entries import require_exact_atoms
 from bnp_dask.schedules.engine.bad_batches import remaining_weight
 from bnp_dask.schedules.engine.drive import Flight, OneByOne, Results, Step, Told, drive
-from bnp_dask.observation.missing.entries import require_exact_atoms
 from bnp_dask.schedules.engine.state import State, Stream, Work
 from bnp_dask.schedules.engine.visit import Request, request_of, visit
 from bnp_dask.schedules.memoized import lap_order
