@@ -23,7 +23,7 @@ import bnp_dask as bnp
 from benchmarks.timing import workers
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import prefetch as ahead
-from bnp_dask.schedules.engine import local_steps
+from bnp_dask.inference import local_steps
 
 N_ATOMS, N_FEATURES, N_CLUSTERS = 1000, 512, 4
 LEAST_SECONDS = ahead.LEAST_SECONDS

@@ -27,7 +27,7 @@ from numba import njit
 import bnp_dask as bnp
 from benchmarks.timing import workers
 from bnp_dask.execute import message, one_blas_thread
-from bnp_dask.schedules.engine import local_steps
+from bnp_dask.inference import local_steps
 
 WORKERS = 2
 LAPS = 6

@@ -16,7 +16,7 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.sampling import rounds
+from bnp_dask.inference.sampling import rounds
 
 LAPS = 6
 

@@ -32,7 +32,7 @@ def _of(*packages: str) -> Group:
 
 ALLOCATIONS = _of("allocation")
 OBSERVATIONS = _of("observation")
-SCHEDULES = _of("schedules", "streaming", "sampling")
+SCHEDULES = _of("inference", "inference.streaming", "inference.sampling")
 INITIALIZATIONS = _of("initialize")
 MOVES = _of("moves")
 

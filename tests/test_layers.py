@@ -61,7 +61,7 @@ def test_dask_has_few_doors(imports):
     assert "bnp_dask.execute.dask" in using
 
 
-CLEAN = ("core", "kernels", "observation", "allocation", "structure", "model", "initialize", "moves", "schedules")
+CLEAN = ("core", "kernels", "observation", "allocation", "structure", "model", "initialize", "moves", "inference")
 """The mathematics: what it imports when it is imported, through whatever others, holds none of :data:`HEAVY`."""
 
 HEAVY = ("dask", "distributed", "zarr", "pyarrow")

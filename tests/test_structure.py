@@ -37,11 +37,11 @@ FACTS = {
     # data must say which rows belong together, and which follow one another
     "analysis/matching.py": 1,
     # whether topics of tokens are drawn, or clusters of atoms
-    "streaming/truncation_free.py": 1,
+    "inference/streaming/truncation_free.py": 1,
     # what is summed over all that may be observed: sequences, held-out atoms, atoms
     "testing/score.py": 4,
     # whether statistics are packed to be kept
-    "schedules/engine/batch_memo.py": 1,
+    "inference/batch_memo.py": 1,
 }
 """Times that a fact about the structure is asked for, by file: the fewer the better."""
 

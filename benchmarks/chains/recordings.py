@@ -23,12 +23,12 @@ from scipy.optimize import linear_sum_assignment
 from benchmarks.chains import real
 from bnp_dask.allocation import HDPHMM
 from bnp_dask.analysis.predict import predict
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import ContiguousBlocks
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Bernoulli, Gaussian
 from bnp_dask.observation.base import Observation
-from bnp_dask.schedules import Memoized
 from bnp_dask.training.train import train
 
 NEAR = 10

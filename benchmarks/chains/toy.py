@@ -13,13 +13,13 @@ from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.allocation import HDPHMM
 from bnp_dask.analysis.predict import predict
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import ContiguousBlocks
 from bnp_dask.initialize.base import Initialization
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import Gaussian
-from bnp_dask.schedules import Memoized
 from bnp_dask.training.train import train
 
 MEANS = np.array([[0, 20], [20, 0], [-30, -30], [30, -30], [-20, 0], [0, -20], [30, 30], [-30, 30]], np.float64)

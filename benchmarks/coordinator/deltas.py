@@ -21,12 +21,12 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute import SerialExecutor
+from bnp_dask.inference import State, Work
+from bnp_dask.inference.batch_memo import total_from, visit_to_arrays
+from bnp_dask.inference.local_steps import Taken
+from bnp_dask.inference.reduction import FAN, Change, change_of, joined
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.schedules import State, Work
-from bnp_dask.schedules.engine.batch_memo import total_from, visit_to_arrays
-from bnp_dask.schedules.engine.local_steps import Taken
-from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined
 from tests.moves.parts import Batches, DictMemo
 
 N_DOCS, LENGTH, OWN, PER_DOC = 1000, 100, 300, 5

@@ -24,12 +24,12 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import SerialExecutor, one_blas_thread
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.inference import Memoized, State, Work
+from bnp_dask.inference.local_steps import Taken
+from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced_for_us, sums_left
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.schedules import Memoized, State, Work
-from bnp_dask.schedules.engine.local_steps import Taken
-from bnp_dask.schedules.engine.reduction import FAN, Change, change_of, joined, reduced_for_us, sums_left
 from tests.moves.parts import Batches, DictMemo
 
 REPEATS = 7

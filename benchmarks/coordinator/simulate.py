@@ -1,7 +1,7 @@
 """A run on W workers, simulated from measured costs: where the ceiling is, and which part makes it.
 
 ``python -m benchmarks.coordinator.simulate``: a table for W = 1 ... 1024 and up to 100,000 batches. The parts
-are those of :class:`~bnp_dask.schedules.engine.local_steps.LocalSteps`: the coordinator submits groups of batches and
+are those of :class:`~bnp_dask.inference.local_steps.LocalSteps`: the coordinator submits groups of batches and
 folds them in order, the scheduler handles one task after the other, workers visit batches and add up changes, a few
 at a time, where one of those that hold them is free.
 :mod:`benchmarks.coordinator.check` compares it with real runs.
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.schedules.engine.local_steps import is_slight
-from bnp_dask.schedules.engine.reduction import reduced_for_us, sums_left
+from bnp_dask.inference.local_steps import is_slight
+from bnp_dask.inference.reduction import reduced_for_us, sums_left
 
 VISIT, ADD = 0, 1
 

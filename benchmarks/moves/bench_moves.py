@@ -18,13 +18,13 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.execute import SerialExecutor, one_blas_thread
+from bnp_dask.inference import Memoized, State, Work
 from bnp_dask.initialize import BregmanKMeans, InitContext
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.observation.base import Observation
-from bnp_dask.schedules import Memoized, State, Work
 from tests.moves.parts import Batches, DictMemo
 
 LAPS = 7

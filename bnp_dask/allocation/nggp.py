@@ -61,8 +61,8 @@ class NGGPMixture:
 
     Notes
     -----
-    There is no variational objective: it is trained by :class:`~bnp_dask.streaming.Filter`,
-    :class:`~bnp_dask.streaming.ExpectationPropagation` and :class:`~bnp_dask.sampling.Gibbs`.
+    There is no variational objective: it is trained by :class:`~bnp_dask.inference.streaming.Filter`,
+    :class:`~bnp_dask.inference.streaming.ExpectationPropagation` and :class:`~bnp_dask.inference.sampling.Gibbs`.
 
     ``"exact"`` is right at any size, for one quadrature of some microseconds an atom.  For sigma from 0.2 to 0.75, the
     others give a new cluster too little: up to 5 % of its probability after 6 atoms; after 1,000 ``"mean"`` 0.1 % and

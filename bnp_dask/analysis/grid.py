@@ -17,11 +17,11 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.reach import open_executor
+from bnp_dask.inference.streaming.first_part import Piece, Predicted, predict_pieces, survey_piece
+from bnp_dask.inference.streaming.site import check_urn
 from bnp_dask.inputs.settings import share_below_one, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation.base import read_as
-from bnp_dask.streaming.first_part import Piece, Predicted, predict_pieces, survey_piece
-from bnp_dask.streaming.site import check_urn
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -123,7 +123,7 @@ def grid(
     first
         Atoms of the first part; all where the data have fewer.  Priors that are set from data are set from these.
     epsilon
-        As in :class:`~bnp_dask.streaming.Filter`; one number for all compares them at one threshold.
+        As in :class:`~bnp_dask.inference.streaming.Filter`; one number for all compares them at one threshold.
     weights, batch_size, client
         As for :func:`bnp_dask.train`.
 

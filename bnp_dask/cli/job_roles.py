@@ -13,12 +13,12 @@ from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.base import Executor
+from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.lines import SHOWN, shortened
 from bnp_dask.inputs.settings import shown
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import Observation
-from bnp_dask.schedules import Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from bnp_dask.data.sources.dask_collections.arrays import as_declared
 from bnp_dask.data.sources.dask_collections.graphs import is_dask_array
 from bnp_dask.data.sources.frames import check_column, frame_batch, is_frame
 from bnp_dask.errors import DataError
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import EXACT, plain, require_exact
 from bnp_dask.inputs.settings import is_finite, number_from, seed_of, shown, whole_number
@@ -32,7 +33,6 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import Observation, chosen_columns, level_keys
 from bnp_dask.observation.interface.describing import estimates_of
-from bnp_dask.schedules import Memoized
 from bnp_dask.training.defaults import OPENING
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train

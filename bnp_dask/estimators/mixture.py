@@ -33,6 +33,7 @@ from bnp_dask.estimators.fitting import (
     warn_unless_converged,
 )
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
+from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import whole_or_none
@@ -41,7 +42,6 @@ from bnp_dask.moves import Delete, Merge, Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import Observation
 from bnp_dask.observation.missing.entries import marginalises
-from bnp_dask.schedules import Schedule
 from bnp_dask.structure.prior import LearnPrior
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.defaults import CHANGING, default_init

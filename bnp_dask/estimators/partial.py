@@ -11,9 +11,9 @@ import numpy as np
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import RUN, keep_run, seed_of_estimator
+from bnp_dask.inference import Memoized
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Posterior
-from bnp_dask.schedules import Memoized
 from bnp_dask.store import RunStore
 from bnp_dask.training.defaults import default_moves
 from bnp_dask.training.growing.in_memory import begun_in_memory, grown_in_memory, grown_on_disk, run_of

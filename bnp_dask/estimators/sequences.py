@@ -36,6 +36,7 @@ from bnp_dask.estimators.fitting import (
 )
 from bnp_dask.estimators.lists import as_given, one_below_the_other
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
+from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.arrow_streams import as_frame
@@ -53,7 +54,6 @@ from bnp_dask.observation import (
 )
 from bnp_dask.observation.base import Observation, lags_of, level_keys
 from bnp_dask.observation.missing.entries import marginalises
-from bnp_dask.schedules import Schedule
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult

@@ -33,6 +33,7 @@ from bnp_dask.estimators.fitting import (
     warn_unless_converged,
 )
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
+from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization, SampledTopics
 from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import shown, whole_or_none
@@ -40,7 +41,6 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
-from bnp_dask.schedules import Schedule
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.results import TrainResult
 

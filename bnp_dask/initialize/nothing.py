@@ -16,7 +16,7 @@ from bnp_dask.initialize.base import InitContext
 class FromNothing:
     """No cluster holds any atom: the first atoms open the first clusters.
 
-    For schedules that open clusters themselves, such as :class:`~bnp_dask.streaming.Filter`.
+    For schedules that open clusters themselves, such as :class:`~bnp_dask.inference.streaming.Filter`.
     """
 
     def start(self, context: InitContext) -> Summary:

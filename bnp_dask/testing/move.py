@@ -12,11 +12,11 @@ import numpy as np
 from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.inputs.protocols import require
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge, Move
-from bnp_dask.schedules import Memoized
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
 

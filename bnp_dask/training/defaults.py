@@ -9,15 +9,15 @@ from typing import Any
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
+from bnp_dask.inference import Memoized, Schedule
+from bnp_dask.inference.sampling import Gibbs
+from bnp_dask.inference.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, Initialization, SampledTopics
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.moves.engine import BIRTHS
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
-from bnp_dask.sampling import Gibbs
-from bnp_dask.schedules import Memoized, Schedule
-from bnp_dask.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
 from bnp_dask.training.alternatives.priors import require_priors
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.run_settings import Begun

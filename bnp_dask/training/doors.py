@@ -11,12 +11,12 @@ from bnp_dask.core.encoding import to_spec
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
-from bnp_dask.schedules import Schedule
 from bnp_dask.training.callbacks import Callback
 
 

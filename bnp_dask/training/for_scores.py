@@ -11,10 +11,10 @@ import numpy as np
 from bnp_dask.analysis.topics.collapsed import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.errors import DataError, ExecutionError
+from bnp_dask.inference import Schedule, State, Work
+from bnp_dask.inference.bad_batches import remaining
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.schedules import Schedule, State, Work
-from bnp_dask.schedules.engine.bad_batches import remaining
 from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.memory_plan import MemoryPlan

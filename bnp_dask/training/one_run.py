@@ -14,17 +14,17 @@ from bnp_dask.core.rows import Row, Rows
 from bnp_dask.data.base import Source
 from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.execute.heap import Heap
+from bnp_dask.inference import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
+from bnp_dask.inference.bad_batches import require_enough, usable, without
+from bnp_dask.inference.gathered import EMBEDDED
+from bnp_dask.inference.sampling.gibbs import SAMPLED, Gibbs, kept_draws
+from bnp_dask.inference.shared_reads import SharedReads
+from bnp_dask.inference.sound import require_sound
+from bnp_dask.inference.state import Loss
+from bnp_dask.inference.streaming.truncation_free import STREAMED
 from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.observation.base import Observation
-from bnp_dask.sampling.gibbs import SAMPLED, Gibbs, kept_draws
-from bnp_dask.schedules import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
-from bnp_dask.schedules.engine.bad_batches import require_enough, usable, without
-from bnp_dask.schedules.engine.gathered import EMBEDDED
-from bnp_dask.schedules.engine.sound import require_sound
-from bnp_dask.schedules.engine.state import Loss
-from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
-from bnp_dask.streaming.truncation_free import STREAMED
 from bnp_dask.training.alternatives.lockstep import SHADOW, Beside
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.alternatives.starts import (

@@ -16,11 +16,11 @@ from bnp_dask.core.columns import Columns
 from bnp_dask.core.frozen import frozen
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.inference.sampling import Draws
 from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
 from bnp_dask.inputs.settings import hold, path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import each, estimates_of
-from bnp_dask.sampling import Draws
 from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
 from bnp_dask.training.archive import copy_archive, read_archive, write_archive
 from bnp_dask.training.history import History

@@ -15,11 +15,11 @@ from bnp_dask.core.registry import file_name
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.errors import StoreError, redacted
+from bnp_dask.inference import Schedule, State, Step, Work
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.schedules import Schedule, State, Step, Work
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
 from bnp_dask.store.layout import note_in
 from bnp_dask.training.alternatives.shadow import Shadow

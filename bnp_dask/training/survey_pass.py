@@ -29,8 +29,8 @@ from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.prefetch import in_turn
+from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.model import Model
-from bnp_dask.schedules.engine.bad_batches import survey_checked
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.callbacks import logger

@@ -25,17 +25,17 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.inference import (
+    Schedule,
+    Work,
+)
+from bnp_dask.inference.sampling.gibbs import Gibbs
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import read_as
-from bnp_dask.sampling.gibbs import Gibbs
-from bnp_dask.schedules import (
-    Schedule,
-    Work,
-)
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.training.alternatives.priors import other_priors
 from bnp_dask.training.alternatives.shadow import Shadow

@@ -10,11 +10,11 @@ import pytest
 from bnp_dask.allocation import HDPHMM
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import ContiguousBlocks
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Gaussian
-from bnp_dask.schedules import Memoized
 from bnp_dask.training.train import train
 
 

@@ -14,13 +14,13 @@ from bnp_dask.core.edits import Merge as MergeEdit
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
+from bnp_dask.inference.state import recall, remember
 from bnp_dask.initialize import ContiguousBlocks, InitContext
 from bnp_dask.initialize.blocks import blocks_about
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
-from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic
-from bnp_dask.schedules.engine.state import recall, remember
 from bnp_dask.store.summaries import SummaryFiles
 from bnp_dask.structure.base import Trial
 from bnp_dask.testing.parts import NO_PAIRS

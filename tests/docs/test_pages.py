@@ -70,7 +70,7 @@ def test_links_lead_somewhere(path):
 
 @pytest.mark.parametrize("path", [p for p in TEXTS if p not in OWN_FILES], ids=lambda p: str(p.relative_to(ROOT)))
 def test_modules_and_names_in_the_text_exist(path):
-    """Modules such as ``schedules/engine/drive.py``, folders, and names such as ``bnp.train`` in the prose."""
+    """Modules such as ``inference/drive.py``, folders, and names such as ``bnp.train`` in the prose."""
     text = path.read_text(encoding="utf-8")
     for name in re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py|(?:[a-z_]+/)+)`", text):
         places = (ROOT / name, ROOT / "bnp_dask" / name, path.parent / name)

@@ -19,11 +19,11 @@ import numpy as np
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import train
 from tests.execute.tasks import count_call

@@ -15,7 +15,7 @@ import pytest
 
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.schedules.engine import verify
+from bnp_dask.inference import verify
 from bnp_dask.store import RunStore, SharedFiles
 from bnp_dask.store.files import pack, seal, unpack
 from tests.schedules.test_groups import CASES, bits, undisturbed

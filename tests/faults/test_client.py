@@ -233,7 +233,7 @@ def test_a_second_signal_ends_a_run_at_once(folder):
     """
     (folder / "slow.py").write_text(
         "import time, os, sys, pathlib\n"
-        "from bnp_dask.schedules.engine.drive import Flight\n"
+        "from bnp_dask.inference.drive import Flight\n"
         "original = Flight.take\n"
         "def take(self, *args):\n"
         "    if self.state.lap == 2:\n"

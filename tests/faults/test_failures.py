@@ -16,7 +16,7 @@ from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.base import plain_interrupts
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.schedules import Memoized
+from bnp_dask.inference import Memoized
 from tests.execute.tasks import count_call
 from tests.faults.parts import Faulty, NamedError, atoms, bits, go, quiet
 from tests.pairwise import in_pairs
@@ -93,7 +93,7 @@ def test_small_batches_that_share_a_task_share_its_retries(tmp_path, retries):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_while_computing_names_the_batch_and_its_source(make, monkeypatch, kind):
     """Not reading but the local step fails: the note names the data too."""
-    from bnp_dask.schedules.engine import local_steps
+    from bnp_dask.inference import local_steps
 
     monkeypatch.setattr(local_steps, "local_steps", fails_after_reading)
     with pytest.raises(ZeroDivisionError) as caught:

@@ -21,8 +21,8 @@ from bnp_dask.data.skipping import WithoutBatches
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.engine.state import recall
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
+from bnp_dask.inference.state import recall
 from tests.faults.parts import MOVES, N_BATCHES, SCHEDULES, Faulty, Killer, atoms, bits, go, hanging
 from tests.faults.test_data import DAMAGES, ROWS, make_zarr
 
@@ -443,7 +443,7 @@ def test_rows_that_go_bad_and_errors_that_are_not_the_batches(tmp_path, monkeypa
     result = bnp.train(model, tmp_path / "x.npy", batch_size=ROWS, callbacks=[Watch(act)], **settings)
     assert lost_of(result) == {3: 2}
     assert "row 7, column 1 is nan" in result.skipped[0]
-    from bnp_dask.schedules.engine import local_steps
+    from bnp_dask.inference import local_steps
 
     def fails(*args):
         raise ZeroDivisionError("of our own")

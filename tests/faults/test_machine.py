@@ -35,9 +35,9 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
+from bnp_dask.inference.variational import stochastic
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import stochastic
 from bnp_dask.store import NO_RECEIPT, Listing, RunStore, SummaryFiles
 from tests.twins.mixtures import MixtureTwin
 

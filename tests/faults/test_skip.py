@@ -17,7 +17,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.schedules.engine import bad_batches
+from bnp_dask.inference import bad_batches
 from bnp_dask.store import Manifest, RunStore
 from tests.faults.parts import N_BATCHES, SCHEDULES, Faulty, atoms, bits, go
 from tests.faults.test_data import DAMAGES, ROWS, SCHEMAS, N, make_parquet, make_zarr

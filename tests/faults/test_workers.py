@@ -12,7 +12,7 @@ from bnp_dask.errors import ExecutionError
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.local import beside
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.schedules import Memoized
+from bnp_dask.inference import Memoized
 from bnp_dask.store import SummaryFiles
 from tests.execute.tasks import kill_own_process
 from tests.faults.parts import (

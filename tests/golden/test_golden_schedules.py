@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic, Work, full, memoized, stochastic
+from bnp_dask.inference import FullBatch, Memoized, State, Stochastic, Work
+from bnp_dask.inference.variational import full, memoized, stochastic
 from tests.batches import Batches
 from tests.golden.cases import Case, load, survey_of
 from tests.moves.parts import DictMemo

@@ -13,11 +13,11 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data import as_source, ingest
 from bnp_dask.data.base import Source
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.inference import Memoized, state_from_saved
+from bnp_dask.inference.batch_memo import summary_from
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
-from bnp_dask.schedules import Memoized, state_from_saved
-from bnp_dask.schedules.engine.batch_memo import summary_from
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.growing.update import update

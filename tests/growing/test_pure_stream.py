@@ -12,7 +12,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.schedules.engine.sealed import SEALED
+from bnp_dask.inference.sealed import SEALED
 from bnp_dask.store import JOB_NAME, RunStore
 from bnp_dask.training.growing.loading import load
 from tests.faults.test_bound import rewrite

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.schedules import state_from_saved
-from bnp_dask.schedules.engine.batch_memo import summary_from
+from bnp_dask.inference import state_from_saved
+from bnp_dask.inference.batch_memo import summary_from
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.loading import load
 from tests.growing.parts import begin, bits_of, gap, grow

@@ -9,7 +9,7 @@ import pytest
 
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.schedules import FullBatch
+from bnp_dask.inference import FullBatch
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import growing_run
 from bnp_dask.training.growing.incoming import look as looking

@@ -14,6 +14,7 @@ from bnp_dask.allocation import LDA, DPMixture, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import FullBatch
 from bnp_dask.initialize import (
     AnchorWords,
     BregmanKMeans,
@@ -27,7 +28,6 @@ from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points
 from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
-from bnp_dask.schedules import FullBatch
 from bnp_dask.training.train import train
 from tests.batches import Batches
 from tests.initialize.cases import Travelling, context, cut

@@ -12,8 +12,8 @@ import bnp_dask as bnp
 from bnp_dask.data.sources.npy import NpySource
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
-from bnp_dask.schedules.engine import leaving
-from bnp_dask.schedules.engine.batch_memo import is_assigned
+from bnp_dask.inference import leaving
+from bnp_dask.inference.batch_memo import is_assigned
 from bnp_dask.store import RunStore, SharedFiles
 from tests.faults.test_bound import rewrite
 from tests.stopping import AfterSteps

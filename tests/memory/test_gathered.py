@@ -9,7 +9,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch, concatenate
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
-from bnp_dask.schedules.engine.gathered import Gathered, GatheredAtoms
+from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.store import MemoryStore, RunStore
 from bnp_dask.store.checkpoint import NOTHING_LISTED
 from bnp_dask.store.parts import PartFiles

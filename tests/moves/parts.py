@@ -12,9 +12,9 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.execute import Executor, SerialExecutor
+from bnp_dask.inference import State, Work, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.model import Model
 from bnp_dask.moves.base import Move
-from bnp_dask.schedules import State, Work, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.store import NO_RECEIPT, Receipt
 from tests.batches import Batches
 

@@ -12,14 +12,14 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
+from bnp_dask.inference import FullBatch, Memoized
+from bnp_dask.inference import lap as laps
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Gather, Memory, Sweep
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import FullBatch, Memoized
-from bnp_dask.schedules.engine import lap as laps
 from tests.moves.parts import blobs, prepare, start_random
 
 MOVES = (Birth(per_lap=2, sample=200, refine=6), Merge(per_lap=4), Delete(per_lap=2, absorbers=3))

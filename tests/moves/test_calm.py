@@ -12,6 +12,10 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.core.edits import Exchange
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute import ThreadExecutor
+from bnp_dask.inference import Memoized
+from bnp_dask.inference import lap as laps
+from bnp_dask.inference.state import Loss
+from bnp_dask.inference.variational.stopping import decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Memory, Proposal
@@ -20,10 +24,6 @@ from bnp_dask.moves.engine import _is_clear
 from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
-from bnp_dask.schedules import Memoized
-from bnp_dask.schedules.engine import lap as laps
-from bnp_dask.schedules.engine.state import Loss
-from bnp_dask.schedules.stopping import decide_to_stop
 from tests.moves.parts import blobs, paused, prepare, start_random
 
 MOVES = (Birth(per_lap=2, sample=200, refine=6), Merge(), Delete(per_lap=2, absorbers=3))

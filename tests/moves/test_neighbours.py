@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 from bnp_dask import score, train
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
+from bnp_dask.inference import Memoized
 from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
@@ -18,7 +19,6 @@ from bnp_dask.moves.births import neighbours
 from bnp_dask.moves.births.surroundings import NEWBORN, Surroundings, create_beside
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.observation import Gaussian
-from bnp_dask.schedules import Memoized
 from tests.moves.parts import prepare, start_random
 
 POLICY = SmallRunPolicy(steps_beside=200, enough_beside=1e-5)

@@ -7,12 +7,12 @@ import pytest
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
+from bnp_dask.inference import Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth
 from bnp_dask.moves.births.pending import best_basis, close, note
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
-from bnp_dask.schedules import Memoized
 from bnp_dask.structure.base import Visit
 from tests.moves.parts import prepare, start_random
 

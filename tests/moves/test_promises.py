@@ -13,6 +13,9 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
+from bnp_dask.inference import FullBatch
+from bnp_dask.inference import lap as laps
+from bnp_dask.inference.variational.ageing import fade
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import DOCUMENTS, WHOLE, Memory, Plan, Proposal, Sweep
@@ -22,9 +25,6 @@ from bnp_dask.moves.engine import decide
 from bnp_dask.moves.pools import counting
 from bnp_dask.moves.scores import allocation_gains, data_gains, rough_allocation_gains
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import FullBatch
-from bnp_dask.schedules.ageing import fade
-from bnp_dask.schedules.engine import lap as laps
 from bnp_dask.structure.base import Trial
 from tests.moves.parts import blobs, prepare, start_random
 

@@ -7,10 +7,10 @@ import pytest
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
+from bnp_dask.inference import Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import Memoized
 from tests.moves.parts import prepare, start_random
 
 

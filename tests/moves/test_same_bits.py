@@ -12,10 +12,10 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.inference import FullBatch, Memoized, is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import DiagGaussian, Multinomial
-from bnp_dask.schedules import FullBatch, Memoized, is_constant, state_from_saved, state_to_arrays, state_to_json
 from tests.moves.parts import blobs, prepare, start_random
 
 MOVES = (Birth(per_lap=3, sample=200, refine=6), Merge(), Delete(per_lap=2, absorbers=3, sweeps=3))

@@ -10,14 +10,14 @@ import pytest
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
 from bnp_dask.core.edits import Exchange
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
+from bnp_dask.inference import Memoized
+from bnp_dask.inference import lap as laps
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Memory, PlanContext, Proposal
 from bnp_dask.moves.engine import plan_lap
 from bnp_dask.moves.lap_policy import DECISION
 from bnp_dask.observation import DiagGaussian, Multinomial
-from bnp_dask.schedules import Memoized
-from bnp_dask.schedules.engine import lap as laps
 from tests.moves.parts import blobs, paused, prepare, start_random
 
 MOVES = (Birth(per_lap=3, fresh=3, sample=300, refine=6), Merge(), Delete(per_lap=2, absorbers=2))

@@ -8,11 +8,11 @@ import pytest
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import one_blas_thread
+from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge
 from bnp_dask.moves.scores import all_pairs
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import FullBatch, Memoized
 from tests.moves import toys
 from tests.moves.parts import prepare, start_random
 

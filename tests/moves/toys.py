@@ -14,12 +14,12 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.execute import SerialExecutor
+from bnp_dask.inference import Memoized, State, Work
 from bnp_dask.initialize import BregmanKMeans, InitContext, RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import Multinomial, ZeroMeanGaussian
-from bnp_dask.schedules import Memoized, State, Work
 from tests.batches import Batches
 from tests.moves.parts import DictMemo
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader
+from bnp_dask.inference.chains import Chain
+from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
+from bnp_dask.inference.sampling.reseating import Others, seat_again
+from bnp_dask.inference.sampling.rounds import Asked, decide, follow, lead, relabelled
+from bnp_dask.inference.sampling.sweep import assign
+from bnp_dask.inference.sampling.visit import Assigned, Labels, pins_of, positions, statistics
+from bnp_dask.inference.visit import Request
 from bnp_dask.model import Model
-from bnp_dask.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
-from bnp_dask.sampling.reseating import Others, seat_again
-from bnp_dask.sampling.rounds import Asked, decide, follow, lead, relabelled
-from bnp_dask.sampling.sweep import assign
-from bnp_dask.sampling.visit import Assigned, Labels, pins_of, positions, statistics
-from bnp_dask.schedules.engine.chains import Chain
-from bnp_dask.schedules.engine.visit import Request
 from tests.streaming.oracle import Oracle, Partition
 
 NO_ROWS = np.zeros(0, np.int64)

@@ -11,16 +11,16 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.inference.chains import Pins
+from bnp_dask.inference.sampling.proposals import density_of
+from bnp_dask.inference.sampling.reseating import Others, urn_of
+from bnp_dask.inference.sampling.visit import pins_of, statistics
+from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
-from bnp_dask.sampling.proposals import density_of
-from bnp_dask.sampling.reseating import Others, urn_of
-from bnp_dask.sampling.visit import pins_of, statistics
-from bnp_dask.schedules.engine.chains import Pins
-from bnp_dask.schedules.engine.visit import Request
 from tests.sampling.chains import Few, canonical, distance, halves, left_by_one_lap, variation
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, log_prior
@@ -72,7 +72,7 @@ def test_one_lap_from_the_exact_posterior_leads_to_the_exact_posterior(likelihoo
 @pytest.mark.long
 @pytest.mark.parametrize("seated", [0, 1])
 def test_a_batch_that_is_seated_again_in_part_and_swept_in_part_keeps_the_exact_posterior(seated, monkeypatch):
-    monkeypatch.setattr("bnp_dask.sampling.reseating.LEAST_SEATED", 1)
+    monkeypatch.setattr("bnp_dask.inference.sampling.reseating.LEAST_SEATED", 1)
     model, batch = case("Gaussian", bnp.NGGPMixture(1.0, 0.5, 1.0), 5)
     exact = Oracle(model, batch, None).posterior
     batches = [batch.rows(0, 3), batch.rows(3, 5)]
@@ -81,12 +81,14 @@ def test_a_batch_that_is_seated_again_in_part_and_swept_in_part_keeps_the_exact_
 
 
 def test_a_large_batch_is_seated_again_in_part(monkeypatch):
-    monkeypatch.setattr("bnp_dask.sampling.reseating.LEAST_SEATED", 2)
+    monkeypatch.setattr("bnp_dask.inference.sampling.reseating.LEAST_SEATED", 2)
     model, batch = case("Gaussian", bnp.DPMixture(1.0), 8)
     few = Few.of(model, [batch])
     few.place((0, 0, 0, 0, 1, 1, 1, 1), 1)
     seen = []
-    monkeypatch.setattr("bnp_dask.sampling.reseating._reseat_any", lambda m, w, atoms, p, r: seen.append(atoms) or 2)
+    monkeypatch.setattr(
+        "bnp_dask.inference.sampling.reseating._reseat_any", lambda m, w, atoms, p, r: seen.append(atoms) or 2
+    )
     few.lap(1, 0)
     assert [atoms.n_atoms for atoms in seen] == [2]
 
@@ -95,7 +97,7 @@ def test_a_large_batch_is_seated_again_in_part(monkeypatch):
 @pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_atoms_seated_again_several_at_once_keep_the_exact_posterior(likelihood, monkeypatch):
-    monkeypatch.setattr("bnp_dask.sampling.reseating.CHUNK_SHARE", 1.0)
+    monkeypatch.setattr("bnp_dask.inference.sampling.reseating.CHUNK_SHARE", 1.0)
     model, batch = case(likelihood, bnp.NGGPMixture(1.0, 0.5, 1.0), 5)
     exact = Oracle(model, batch, None).posterior
     assert variation(left_by_one_lap(exact, model, [batch], 20_000, 0), exact) < 0.02

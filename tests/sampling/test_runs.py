@@ -16,9 +16,9 @@ from bnp_dask.data.skipping import checksum
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.sampling.sweep import sweep
-from bnp_dask.schedules.engine.chains import sampler_to_json
-from bnp_dask.schedules.engine.visit import Request
+from bnp_dask.inference.chains import sampler_to_json
+from bnp_dask.inference.sampling.sweep import sweep
+from bnp_dask.inference.visit import Request
 from bnp_dask.testing.parts import survey_of
 from tests.faults.parts import Faulty, atoms
 from tests.stopping import AfterSteps
@@ -247,7 +247,7 @@ def nameless(sampler):
 @pytest.fixture
 def old(monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("bnp_dask.schedules.engine.checkpoint.sampler_to_json", nameless)
+        patch.setattr("bnp_dask.inference.checkpoint.sampler_to_json", nameless)
         yield patch
 
 

@@ -10,10 +10,10 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.sampling.rounds import Asked, lead
-from bnp_dask.sampling.split_merge import log_prior_ratio
-from bnp_dask.sampling.visit import Labels, statistics
-from bnp_dask.schedules.engine.visit import Request
+from bnp_dask.inference.sampling.rounds import Asked, lead
+from bnp_dask.inference.sampling.split_merge import log_prior_ratio
+from bnp_dask.inference.sampling.visit import Labels, statistics
+from bnp_dask.inference.visit import Request
 from bnp_dask.testing.parts import survey_of
 from tests.sampling.chains import NO_ROWS, Few, canonical, halves, left_by_rounds, variation
 from tests.sampling.test_runs import bits

@@ -9,8 +9,8 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
+from bnp_dask.inference import State, Work
 from bnp_dask.model import Model
-from bnp_dask.schedules import State, Work
 from bnp_dask.store import NO_RECEIPT
 from tests.batches import Batches
 

@@ -10,12 +10,12 @@ import pytest
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import DataError, NumericalError
+from bnp_dask.inference import FullBatch, State
+from bnp_dask.inference.drive import Flight, drive
+from bnp_dask.inference.local_steps import LocalSteps
+from bnp_dask.inference.visit import Request, visit
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import FullBatch, State
-from bnp_dask.schedules.engine.drive import Flight, drive
-from bnp_dask.schedules.engine.local_steps import LocalSteps
-from bnp_dask.schedules.engine.visit import Request, visit
 from tests.schedules.parts import rows_of, split, start, work_on
 from tests.schedules.test_schedules import blobs, random_resp
 

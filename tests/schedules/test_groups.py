@@ -12,8 +12,8 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
-from bnp_dask.schedules import FullBatch, Memoized, State, Stochastic
-from bnp_dask.schedules.engine.reduction import FAN, change_of, joined, reduced, reduced_for_us, sums_left
+from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
+from bnp_dask.inference.reduction import FAN, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.store import RunStore
 from bnp_dask.structure.base import Visit
 from tests.stopping import AfterSteps
@@ -171,7 +171,7 @@ class Counting(SerialExecutor):
 
 @pytest.mark.parametrize("effort, n_workers, tasks", [(np.inf, 1, 3), (0.0, 1, 12), (np.inf, 3, 12)])
 def test_small_batches_share_a_task_where_every_worker_has_one(tmp_path, monkeypatch, effort, n_workers, tasks):
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SMALL_EFFORT", effort)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SMALL_EFFORT", effort)
     monkeypatch.setattr(Counting, "n_workers", n_workers)
     client = Counting()
     found = mixture(Memoized(laps=5, window=8), store=tmp_path / "run", client=client)
@@ -190,8 +190,8 @@ def test_small_batches_share_a_task_where_every_worker_has_one(tmp_path, monkeyp
     ],
 )
 def test_tasks_of_many_batches(tmp_path, monkeypatch, n_workers, effort, numbers, tasks):
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.ROUND_EFFORT", effort)
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SLIGHT", numbers)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.ROUND_EFFORT", effort)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SLIGHT", numbers)
     monkeypatch.setattr(Counting, "n_workers", n_workers)
     client = Counting()
     found = mixture(CASES["a window beyond the batches"][1], store=tmp_path / "run", client=client)
@@ -201,9 +201,9 @@ def test_tasks_of_many_batches(tmp_path, monkeypatch, n_workers, effort, numbers
 
 @pytest.mark.parametrize("numbers, few, additions", [(np.inf, 16, 0), (np.inf, 4, 3), (0, 16, 3), (np.inf, 1, 3)])
 def test_workers_add_what_is_much_or_of_many(tmp_path, monkeypatch, numbers, few, additions):
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SMALL_EFFORT", 0.0)
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SLIGHT", numbers)
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.FEW", few)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SMALL_EFFORT", 0.0)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SLIGHT", numbers)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.FEW", few)
     client = Counting()
     found = mixture(CASES["a window beyond the batches"][1], store=tmp_path / "run", client=client)
     assert bits(found) == undisturbed("a window beyond the batches")
@@ -233,7 +233,7 @@ ADDED = ("mixture", "births at batches", "full batch", "topics", "chains")
 
 @pytest.mark.parametrize("name", [n if n in ADDED else pytest.param(n, marks=pytest.mark.long) for n in CASES])
 def test_the_bits_do_not_depend_on_who_adds(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SLIGHT", 0)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SLIGHT", 0)
     make, schedule, moves = CASES[name]
     assert bits(make(schedule, moves, store=tmp_path / "run")) == undisturbed(name)
 

@@ -20,10 +20,10 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import FullBatch, Memoized, State
 from bnp_dask.initialize import FromPosterior
 from bnp_dask.model import Model
 from bnp_dask.observation import FixedVarianceGaussian
-from bnp_dask.schedules import FullBatch, Memoized, State
 from bnp_dask.training.train import train
 from tests.moves.parts import prepare
 
@@ -94,7 +94,7 @@ def sent_back(rows):
 @pytest.fixture
 def unguarded(monkeypatch):
     """From here on any change of the objective passes for rounding."""
-    return lambda: monkeypatch.setattr("bnp_dask.schedules.engine.state.ROUNDING", np.inf)
+    return lambda: monkeypatch.setattr("bnp_dask.inference.state.ROUNDING", np.inf)
 
 
 @pytest.mark.parametrize("window", [2, 3, 8])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from tests.schedules.parts import InPlace, rows_of, split, start, work_on
 from tests.schedules.test_schedules import blobs, random_resp
 

@@ -103,14 +103,14 @@ def test_the_bits_do_not_depend_on_how_it_fails(tmp_path, failing, name, how):
 )
 def test_what_waits_to_be_added_passes_through_workers(tmp_path, failing, monkeypatch, name, how):
     """Tasks add what is there, and hand on the rest in its place; some visit several batches."""
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SLIGHT", 0)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SLIGHT", 0)
     failing(FAILS[how])
     assert bits(run(tmp_path, name)) == undisturbed(name)
 
 
 @pytest.mark.parametrize("effort", [0.0, float("inf")])
 def test_tasks_of_one_and_of_many_batches(tmp_path, failing, monkeypatch, effort):
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SMALL_EFFORT", effort)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SMALL_EFFORT", effort)
     failing(FAILS["some do"])
     name = "a window beyond the batches"
     assert bits(run(tmp_path, name)) == undisturbed(name)
@@ -139,7 +139,7 @@ class Visits(Counting):
 
 def test_states_of_documents_go_along_once_none_reaches_it(tmp_path, failing, monkeypatch):
     """Only the first tasks that need them come back empty-handed; from then on nothing is left to workers."""
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SLIGHT", 0)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SLIGHT", 0)
     usual, lonely = Visits(), Visits()
     run(tmp_path / "usual", "topics", client=usual)
     failing(FAILS["none reaches it"])

@@ -10,9 +10,9 @@ import pytest
 
 from bnp_dask.allocation import DPMixture, FiniteMixture
 from bnp_dask.errors import SettingError
+from bnp_dask.inference import FullBatch, Memoized, Stochastic, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.model import Model
 from bnp_dask.observation.diag_gaussian import DiagGaussian
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic, state_from_saved, state_to_arrays, state_to_json
 from tests.batches import Batches
 from tests.pairwise import in_pairs
 from tests.schedules.parts import InPlace, rows_of, split, start, work_on

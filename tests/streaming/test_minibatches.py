@@ -15,16 +15,16 @@ from scipy.special import gammaln
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
+from bnp_dask.inference.streaming import learners
+from bnp_dask.inference.streaming.learners import Draws, WordSums
+from bnp_dask.inference.streaming.seats import columns_of
+from bnp_dask.inference.streaming.topics import TopicLearner, _Minibatch
+from bnp_dask.inference.streaming.truncation_free import Turn, change_of, kept_share
 from bnp_dask.kernels.streaming.counts_gibbs import gibbs_counts
 from bnp_dask.kernels.streaming.gaussian_gibbs import gibbs_gaussian
 from bnp_dask.kernels.streaming.sticks import prior_weights
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables
 from bnp_dask.observation.multinomial import Multinomial
-from bnp_dask.streaming import learners
-from bnp_dask.streaming.learners import Draws, WordSums
-from bnp_dask.streaming.seats import columns_of
-from bnp_dask.streaming.topics import TopicLearner, _Minibatch
-from bnp_dask.streaming.truncation_free import Turn, change_of, kept_share
 from bnp_dask.testing.parts import survey_of
 from tests.pairwise import in_pairs
 from tests.streaming.cases import LIKELIHOODS, case

@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
+from bnp_dask.inference.streaming.seats import seat_batch
+from bnp_dask.inference.streaming.site import site_of
 from bnp_dask.kernels.streaming.seating import seat_atom
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation
-from bnp_dask.streaming.seats import seat_batch
-from bnp_dask.streaming.site import site_of
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, partitions
 

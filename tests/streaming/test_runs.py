@@ -13,8 +13,8 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.streaming import seats
-from bnp_dask.streaming.site import seat_batch, site_summary
+from bnp_dask.inference.streaming import seats
+from bnp_dask.inference.streaming.site import seat_batch, site_summary
 from tests.faults.parts import Faulty, atoms
 from tests.pairwise import in_pairs
 from tests.stopping import AfterSteps

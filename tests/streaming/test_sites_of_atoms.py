@@ -9,11 +9,11 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
+from bnp_dask.inference.streaming import seats
+from bnp_dask.inference.streaming.seats import seat_batch
+from bnp_dask.inference.streaming.site import site_summary
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated
-from bnp_dask.streaming import seats
-from bnp_dask.streaming.seats import seat_batch
-from bnp_dask.streaming.site import site_summary
 from tests.stopping import AfterSteps
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle

@@ -6,8 +6,8 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
+from bnp_dask.inference.streaming.unite import unions
 from bnp_dask.model import Model
-from bnp_dask.streaming.unite import unions
 from bnp_dask.testing.parts import survey_of
 
 

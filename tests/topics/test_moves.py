@@ -16,6 +16,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
@@ -26,7 +27,6 @@ from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.moves.scores import alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Gaussian, Multinomial
-from bnp_dask.schedules import Memoized
 from bnp_dask.structure.groups import Groups
 from bnp_dask.structure.independent import Independent
 from bnp_dask.training.train import train

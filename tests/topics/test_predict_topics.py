@@ -25,11 +25,11 @@ from bnp_dask.data import Text, as_source
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.kernels.topics.completion import mix
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.schedules import Memoized
 from bnp_dask.testing import survey_of
 from bnp_dask.training.results import load, save
 from bnp_dask.training.train import train

@@ -40,12 +40,12 @@ from bnp_dask.data import Text
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.reports.run_page import inspect, report
 from bnp_dask.reports.topics_browser import _described
-from bnp_dask.schedules import Memoized
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.results import History, TrainResult, save
 from bnp_dask.training.train import train

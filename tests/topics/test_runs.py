@@ -13,13 +13,13 @@ from bnp_dask.core import edits
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
+from bnp_dask.inference.batch_memo import pack_sparse, unpack_sparse
+from bnp_dask.inference.state import recall, recall_states, remember
 from bnp_dask.initialize import BregmanKMeans, RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Multinomial
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.engine.batch_memo import pack_sparse, unpack_sparse
-from bnp_dask.schedules.engine.state import recall, recall_states, remember
 from bnp_dask.structure.base import Trial
 from bnp_dask.training.growing.update import update
 from bnp_dask.training.train import train

@@ -13,10 +13,10 @@ from numpy.testing import assert_allclose
 from bnp_dask.allocation import DocumentStep, HDPTopics
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.schedules import Memoized
 from bnp_dask.store.files import seal, unseal
 from bnp_dask.store.layout import RUN_FORMAT, VERSION
 from bnp_dask.training.results import load

@@ -104,7 +104,7 @@ def test_the_same_bits(dask_client, tmp_path, alone, stored, fails):
 
 def test_a_batch_that_was_read_ahead_in_vain_is_read_again(tmp_path, monkeypatch, alone):
     """One task visits several small batches."""
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SMALL_EFFORT", np.inf)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SMALL_EFFORT", np.inf)
     monkeypatch.setattr(ahead, "time", ahead.time)  # as it is, again at the end
     only_reads_count()
     found = go(SlowSource(str(tmp_path), fails=True), SerialExecutor(retries=0), tmp_path / "run")
@@ -114,7 +114,7 @@ def test_a_batch_that_was_read_ahead_in_vain_is_read_again(tmp_path, monkeypatch
 
 def test_a_small_batch_that_is_out_of_reach_once_is_not_left_out(tmp_path, monkeypatch):
     """Every other call fails, whoever makes it."""
-    monkeypatch.setattr("bnp_dask.schedules.engine.local_steps.SMALL_EFFORT", np.inf)
+    monkeypatch.setattr("bnp_dask.inference.local_steps.SMALL_EFFORT", np.inf)
     fails = frozenset((batch, call) for batch in range(8) for call in range(1, 200, 2))
     schedule = bnp.Memoized(laps=3, window=8, tolerance=0.0)
     runs = []

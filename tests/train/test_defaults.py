@@ -14,12 +14,12 @@ from bnp_dask.allocation import HDPHMM, LDA, DPMixture, FiniteHMM, FiniteMixture
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
+from bnp_dask.inference.variational.stopping import PATIENCE
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.stopping import PATIENCE
 from bnp_dask.training import defaults
 from bnp_dask.training.train import train
 

@@ -13,11 +13,11 @@ from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge
 from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
-from bnp_dask.schedules import FullBatch, Memoized
 from bnp_dask.training.train import train
 from tests.stopping import InLap
 from tests.train.test_shadows import FailAt, assert_never_falls, overlapping, told

@@ -19,11 +19,11 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Gaussian
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.training.results import load
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.stopping import AfterLaps
@@ -108,7 +108,7 @@ import sys, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, {root!r})
 from tests.train.test_same_bits import go
-from bnp_dask.schedules import Memoized
+from bnp_dask.inference import Memoized
 go(schedule=Memoized(laps=5, window=3), store={store!r}, resume=True, checkpoint_minutes=1e-9)
 """
 

@@ -16,14 +16,13 @@ from bnp_dask.data.base import NamedReader
 from bnp_dask.errors import NumericalError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.inference import FullBatch, Memoized, Stochastic, local_steps
+from bnp_dask.inference.drive import Flight
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.policy import BirthPolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.engine import local_steps
-from bnp_dask.schedules.engine.drive import Flight
 from bnp_dask.training.train import train
 from tests.growing.parts import counts_of, day
 from tests.stopping import InLap

@@ -12,12 +12,12 @@ from bnp_dask.data.base import NamedReader
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
+from bnp_dask.inference.shared_reads import SharedReads
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.settings import SEEDS, start_of_seed
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
-from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.training.alternatives import starts
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.train import train

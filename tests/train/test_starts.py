@@ -13,11 +13,11 @@ import bnp_dask as bnp
 from bnp_dask.allocation import HDPHMM, DPMixture, FiniteMixture, HDPTopics
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.initialize import BregmanKMeans, RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge
 from bnp_dask.observation import Gaussian, Multinomial
-from bnp_dask.schedules import FullBatch, Memoized, Stochastic
 from bnp_dask.store import RunStore
 from bnp_dask.training.alternatives import starts
 from bnp_dask.training.train import train

@@ -8,10 +8,10 @@ import pytest
 from bnp_dask.allocation import DPMixture, FiniteMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
-from bnp_dask.schedules import FullBatch, Memoized
 from tests.chains.parts import allocation as chain_allocation
 from tests.chains.parts import sequences
 from tests.moves.parts import blobs, prepare, start_random

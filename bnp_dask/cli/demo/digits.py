@@ -13,12 +13,12 @@ from bnp_dask.cli.demo.cards import Card
 from bnp_dask.cli.demo.pictures import digits_picture
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.data.ingestion.ingest import ingest
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
 from bnp_dask.observation.interface.describing import estimates_of
-from bnp_dask.schedules import Memoized
 
 LAPS = 60
 BATCH = 300

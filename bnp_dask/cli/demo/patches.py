@@ -17,12 +17,12 @@ from bnp_dask.core.location import Location
 from bnp_dask.data import Patches
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.data.ingestion.patches import cut, read_grey
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import ZeroMeanGaussian
 from bnp_dask.observation.interface.describing import estimates_of
-from bnp_dask.schedules import Memoized
 
 SIDE = 8
 PATCHES = 100_000

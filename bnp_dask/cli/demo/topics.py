@@ -18,12 +18,12 @@ from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import Text
 from bnp_dask.data.ingestion.ingest import ingest
+from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.reports.run_page import report
-from bnp_dask.schedules import Memoized
 
 START = 20
 """Topics to begin with; moves decide how many there are in the end."""

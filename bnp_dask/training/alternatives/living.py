@@ -8,9 +8,9 @@ from typing import Any
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError
+from bnp_dask.inference import Schedule, State, Step, Work
+from bnp_dask.inference.state import Loss
 from bnp_dask.model import Model
-from bnp_dask.schedules import Schedule, State, Step, Work
-from bnp_dask.schedules.engine.state import Loss
 from bnp_dask.store import MemoryStore
 
 

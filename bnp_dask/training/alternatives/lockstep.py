@@ -15,6 +15,11 @@ import numpy as np
 from bnp_dask.analysis.arguments import MOST_STARTS
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError
+from bnp_dask.inference import Schedule, State, Step, Work
+from bnp_dask.inference.gathered import Gathered
+from bnp_dask.inference.prior import prior_to_arrays, settings_to_arrays, with_saved_prior
+from bnp_dask.inference.shared_reads import SharedReads
+from bnp_dask.inference.state import ROUNDING, Loss
 from bnp_dask.initialize import InitContext
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.model import Model
@@ -22,11 +27,6 @@ from bnp_dask.moves.base import Memory, record
 from bnp_dask.moves.births.rejected import as_start, with_rejected
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.observation.base import Observation
-from bnp_dask.schedules import Schedule, State, Step, Work
-from bnp_dask.schedules.engine.gathered import Gathered
-from bnp_dask.schedules.engine.prior import prior_to_arrays, settings_to_arrays, with_saved_prior
-from bnp_dask.schedules.engine.state import ROUNDING, Loss
-from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import Checkpoint, MemoryStore
 from bnp_dask.training.alternatives.living import Living
 from bnp_dask.training.alternatives.priors import same_settings, told

@@ -14,10 +14,10 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from bnp_dask.core.rows import Rows
+from bnp_dask.inference import Schedule, State, Step, Work
+from bnp_dask.inference.shared_reads import SharedReads
+from bnp_dask.inference.state import Memo
 from bnp_dask.inputs.settings import start_of_seed
-from bnp_dask.schedules import Schedule, State, Step, Work
-from bnp_dask.schedules.engine.state import Memo
-from bnp_dask.schedules.side_by_side.shared_reads import SharedReads
 from bnp_dask.store import MemoryStore, RunStore
 from bnp_dask.training.callbacks import STOPPED, Callback, logger, tell_of_batches, tell_of_lap
 

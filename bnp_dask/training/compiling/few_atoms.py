@@ -14,9 +14,9 @@ from bnp_dask.core.columns import Columns
 from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Reader
+from bnp_dask.inference import Schedule
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.schedules import Schedule
 from bnp_dask.store.files import pack, unpack
 
 FEW = 240

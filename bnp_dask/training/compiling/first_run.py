@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from bnp_dask.data.base import Source, columns_of
+from bnp_dask.inference import Schedule
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.schedules import Schedule
 from bnp_dask.training.callbacks import logger, tell_of_compiling
 from bnp_dask.training.compiling.few_atoms import FewAtoms, packed
 from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark

@@ -17,18 +17,18 @@ from bnp_dask.data.skipping import CountedSource
 from bnp_dask.data.sources.missing import as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
+from bnp_dask.inference import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.inference.checkpoint import require_sums
+from bnp_dask.inference.gathered import EMBEDDED, ROOM
+from bnp_dask.inference.lap import trim
+from bnp_dask.inference.sound import require_sound
+from bnp_dask.inference.variational.arrivals import Round
+from bnp_dask.inference.variational.lineage import renamed
+from bnp_dask.inference.variational.sealing import settle
 from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
-from bnp_dask.schedules import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
-from bnp_dask.schedules.arrivals import Round
-from bnp_dask.schedules.engine.checkpoint import require_sums
-from bnp_dask.schedules.engine.gathered import EMBEDDED, ROOM
-from bnp_dask.schedules.engine.lap import trim
-from bnp_dask.schedules.engine.sound import require_sound
-from bnp_dask.schedules.lineage import renamed
-from bnp_dask.schedules.sealing import settle
 from bnp_dask.store import (
     Checkpoint,
     DamagedError,

@@ -19,12 +19,12 @@ from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor
+from bnp_dask.inference import Memoized, State, state_to_arrays, state_to_json
+from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.moves.base import Memory
-from bnp_dask.schedules import Memoized, State, state_to_arrays, state_to_json
-from bnp_dask.schedules.arrivals import Round
 from bnp_dask.store import Checkpoint, GrowthLog, MemoryStore, RunStore, no_receipts
 from bnp_dask.store.checkpoint import NOTHING_LISTED, StoredRows
 from bnp_dask.store.place import Extent

@@ -12,10 +12,10 @@ import numpy as np
 
 from bnp_dask.errors import SettingError, redacted
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.inference.leaving import take_data
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
-from bnp_dask.schedules.engine.leaving import take_data
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.growing_run import GrowingRun, commit
 from bnp_dask.training.growing.incoming.times import moment_of

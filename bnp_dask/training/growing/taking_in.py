@@ -12,18 +12,18 @@ import numpy as np
 
 from bnp_dask.core.frozen import frozen
 from bnp_dask.execute.base import Executor
+from bnp_dask.inference import State, Work
+from bnp_dask.inference.leaving import take_data
+from bnp_dask.inference.sealed import are_sealed
+from bnp_dask.inference.variational.ageing import fade
+from bnp_dask.inference.variational.arrivals import REGAINED, abandon, visit_arrivals
+from bnp_dask.inference.variational.dormancy import lay_away
+from bnp_dask.inference.variational.lineage import Lineage, inherited, told
+from bnp_dask.inference.variational.sealing import Before, seal
+from bnp_dask.inference.variational.unions import unite
+from bnp_dask.inference.variational.widening import widen
 from bnp_dask.inputs.settings import hold
 from bnp_dask.model import Posterior
-from bnp_dask.schedules import State, Work
-from bnp_dask.schedules.ageing import fade
-from bnp_dask.schedules.arrivals import REGAINED, abandon, visit_arrivals
-from bnp_dask.schedules.dormancy import lay_away
-from bnp_dask.schedules.engine.leaving import take_data
-from bnp_dask.schedules.engine.sealed import are_sealed
-from bnp_dask.schedules.lineage import Lineage, inherited, told
-from bnp_dask.schedules.sealing import Before, seal
-from bnp_dask.schedules.unions import unite
-from bnp_dask.schedules.widening import widen
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.ages import Line, Span, with_times
 from bnp_dask.training.growing.changes import Change, changes_between

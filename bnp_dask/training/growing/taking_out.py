@@ -9,15 +9,15 @@ import numpy as np
 
 from bnp_dask.core.location import Location
 from bnp_dask.errors import SettingError
-from bnp_dask.schedules import State, Work
-from bnp_dask.schedules.arrivals import Round, abandon
-from bnp_dask.schedules.engine.bad_batches import instead
-from bnp_dask.schedules.engine.drive import history_row
-from bnp_dask.schedules.engine.leaving import subtract
-from bnp_dask.schedules.engine.local_steps import LocalStep, lose_batch
-from bnp_dask.schedules.engine.sealed import SEALED
-from bnp_dask.schedules.engine.state import Loss, recall_parts, remember
-from bnp_dask.schedules.engine.visit import Request
+from bnp_dask.inference import State, Work
+from bnp_dask.inference.bad_batches import instead
+from bnp_dask.inference.drive import history_row
+from bnp_dask.inference.leaving import subtract
+from bnp_dask.inference.local_steps import LocalStep, lose_batch
+from bnp_dask.inference.sealed import SEALED
+from bnp_dask.inference.state import Loss, recall_parts, remember
+from bnp_dask.inference.variational.arrivals import Round, abandon
+from bnp_dask.inference.visit import Request
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.run_settings import OPENED
 

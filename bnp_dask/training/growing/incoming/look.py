@@ -19,8 +19,8 @@ from bnp_dask.data.base import Reader, Source
 from bnp_dask.data.skipping import CountedSource
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
+from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.model import Posterior
-from bnp_dask.schedules.engine.bad_batches import survey_checked
 from bnp_dask.store.manifest import ROW
 from bnp_dask.structure.answers.documents import as_documents
 from bnp_dask.training.growing.incoming.holding import HoldingSource, Room

@@ -1,0 +1,98 @@
+"""Batches that go bad under a run (``on_bad_batch="skip"``): what is read in their place, and what a run still has.
+
+The visit that finds a batch bad takes it out of every total; from then on a batch without atoms stands in its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import Survey, survey_batch
+from bnp_dask.data.base import Source, naming_batch
+from bnp_dask.data.skipping import EmptyReader, WithoutBatches, stand_in
+from bnp_dask.errors import DataError
+from bnp_dask.inference.state import Loss, State, Work
+from bnp_dask.model import Model
+from bnp_dask.observation.base import correlated_columns
+
+logger = logging.getLogger("bnp_dask")
+
+MOST = 0.5
+"""Share of the data that may go bad under a run: beyond it, the storage is at fault and not a batch."""
+
+
+def survey_checked(model: Model, batch: Batch, for_priors: bool = True) -> Survey:
+    """Survey of a batch, after every check that the model makes; DataError names the batch."""
+    with naming_batch(batch.name):
+        model.check(batch)
+        columns = correlated_columns(model.observation, batch.n_features, batch.names)
+        return survey_batch(batch, model.marginalises, for_priors, columns)
+
+
+def instead(work: Work, batch: int) -> EmptyReader:
+    """Batch that is read in place of one that is left out."""
+    return stand_in(work.source, work.survey, batch)
+
+
+def usable(work: Work, state: State) -> Source:
+    """The data for tasks that can do without a batch: they find it empty where it cannot be read."""
+    return _without_lost(work, state, work.skips)
+
+
+def remaining(work: Work, state: State) -> Source:
+    """The data for tasks that need every batch which the run still has: one that cannot be read raises."""
+    return _without_lost(work, state, False)
+
+
+def _without_lost(work: Work, state: State, is_forgiving: bool) -> Source:
+    if not is_forgiving and not state.lost:
+        return work.source
+    is_grouped = instead(work, 0).is_grouped
+    bad = tuple((batch, loss.why) for batch, loss in sorted(state.lost.items()))
+    return WithoutBatches(work.source, bad, is_grouped, is_forgiving=is_forgiving)
+
+
+def remaining_weight(work: Work, lost: Iterable[int]) -> float:
+    """Weight of all atoms but those of batches that were left out since the run began."""
+    return math.fsum([work.survey.total_weight, *(-work.survey.batch_weights[batch] for batch in lost)])
+
+
+def leave_out(work: Work, state: State, lost: Mapping[int, str]) -> None:
+    """Leave batches out from the step under way on, given why; DataError where too many are."""
+    for batch, why in lost.items():
+        state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
+        logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
+    if lost:
+        require_enough(work, state.lost)
+
+
+def require_enough(work: Work, lost: Mapping[int, Loss]) -> None:
+    """Raise DataError when so much has gone bad that it is no matter of single batches."""
+    if remaining_weight(work, lost) >= MOST * work.survey.total_weight:
+        return
+    last = max(lost, key=lambda b: (lost[b].step, b))
+    raise DataError(
+        f"{work.source.name}: {len(lost)} of {work.source.n_batches} batches have gone bad since the run began, "
+        f"more than half of the data; the last: {lost[last].why}. See that the data can be reached; what was "
+        "committed to the run directory is safe: resume=True goes on from there"
+    )
+
+
+def without(survey: Survey, batches: list[int]) -> Survey:
+    """Survey of the data but for the atoms of some batches; moments stay those of all."""
+    atoms, sizes, weights = list(survey.batch_atoms), list(survey.batch_bytes), list(survey.batch_weights)
+    for b in batches:
+        atoms[b], sizes[b], weights[b] = 0, 0, 0.0
+    return replace(
+        survey,
+        n_atoms=sum(atoms),
+        total_weight=math.fsum(weights),
+        nbytes=sum(sizes),
+        batch_atoms=tuple(atoms),
+        batch_bytes=tuple(sizes),
+        batch_weights=tuple(weights),
+    )

@@ -1,0 +1,284 @@
+"""A state as plain numbers and named arrays, for checkpoints; loading it runs no code and gives the same bits."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, astuple
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
+from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Unite, Widen
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.errors import StoreError
+from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
+from bnp_dask.inference.gathered import Gathered
+from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
+from bnp_dask.inference.sealed import Sealed
+from bnp_dask.inference.state import Loss, State, Stream
+from bnp_dask.model import Model
+from bnp_dask.moves.base import Basis, Gather, Memory, Plan, Proposal, Rejected, Split, Sweep
+from bnp_dask.moves.policy import SmallRunPolicy
+from bnp_dask.store import DamagedError, Listing, no_receipts
+from bnp_dask.store.parts import Part
+from bnp_dask.structure.base import Trial
+
+Arrays = dict[str, np.ndarray]
+
+GATHERED = "gathered"
+"""How the names of arrays of gathered atoms begin."""
+
+TABLES = "stream/tables"
+"""Name of the array of tables of topics."""
+
+EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Unite, Exchange, Forget, Fade, Widen)}
+
+NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
+
+
+def state_to_json(state: State) -> dict[str, Any]:
+    """Everything that is not an array."""
+    memory = state.memory
+    return {
+        **{name: getattr(state, name) for name in NUMBERS},
+        "edits": [_edit_to_json(e) for e in state.edits],
+        "proposals": [{**asdict(p), "edit": _edit_to_json(p.edit)} for p in state.plan.proposals],
+        "given_up": list(state.plan.given_up),
+        "trials": [[t.name, list(t.donors), list(t.focus), t.rest, list(t.freed)] for t in state.plan.trials],
+        "next_id": memory.next_id,
+        "dormant": list(memory.dormant),
+        "young": [[cluster, weight] for cluster, weight in memory.young.items()],
+        "grows": memory.grows,
+        "rejected": None if memory.rejected is None else [[list(d), one.gain] for d, one in memory.rejected.items()],
+        "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
+        "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
+        "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
+        "in_flight": [[_basis_index(state)[id(basis)], seen] for basis, seen in state.in_flight],
+        "gather": [list(state.plan.gather.targets), list(state.plan.gather.limits)],
+        "gathered": list(state.gathered.pieces),
+        "gathered_parts": [[t, astuple(p)] for t in state.gathered.pieces for p in state.gathered.parts_of(t)],
+        "pending": [[target, len(bases)] for target, bases in state.pending.items()],
+        "has_partial": state.partial is not None,
+        "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
+        "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
+        "checksums": checksums_of(state),
+        "sampler": sampler_to_json(state.sampler),
+        "stream": None if state.stream is None else {"seen": state.stream.seen},
+    }
+
+
+def checksums_of(state: State) -> dict[str, int]:
+    """CRC-32 of the sums over all batches."""
+    sums = {"total": state.total, **({} if state.sealed is None else {"sealed": state.sealed.total})}
+    return {name: _checksum(total) for name, total in sums.items()}
+
+
+def _checksum(total: RunningTotal) -> int:
+    out: Arrays = {}
+    _pack_total(out, "", total)
+    crc = 0
+    for name in sorted(name for name, array in out.items() if array.size):  # where there are no pairs, some say so
+        data = np.ascontiguousarray(out[name]).tobytes()
+        crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
+    return crc
+
+
+def require_sums(state: State, numbers: Mapping[str, Any], base: str) -> None:
+    """DamagedError where a sum over all batches is not what it was when it was saved; ``base`` names the checkpoint."""
+    found = checksums_of(state)
+    for name, crc in numbers["checksums"].items():
+        if found.get(name) != crc:
+            raise DamagedError(f"{base} is damaged (the sum {name!r} over its batches does not fit its checksum)")
+
+
+def state_to_arrays(state: State) -> Arrays:
+    """All arrays, named."""
+    out: Arrays = {"visits": state.visits, "seen": state.seen, "pairs": state.plan.pairs}
+    if state.lap_counts is not None:
+        out["lap_counts"] = state.lap_counts
+    if state.weights is not None:
+        out["weights"] = state.weights
+    out.update(prior_to_arrays(state.model))
+    out.update(sampler_to_arrays(state.sampler))
+    if state.stream is not None and state.stream.tables is not None:
+        out[TABLES] = state.stream.tables
+    assert state.posterior.summary is not None
+    _pack(out, "posterior", state.posterior.summary)
+    _pack_total(out, "total", state.total)
+    if state.sealed is not None:
+        _pack_total(out, "sealed", state.sealed.total)
+    if state.partial is not None:
+        _pack_total(out, "partial", state.partial)
+    for i, trial in enumerate(state.plan.trials):
+        assert trial.beliefs.summary is not None
+        _pack(out, f"basis{i}", trial.beliefs.summary)
+        _pack_total(out, f"trial{i}", state.trials[trial.name])
+    for cluster, part in state.memory.dormant.items():
+        _pack(out, f"dormant{cluster}", part)
+    for i, one in enumerate((state.memory.rejected or {}).values()):
+        _pack(out, f"rejected{i}", one.part)
+    for target, sweep in state.memory.sweeps.items():
+        _pack(out, f"sweep{target}", sweep.part)
+    for target, bases in state.pending.items():
+        for i, found in enumerate(bases):
+            _pack(out, f"newborn{target}.{i}", found.newborn)
+            _pack(out, f"held{target}.{i}", found.held)
+    index = _basis_index(state)
+    for basis, _ in state.in_flight:
+        _pack(out, f"in_flight{index[id(basis)]}", basis)
+    for target, atoms in state.gathered.in_memory().items():
+        out.update({f"{GATHERED}{target}/{key}": array for key, array in batch_to_arrays(atoms).items()})
+    return out
+
+
+def is_constant(name: str) -> bool:
+    """Whether nobody changes an array of :func:`state_to_arrays` any more."""
+    return name.startswith(GATHERED)
+
+
+def state_from_saved(
+    model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray], listing: Listing | None = None
+) -> State:
+    """Inverse of :func:`state_to_json` and :func:`state_to_arrays`; ``listing`` says what files summaries have.
+
+    StoreError when the listing has other visits than the state.
+    """
+    model = with_saved_prior(model, arrays)
+
+    def summary(name: str) -> Summary:
+        own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
+        return Summary.from_arrays(model.fields, own)
+
+    def total(name: str) -> RunningTotal:
+        return RunningTotal(summary(f"{name}.high"), summary(f"{name}.low"))
+
+    trials = [
+        Trial(name, tuple(donors), model.global_step(summary(f"basis{i}")), tuple(focus), rest, *map(tuple, freed))
+        for i, (name, donors, focus, rest, *freed) in enumerate(numbers["trials"])
+    ]
+    proposals = tuple(_proposal_from_json(p) for p in numbers["proposals"])
+    splits = {b: _split_from_json(split) for b, split in numbers["splits"]}
+    gather = Gather(*map(tuple, numbers["gather"]))
+    failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
+    sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
+    sealed = numbers["sealed"]
+    dormant = {i: summary(f"dormant{i}") for i in numbers["dormant"]}
+    pending = {
+        t: tuple(Basis(summary(f"newborn{t}.{i}"), summary(f"held{t}.{i}")) for i in range(count))
+        for t, count in numbers["pending"]
+    }
+    rejected = numbers["rejected"]
+    if rejected is not None:
+        rejected = {tuple(d): Rejected(summary(f"rejected{i}"), gain) for i, (d, gain) in enumerate(rejected)}
+    return State(
+        posterior=model.global_step(summary("posterior")),
+        total=total("total"),
+        visits=np.array(arrays["visits"]),
+        seen=np.array(arrays["seen"]),
+        receipts=_receipts(arrays["visits"], listing),
+        memory=Memory(
+            numbers["next_id"],
+            failures,
+            sweeps,
+            numbers["grows"],
+            dormant,
+            dict(numbers["young"]),
+            rejected,
+        ),
+        edits=[_edit_from_json(e) for e in numbers["edits"]],
+        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
+        trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
+        in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
+        lap_counts=arrays.get("lap_counts"),
+        weights=np.array(arrays["weights"]) if "weights" in arrays else None,
+        gathered=_gathered(numbers, arrays),
+        pending=pending,
+        partial=total("partial") if numbers["has_partial"] else None,
+        sealed=None if sealed is None else Sealed(total("sealed"), sealed["seen"]),
+        sampler=sampler_from_saved(model, numbers["sampler"], arrays),
+        stream=_stream(numbers["stream"], arrays),
+        lost={b: Loss(*rest) for b, *rest in numbers["lost"]},
+        **{name: numbers[name] for name in NUMBERS},
+    )
+
+
+def _stream(numbers: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]) -> Stream | None:
+    if numbers is None:
+        return None
+    return Stream(numbers["seen"], np.array(arrays[TABLES]) if TABLES in arrays else None)
+
+
+def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
+    """Bytes and CRC-32 of each batch's file, ``(B, 2)``."""
+    out = no_receipts(len(visits))
+    if listing is not None:
+        batches = np.flatnonzero(visits >= 0)
+        if not (np.array_equal(listing.batches, batches) and np.array_equal(listing.visits, visits[batches])):
+            raise StoreError("the checkpoint lists other summaries than those that its state was made from")
+        out[batches] = listing.receipts
+    return out
+
+
+def _basis_index(state: State) -> dict[int, int]:
+    """Number of each of the different summaries behind the groups in flight, by its identity."""
+    return {key: i for i, key in enumerate(dict.fromkeys(id(basis) for basis, _ in state.in_flight))}
+
+
+def _pack(out: Arrays, name: str, summary: Summary) -> None:
+    for key, value in summary.to_arrays().items():
+        out[f"{name}/{key}"] = value
+
+
+def _pack_total(out: Arrays, name: str, total: RunningTotal) -> None:
+    _pack(out, f"{name}.high", total.high)
+    _pack(out, f"{name}.low", total.low)
+
+
+def _gathered(numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Gathered:
+    out = Gathered({target: [] for target in numbers["gathered"]})
+    for target, part in numbers["gathered_parts"]:
+        out.pieces[target].append(Part(*part))
+    for target in numbers["gathered"]:
+        name = f"{GATHERED}{target}"
+        own = {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}
+        out.add(target, [batch_from_arrays(own, name)] if own else [])
+    return out
+
+
+def _edit_to_json(edit: Edit) -> list[Any]:
+    return [type(edit).__name__, {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(edit).items()}]
+
+
+def _edit_from_json(saved: list[Any]) -> Edit:
+    name, values = saved
+    if name not in EDITS:
+        raise StoreError(
+            f"the checkpoint holds a change of clusters of an unknown kind, {name!r}; it needs a newer version"
+        )
+    return EDITS[name](**_with_tuples(values))
+
+
+def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields read from JSON, which knows lists alone."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+
+
+def _split_from_json(saved: Mapping[str, Any]) -> Split:
+    return Split(**{**_with_tuples(saved), "policy": SmallRunPolicy(**saved["policy"])})
+
+
+def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
+    edit = _edit_from_json(saved["edit"])
+    assert isinstance(edit, (Merge, Unite, Exchange))
+    return Proposal(
+        saved["kind"],
+        tuple(saved["targets"]),
+        tuple(saved["others"]),
+        edit,
+        saved["sweeps"],
+        weight=saved["weight"],
+        again=saved["again"],
+    )

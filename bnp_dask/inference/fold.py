@@ -1,0 +1,214 @@
+"""A group of batches that came back takes the place of its older statistics, and the objective does not fall.
+
+Batches that went bad leave first.  Then the change is attempted; where it would lower the objective it is undone, and
+the group is visited again with the posterior in force.  What was found is kept for the next visits, and births that
+batches tried by themselves are decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.edits import Forget, InsertEmpty
+from bnp_dask.errors import NumericalError
+from bnp_dask.inference.bad_batches import leave_out
+from bnp_dask.inference.leaving import subtract
+from bnp_dask.inference.local_steps import Taken
+from bnp_dask.inference.reduction import Change
+from bnp_dask.inference.state import State, Work, remember
+from bnp_dask.moves.base import named_by, record
+from bnp_dask.moves.births.at_batch import consider_split
+from bnp_dask.moves.births.pending import close, note
+from bnp_dask.structure.base import Visit
+
+Remember = Callable[[Work, State, int, Visit, int], None]
+"""Keeps what was found in a batch: run, state, batch, visit, and how many changes of clusters are in it."""
+
+Folded = tuple[str, float | None, list[dict[str, Any]]]
+"""Action, gain in nats (None where the objective before was that of other data), history rows of births at batches."""
+
+
+def fold_again(work: Work, state: State, taken: Taken, pends: bool = False) -> Folded:
+    """Replace the batches' statistics, take the global step, and see that the objective does not fall.
+
+    ``pends``: births that do not pay at their batch are kept for a trial on all data.
+    """
+    taken = lose_with_step(work, state, taken)
+    action, before = "folded", state.elbo
+    if not _is_folded(state, taken):
+        taken, action = lose_with_step(work, state, taken.by.again(taken.batches)), "recomputed"
+        before = state.elbo
+        if not _is_folded(state, taken):
+            state.void = True
+            return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
+    gain = state.elbo - before
+    return action, gain, _keep(work, state, taken, remember, pends=pends)
+
+
+def _is_folded(state: State, taken: Taken) -> bool:
+    return state.attempt(taken.change.with_clusters(state.total.high.ids).delta)
+
+
+def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
+    """Leave out batches that have gone bad: from here on the objective is that of the others."""
+    rest = lose(work, state, taken, remember)
+    if rest is not taken and state.lap > 0:
+        state.settle()
+    return rest
+
+
+def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool = True) -> Taken:
+    """Leave out those batches of a group that have gone bad; the group without them.
+
+    Their last statistics leave the total, where it ``keeps`` those of every batch.  What is kept of them from now on
+    is that of a batch without atoms, so nothing is taken out twice, whether or not the rest of the group is folded.
+    """
+    lost = dict(taken.change.lost)
+    if not lost:
+        return taken
+    if keeps:
+        subtract(work, state, [batch for batch in lost if state.visits[batch] >= 0])
+    leave_out(work, state, lost)
+    for batch, kept in taken.written.items():
+        if batch in lost:
+            state.note(batch, kept.visit, taken.seen, kept.receipt)
+    for batch, found in taken.visits:
+        if batch in lost:
+            remember(work, state, batch, found, taken.seen)
+    return replace(
+        taken,
+        change=replace(taken.change, lost=()),
+        written={b: kept for b, kept in taken.written.items() if b not in lost},
+        visits=[(b, found) for b, found in taken.visits if b not in lost],
+    )
+
+
+def _keep(work: Work, state: State, taken: Taken, remember: Remember, pends: bool = False) -> list[dict[str, Any]]:
+    """Remember the visits, and decide births at them; history rows of these."""
+    rows = []
+    for batch, found in keep(work, state, taken, remember):
+        visits, more = try_split(work, state, [found], pends=pends)
+        remember(work, state, batch, visits[0], len(state.edits))
+        rows.extend(more)
+    return rows
+
+
+def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tuple[int, Visit]]:
+    """Take over what was found in a group of batches, and ``remember`` it for their next visits.
+
+    Returns those visits that are to try a birth at their batch first.
+    """
+    add_trials(work, state, taken.change)
+    for batch, kept in taken.written.items():
+        state.note(batch, kept.visit, taken.seen, kept.receipt)
+    for batch, found in taken.visits:
+        if batch not in state.plan.splits:
+            remember(work, state, batch, found, taken.seen)
+    return [(batch, found) for batch, found in taken.visits if batch in state.plan.splits]
+
+
+def add_trials(work: Work, state: State, change: Change) -> None:
+    """Add what some batches found for the lap's trials, and the atoms that they gathered."""
+    for name, part in change.parts.items():
+        state.trials[name].join(part)
+    for target, atoms in change.atoms.items():
+        state.gathered.add(target, atoms)
+    if state.gathered.held > work.room:
+        state.gathered.write(work.memo.part_files())
+
+
+def pass_over(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
+    """No-op in place of :func:`remember`, for batches that are never visited again."""
+
+
+# -- births at batches ------------------------------------------------------------------------------------------
+def try_split(
+    work: Work, state: State, visits: Sequence[Visit], is_new: bool = False, pends: bool = False
+) -> tuple[list[Visit], list[dict[str, Any]]]:
+    """Decide a birth at batches just folded; what is known of each after it, and its history row.
+
+    The newborn clusters of several batches are the same ones.  At those that are ``is_new`` to the run, the target may
+    keep a part of them.  ``pends``: what does not pay at its batches is kept, for all data to try in the next lap.
+    """
+    recent = newer_clusters(state, visits[0])
+    visits = [with_newer_clusters(state, found) for found in visits]
+    target = visits[0].split
+    if target is None:
+        return visits, []
+    parts = [(found.summary, found.newborn) for found in visits if found.newborn is not None]
+    if not parts:
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        why = "no split of this batch's atoms is better than none"
+        return visits, [record("birth", (target,), (), None, False, why)]
+    if pends and not state.model.structure.policy.splits_at_batches:
+        for found in visits:
+            note(state.model, state.pending, found)
+        return visits, [record("birth", (target,), (), None, False, "what this batch found all data are to try")]
+    try:
+        born, gain = consider_split(state.model, state.total, state.terms, parts, target, recent, state.memory, is_new)
+    except NumericalError as error:  # what is not finite is no gain; the state is as it was
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        return visits, [record("birth", (target,), (), None, False, f"refused: {error}")]
+    if born is None and pends:
+        for found in visits:
+            note(state.model, state.pending, found)
+        return visits, [record("birth", (target,), (), gain, False, "the objective would fall with this batch alone")]
+    if born is None:
+        state.memory.remember_failure("birth", (target,), _counts(state, target))
+        return visits, [record("birth", (target,), (), gain, False, "the objective would fall")]
+    state.memory.failures.pop(("birth", (target,)), None)
+    if pends:
+        close(state.pending, target)
+    state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
+    dropped = drop_proposals(state, target)
+    state.edits.append(InsertEmpty(born.new_ids))
+    why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
+    row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
+    both = zip(visits, born.summaries, strict=True)
+    back = [record("return", (cluster,), (), None, True, "it was laid away before") for cluster in born.returned]
+    return [found.with_summary(summary) for found, summary in both], [row, *back, *dropped]
+
+
+def with_newer_clusters(state: State, found: Visit) -> Visit:
+    """Results from a batch, with empty rows for clusters born after its posterior was sent out, and no void pairs."""
+    missing, void = newer_clusters(state, found), void_pairs(state, found)
+    if not missing and not void:
+        return found
+    return found.with_summary(found.summary.without_pairs_of(void).insert_empty(missing))
+
+
+def newer_clusters(state: State, found: Visit) -> list[int]:
+    """Ids of clusters that the posterior behind ``found`` did not know: its batch holds no mass of them."""
+    ids = state.total.high.ids
+    return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
+
+
+def void_pairs(state: State, found: Visit) -> list[int]:
+    """Clusters that results from a batch track in pairs, all of which are void since one of them was split."""
+    pairs, held = state.total.high.pairs, found.summary.pairs
+    return np.setdiff1d(held, pairs).tolist() if len(held) > len(pairs) else []
+
+
+def drop_proposals(state: State, target: int) -> list[dict[str, Any]]:
+    """Drop the proposals that name a cluster which was split at a batch; their history rows.
+
+    They would be decided on what all batches held of it.  Its trials go on to the end of the round, for nobody.
+    """
+    plan = state.plan
+    gone = [p for p in plan.proposals if target in named_by(p)]
+    kept = ~np.isin(plan.pairs, target).any(axis=1)
+    if not kept.all():
+        state.edits.append(Forget((target,)))
+    proposals = tuple(p for p in plan.proposals if target not in named_by(p))
+    state.plan = replace(plan, proposals=proposals, pairs=plan.pairs[kept])
+    why = f"not decided: cluster {target} was split at new data"
+    return [record(p.kind, p.targets, p.others, None, False, why) for p in gone]
+
+
+def _counts(state: State, cluster: int) -> list[float]:
+    value = state.total.value()
+    return [float(value["N"][value.position(cluster)])]

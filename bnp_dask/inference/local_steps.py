@@ -1,0 +1,477 @@
+"""Local steps of batches, and the change of the total that they make together.
+
+From top to bottom: the request of a local step (:class:`LocalStep`), the task of a worker (:func:`local_steps`), and
+the coordinator that submits tasks and collects changes (:class:`LocalSteps`).
+
+A worker that reaches the run directory reads the results of the last visit there, writes those of this visit, and sends
+the difference.  If it does not reach the directory, or may not write, or the disk is full, its results come back whole
+and the coordinator does the rest, to the same bits.  The task decides that batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_arrays
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.data.coalesce import SMALL_BYTES
+from bnp_dask.errors import StoreError
+from bnp_dask.execute.base import Handle
+from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.execute.prefetch import Load, in_turn
+from bnp_dask.inference.batch_memo import Left, MemoSlot
+from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
+from bnp_dask.inference.state import State, Work, recall, recall_left, recall_states
+from bnp_dask.inference.visit import Request, request_of, visit
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.base import Gather, Split
+from bnp_dask.moves.births.move import gather_atoms
+from bnp_dask.moves.births.splitting import visit_and_split
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.store import Receipt
+from bnp_dask.structure.assignments import room_for
+from bnp_dask.structure.base import Trial, Visit
+
+SMALL_EFFORT = 1e8
+"""Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
+
+ROUND_EFFORT = 4 * SMALL_EFFORT
+"""Products of all batches of a task, up to which it visits more than ``FAN``: a tenth of a second or so."""
+
+SLIGHT = 2**19
+"""Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
+those out and to add these, would wait for a worker that is free twice for every group of batches."""
+
+SLIGHT_TRIALS = 2**24
+"""Numbers up to which the parameters of a lap's trials, as often as there are batches (128 MB), travel with each task.
+Dask gives a task to a worker that holds what it needs: all of a lap would begin where trials lie that were sent once,
+and the other workers would have to take them over."""
+
+FEW = 16
+"""Tasks of a group up to which that holds; of more, the coordinator leaves what it can to others."""
+
+AT_ONCE = 2**22
+"""Numbers up to which the changes of a group come in one message (32 MB)."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalStep:
+    """Local step of one batch, and what else a lap wants of it; see :class:`~bnp_dask.moves.base.Plan`.
+
+    Parameters
+    ----------
+    request
+        The batch.
+    pairs
+        Pairs of clusters whose unions are tracked, ``(M, 2)``.
+    split
+        Birth that the batch tries by itself; None: none.
+    gather
+        Atoms that are gathered for births.
+    weight
+        Weight of the batch; results are scaled by it.
+    assigns
+        Whether assignments may be kept in place of statistics.
+    slot
+        Place in the run directory of the results of the last visit and of this one; None: results come back whole.
+    states, left
+        States of groups, and assignments, that the last visit left, for workers that do not reach the run directory.
+    has_states
+        Whether ``states`` are known: they are None as well where groups have no states yet.
+    """
+
+    request: Request
+    pairs: np.ndarray
+    split: Split | None = None
+    gather: Gather = field(default_factory=Gather)
+    weight: float = 1.0
+    assigns: bool = False
+    slot: MemoSlot | None = None
+    states: GroupStates | None = None
+    left: Left | None = None
+    has_states: bool = True
+
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, if it may be called before the task runs."""
+        return self.request.first_load
+
+    def can_do_without(self, model: Model) -> bool:
+        """Whether a worker that does not reach the run directory can visit the batch all the same."""
+        return self.has_states or not model.keeps_states or self.slot is None or self.slot.old < 0
+
+
+def local_steps(posterior: Posterior, trials: tuple[Trial, ...], *steps: LocalStep) -> Change | Unsummed:
+    """The task: local steps of some batches, and the sum of their changes as far as the worker can tell it."""
+    with in_turn([step.request.reader for step in steps]):
+        found = added(*[_kept(posterior, trials, step) for step in steps])
+    return found.with_atoms_in_one() if isinstance(found, Change) else found
+
+
+def _kept(posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep) -> Change | Unkept:
+    """Local step of a batch between reading what its last visit left and writing down what this one found."""
+    model, slot, batch = posterior.model, step.slot, step.request.batch
+    if slot is None:
+        return Unkept(batch, local_step(posterior, trials, step, step.states, step.left))
+    old, states, left, why = None, step.states, step.left, ""
+    try:
+        kept = slot.read(model)
+        left = kept if kept.needs_batch else None
+        old, states = None if left else kept.total(model), kept.states(model)
+    except StoreError as error:
+        why = str(error)
+        if not step.can_do_without(model):
+            return Unkept(batch, None, why)
+    found = local_step(posterior, trials, step, states, left)
+    try:
+        receipt = None if why else slot.write(model, found)
+    except StoreError as error:
+        why = str(error)
+    if why:
+        return Unkept(batch, found, why)
+    return change_of(found, old if left is None else found.before, batch, receipt)
+
+
+def local_step(
+    posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep, states: GroupStates | None, left: Left | None
+) -> Visit:
+    """Read one batch, assign its atoms, summarize them, and carry out the lap's trials.
+
+    ``states`` are the states of its groups; ``left`` the assignments of its last visit, whose statistics are computed
+    again from its data.
+    """
+
+    def compute(batch: Batch) -> Visit:
+        found = visit_batch(posterior, batch, trials, step, states)
+        return found if left is None else replace(found, before=left.total(posterior.model, lambda: batch))
+
+    return visit(posterior.model, step.request, compute, lambda why: lose_batch(posterior, trials, step, why))
+
+
+def lose_batch(posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep, why: str) -> Visit:
+    """Visit of a batch that is left out: that of a batch without atoms."""
+    assert step.request.empty is not None
+    alone = replace(step, split=None, assigns=False)
+    return replace(visit_batch(posterior, step.request.empty(), trials, alone, None), lost=why)
+
+
+def visit_batch(
+    posterior: Posterior, batch: Batch, trials: tuple[Trial, ...], step: LocalStep, states: GroupStates | None
+) -> Visit:
+    """Local step, trials and gathering on a batch in memory."""
+    model, request = posterior.model, step.request
+    if step.split is not None:
+        found = visit_and_split(posterior, batch, step.pairs, trials, step.split, request.seed, states)
+    else:
+        room = room_for(model.observation, posterior.n_clusters, batch.n_atoms) if step.assigns else 0
+        found = model.visit(posterior, batch, step.pairs, trials, step.gather.clusters, states, room)
+        found = gather_atoms(model, found, batch, step.gather, request.seed)
+    sums = {"": found.summary, **{f"trial {name}: ": part for name, part in found.parts.items()}}
+    sums |= {} if found.newborn is None else {"newborn clusters: ": found.newborn}
+    for name, summary in sums.items():
+        require_finite_arrays(summary.values, f"{request.name}: {name}statistic", summary.ids)
+        require_finite_arrays(summary.pair_values, f"{request.name}: {name}statistic of pairs")
+    return found if step.weight == 1.0 else found.scaled(step.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Unkept:
+    """A batch whose results the coordinator keeps.
+
+    Parameters
+    ----------
+    batch
+        Its number.
+    found
+        What the coordinator is to keep; None where the batch was not visited, for want of its groups' states.
+    why
+        Error that the worker met at the run directory; empty if it had nothing to keep.
+    """
+
+    batch: int
+    found: Visit | None
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Unsummed:
+    """Changes that wait to be added, in this order, because the coordinator has to tell some of them.
+
+    ``parts`` are added as :func:`~bnp_dask.inference.reduction.joined` adds.
+    """
+
+    parts: tuple[Change | Unkept | Unsummed, ...]
+
+    @property
+    def unkept(self) -> list[Unkept]:
+        """Results that the coordinator has to keep, in order."""
+        out: list[Unkept] = []
+        for part in self.parts:
+            if isinstance(part, Unsummed):
+                out += part.unkept
+            elif isinstance(part, Unkept):
+                out.append(part)
+        return out
+
+
+def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:
+    """The task that adds what others found, as far as that can be added by now."""
+    changes = [part for part in parts if isinstance(part, Change)]
+    return joined(*changes) if len(changes) == len(parts) else Unsummed(parts)
+
+
+def unkept_of(parts: Sequence[Change | Unsummed]) -> list[Unkept]:
+    """Results of some tasks that the coordinator has to keep."""
+    return [unkept for part in parts if isinstance(part, Unsummed) for unkept in part.unkept]
+
+
+# -- the coordinator ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Kept:
+    """A visit that a worker has written down: its number, and what its file is known by."""
+
+    visit: int
+    receipt: Receipt
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """A group of batches that were visited with one posterior.
+
+    Parameters
+    ----------
+    batches
+        In the order of the lap.
+    seen
+        How many changes of clusters that posterior had seen.
+    change
+        What they change together.
+    written
+        Those visits that workers have written down.
+    visits
+        The other visits, which are to be kept here.
+    by
+        Visits them again.
+    """
+
+    batches: tuple[int, ...]
+    seen: int
+    change: Change
+    written: dict[int, Kept]
+    visits: list[tuple[int, Visit]]
+    by: LocalSteps
+
+
+@dataclass(frozen=True, eq=False)
+class InFlight:
+    """A group in flight: its batches, the posterior behind it, and tasks that tell what it changes.
+
+    ``numbers`` are those of the visits that workers may write down.  ``own`` are tasks of batches that try a birth of
+    their own.  ``at_once``: whether there is room for all other changes.
+    """
+
+    batches: tuple[int, ...]
+    basis: Posterior
+    seen: int
+    numbers: dict[int, int]
+    changes: list[Handle]
+    own: list[Handle]
+    at_once: bool
+
+
+@dataclass(eq=False)
+class LocalSteps:
+    """Visits of batches for what they change together.
+
+    Parameters
+    ----------
+    work, state
+        What does not change, and where the run stands.
+    n_batches
+        Batches that are visited in all.
+    keeps
+        Whether the statistics of a batch's last visit are kept, so that a visit changes by a difference.
+    is_whole
+        Whether visits are wanted whole, and not only what they change.
+    leaves
+        Whether visits leave anything for the next of their batches.
+    """
+
+    work: Work
+    state: State
+    n_batches: int
+    keeps: bool = True
+    is_whole: bool = False
+    leaves: bool = True
+
+    def __post_init__(self) -> None:
+        trials = self.state.plan.trials
+        self._most_atoms = max(self.work.survey.batch_atoms, default=0)
+        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits(self._most_atoms)) for t in trials)
+        numbers = sum(t.beliefs.n_clusters for t in trials) * numbers_per_cluster(self.work.model.observation)
+        if numbers * self.n_batches > SLIGHT_TRIALS:
+            self._trials = self.work.executor.share(f"trials-lap{self.state.lap}", self._trials)
+
+    def again(self, batches: Sequence[int], basis: Posterior | None = None) -> Taken:
+        """Visit a group once more, with the current posterior unless another is given."""
+        posterior = self.state.posterior if basis is None else basis
+        return self.collect(self.submit(tuple(batches), posterior, len(self.state.edits), attempt=2))
+
+    def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> InFlight:
+        executor = self.work.executor
+        steps = [self._step(batch, seen, attempt) for batch in batches]
+        last = [step for step in steps if step.split is not None]
+        rounds = self._rounds([step for step in steps if step.split is None], basis.n_clusters)
+        numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
+        slight = is_slight(len(last) + len(rounds), numbers)
+        beliefs: Any = basis.for_visits(self._most_atoms)
+        if not slight:
+            beliefs = executor.share(f"posterior-lap{self.state.lap}-batch{batches[0]}", beliefs)
+        own = self._started(beliefs, [[step] for step in last])
+        changes = self._started(beliefs, rounds)
+        kept = {step.request.batch: step.slot.new for step in steps if step.slot is not None}
+        by_workers = bool(kept) and not self.work.reach.is_rare
+        if by_workers and not slight:
+            most = sums_left(len(changes), executor.n_workers, numbers)
+            changes = reduced_for_us(changes, self._add, most)
+        at_once = by_workers and len(changes) * numbers <= AT_ONCE
+        return InFlight(batches, basis, seen, kept, changes, own, at_once)
+
+    def _started(self, beliefs: Any, rounds: list[list[LocalStep]], first: bool = False) -> list[Handle]:
+        """Tasks, one for each round of batches."""
+        tasks = [(self._name(some[0].request.batch), local_steps, (beliefs, self._trials, *some)) for some in rounds]
+        return submitted(self.work.executor, tasks, first)
+
+    def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
+        """Tasks that each add some changes."""
+        return submitted(self.work.executor, [(f"add-lap{self.state.lap}", added, tuple(some)) for some in groups])
+
+    def _name(self, batch: int) -> str:
+        return f"local_step-lap{self.state.lap}-batch{batch}"
+
+    def _rounds(self, pieces: list[LocalStep], n_clusters: int) -> list[list[LocalStep]]:
+        """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
+
+        Every worker thread gets one of a group all the same.
+        """
+        if any(step.slot is None for step in pieces):  # what comes back whole is as much as a message should hold
+            return [[step] for step in pieces]
+        effort, n_workers = _effort(self.work, n_clusters), max(1, self.work.executor.n_workers)
+        size = FAN if effort < SMALL_EFFORT and len(pieces) >= FAN * n_workers else 1
+        numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
+        if size > 1 and is_slight(len(pieces) // size, numbers):
+            most = min(len(pieces) // n_workers, ROUND_EFFORT / max(effort, 1.0))
+            while 2 * size <= most:
+                size *= 2
+        return [pieces[i : i + size] for i in range(0, len(pieces), size)]
+
+    def _step(self, batch: int, seen: int, attempt: int = 1, is_whole: bool = False) -> LocalStep:
+        """Work on a batch; with what its last visit left, unless its worker reads that itself."""
+        work, state, plan = self.work, self.state, self.state.plan
+        split = plan.splits.get(batch)
+        is_whole = is_whole or work.shelf is None or self.is_whole or split is not None
+        slot = None if is_whole else self._slot(batch, seen, attempt)
+        carries = slot is None or work.reach.is_rare
+        return LocalStep(
+            request=request_of(work, state, batch),
+            pairs=plan.pairs,
+            split=split,
+            gather=replace(plan.gather, key=(self.state.lap, 13, batch)),
+            weight=state.weight(batch),
+            assigns=self._assigns(batch),
+            slot=slot,
+            states=recall_states(work, state, batch, seen) if carries else None,
+            left=recall_left(work, state, batch, seen) if carries and self.keeps else None,
+            has_states=carries,
+        )
+
+    def _slot(self, batch: int, seen: int, attempt: int) -> MemoSlot:
+        state = self.state
+        assert self.work.shelf is not None
+        old = int(state.visits[batch])
+        return MemoSlot(
+            shelf=self.work.shelf,
+            batch=batch,
+            old=old,
+            receipt=state.receipt(batch),
+            new=old + attempt,
+            edits=tuple(state.edits[int(state.seen[batch]) : seen]),
+            is_full=self.keeps,
+            leaves=self.leaves,
+        )
+
+    def _assigns(self, batch: int) -> bool:
+        """Whether assignments of a batch may be kept; its data may be needed again whenever statistics are."""
+        readable = self.work.readable
+        return self.keeps and readable is not None and bool(readable[batch]) and batch not in self.state.lost
+
+    def collect(self, group: InFlight) -> Taken:
+        """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
+        found: list[tuple[int, Visit]] = []
+        unkept: list[str] = []
+
+        def changes(handles: Sequence[Handle], at_once: bool) -> Iterator[Change]:
+            for part in collected(self.work.executor, handles, at_once):
+                missing = unkept_of([part])
+                unkept.extend(one.why for one in missing if one.why)
+                yield self._finished(group, part, self._found_at_last(group, missing), found)
+
+        own = list(changes(group.own, False))
+        main = reduced(changes(group.changes, group.at_once), lambda some: joined(*some))
+        whole = joined(*([] if main is None else [main]), *own)
+        self.work.reach.note(len(group.numbers) - len(unkept), unkept)
+        written = {batch: Kept(group.numbers[batch], receipt) for batch, receipt in whole.written}
+        return Taken(group.batches, group.seen, whole, written, found, self)
+
+    def _keep_here(self, group: InFlight, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
+        """The change that a visit makes which came whole; it is noted under ``found``."""
+        found.append((batch, replace(seen, before=None)))
+        old = seen.before
+        if old is None and self.keeps and self.state.visits[batch] >= 0:
+            old = recall(self.work, self.state, batch, group.seen)
+        return change_of(seen, old, batch)
+
+    def _found_at_last(self, group: InFlight, missing: Sequence[Unkept]) -> dict[int, Visit]:
+        """Visits of batches whose results the coordinator keeps, made now where they were not."""
+        late = [self._step(one.batch, group.seen, is_whole=True) for one in missing if one.found is None]
+        beliefs = group.basis.for_visits(self._most_atoms) if late else None
+        parts = [self.work.executor.result(h) for h in self._started(beliefs, [[step] for step in late], first=True)]
+        return {one.batch: one.found for one in [*missing, *unkept_of(parts)] if one.found is not None}
+
+    def _finished(
+        self,
+        group: InFlight,
+        part: Change | Unkept | Unsummed,
+        visits: Mapping[int, Visit],
+        found: list[tuple[int, Visit]],
+    ) -> Change:
+        """Change by some tasks, with what they left to be told here, added in the order in which they would."""
+        if isinstance(part, Change):
+            return part
+        if isinstance(part, Unkept):
+            return self._keep_here(group, part.batch, visits[part.batch], found)
+        return joined(*[self._finished(group, one, visits, found) for one in part.parts])
+
+
+def is_slight(n_tasks: int, numbers: int) -> bool:
+    """Whether all that some tasks take and bring, so many numbers each, is so little that it may pass through here.
+
+    What they bring is added here in the order in which tasks would add it: the bits are the same.
+    """
+    return n_tasks <= 1 or (n_tasks <= FEW and n_tasks * numbers <= SLIGHT)
+
+
+def _effort(work: Work, n_clusters: int) -> float:
+    """Products that the local step of a batch of average size takes; no end of them where none can be called small.
+
+    Groups and sequences take many steps.
+    """
+    model, share = work.model, 1.0 / work.source.n_batches
+    if work.survey.nbytes * share > SMALL_BYTES:
+        return np.inf
+    return model.structure.effort(model, work.survey.n_atoms * share, n_clusters)

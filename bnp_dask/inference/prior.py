@@ -1,0 +1,137 @@
+"""The end of a lap, where priors fit themselves: settings of the prior that raise the whole-data objective.
+
+The totals are sufficient statistics, so a better prior needs no pass over the data, and what is kept of batches holds
+for any prior.  The prior changes between laps alone: all batches, trials and moves of a lap are judged with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.allocation.base import Allocation
+from bnp_dask.core.summary import Summary
+from bnp_dask.errors import NumericalError
+from bnp_dask.inference.state import State
+from bnp_dask.inputs.protocols import as_a
+from bnp_dask.model import Model
+from bnp_dask.moves.base import record
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.observation.base import LearningObservation
+from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
+
+GAMMA = "concentration/gamma"
+"""Name of the array that a learned concentration is kept in."""
+
+UPDATES = 20
+"""Updates of a prior in one lap, at most."""
+
+ENOUGH = 1e-7
+"""Nats per atom by which an update must raise the objective for another to follow in the same lap."""
+
+PRIOR = "prior"
+"""Kind of the history rows that say that the prior was changed."""
+
+
+def learn_prior(state: State) -> list[dict[str, Any]]:
+    """Raise the objective over the prior's settings, where they are learned; history rows.
+
+    The objective includes the log hyperprior, and an update that does not raise it is not made.
+    """
+    model = state.model
+    if model.reference is None:
+        return []
+    value = state.total.value()
+    better = _better_concentration(_better(model, value), value)
+    if better is model:
+        return []
+    before = state.elbo
+    posterior = better.global_step(value)
+    terms = better.elbo(posterior, value)
+    gain = sum(terms.values()) - before
+    if not gain > 0.0:
+        return []
+    state.posterior, state.terms = posterior, terms
+    if gain > LAP.calm_gain * float(value["N"].sum()):
+        state.memory.failures.clear()  # they failed under another prior
+    return [record(PRIOR, (), (), gain, True, "the objective rises")]
+
+
+def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
+    """The settings of the prior by name, where they are learned; for checkpoints."""
+    if model.reference is None:
+        return {}
+    learner = concentration(model)
+    gamma = {} if learner is None else {GAMMA: np.array(learner.gamma)}
+    return gamma | settings_to_arrays(model)
+
+
+def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
+    """All numbers among the settings of the likelihood by name, also of a prior that is not learned."""
+    numbers = {n: value for n, value in vars(model.observation).items() if isinstance(value, (int, float, np.ndarray))}
+    return {f"{PRIOR}/{name}": np.asarray(value) for name, value in numbers.items()}
+
+
+def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
+    """The model with the prior that a checkpoint holds, where it holds one: that of the run, or one that was learned
+    or taken from a shadow."""
+    if GAMMA in arrays:
+        model = replace(model, allocation=replace(model.allocation, gamma=float(arrays[GAMMA])))  # type: ignore[type-var]
+    names = [name for name in arrays if name.startswith(f"{PRIOR}/")]
+    if not names:
+        return model
+    kept = {name.removeprefix(f"{PRIOR}/"): np.asarray(arrays[name]) for name in names}
+    settings: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in kept.items()}
+    return replace(model, observation=replace(model.observation, **settings))  # type: ignore[type-var]
+
+
+def _better(model: Model, value: Summary) -> Model:
+    """The model with a better prior of its likelihood, or the model itself."""
+    used = value["N"] > LAP.nobody
+    if not used.any():
+        return model
+    enough = ENOUGH * float(value["N"].sum())
+    params = model.observation_step(value)
+    now = _worth(model, params, value)
+    for _ in range(UPDATES):
+        observation = model.observation
+        assert isinstance(observation, LearningObservation)
+        reference: Any = model.reference  # of the class of the observation
+        try:
+            found = replace(model, observation=observation.learned(params, used, reference, scale_shape(model)))
+            params = found.observation_step(value)
+            worth = _worth(found, params, value)
+        except NumericalError:  # what is not finite is no gain
+            return model
+        gain, now = worth - now, worth
+        if not gain > 0.0:
+            return model
+        model = found
+        if gain <= enough:
+            return model
+    return model
+
+
+def _better_concentration(model: Model, value: Summary) -> Model:
+    """The model with a better concentration, where that is learned, or the model itself."""
+    for _ in range(UPDATES):
+        learner = concentration(model)
+        if learner is None:
+            return model
+        found = replace(model, allocation=as_a(learner.learned(model.allocation_step(value)), Allocation))
+        before, after = (sum((m.allocation_terms(value) | prior_terms(m)).values()) for m in (model, found))
+        if not after > before:
+            return model
+        model = found
+        if after - before <= ENOUGH * float(value["N"].sum()):
+            return model
+    return model
+
+
+def _worth(model: Model, params: Any, value: Summary) -> float:
+    """The terms of the objective that depend on the likelihood's prior, nats."""
+    terms = model.data_terms(params, value)
+    return float(np.sum(terms)) + sum(prior_terms(model).values())

@@ -1,0 +1,104 @@
+"""One chain on the coordinator: from the total to parameters, and from batches to the next total."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.inference.chains import Chain, Pins, Sweep
+from bnp_dask.inference.sampling.reseating import Others
+from bnp_dask.inference.sampling.sweep import Drawn
+from bnp_dask.inference.sampling.visit import PARAMETERS, WEIGHTS, Assigned, generator
+from bnp_dask.inputs.protocols import as_a
+from bnp_dask.model import Model
+from bnp_dask.observation.base import LOG_BASE
+from bnp_dask.observation.interface.drawing import SampledObservation
+
+
+def first_chain(model: Model, start: Summary) -> Chain:
+    """A chain at the statistics that an initialisation gave.
+
+    Where the number of clusters is unbounded, only those that hold an atom are taken; one without atoms if none does.
+    """
+    held = start.ids if not model.allocation.nonparametric else start.ids[start["N"] >= 1.0]
+    if not len(held):
+        held = start.ids[:1]
+    total = start.without_pairs().take(held)
+    if model.allocation.nonparametric:
+        counts = np.maximum(total["N"], 1.0)  # weights of clusters have a density then, whatever the start
+        total = replace(total, values={**total.values, "N": counts})
+    return Chain(total, None, int(start.ids.max(initial=-1)) + 1)
+
+
+def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, n_atoms: int) -> Drawn:
+    """Weights and parameters of a chain's clusters for a sweep.
+
+    Parameters
+    ----------
+    model, chain, number
+        The model, and the chain with its number.
+    lap, seed
+        Key of the random numbers; the lap counts from 0.
+    n_atoms
+        Atoms of the largest batch.
+    """
+    total, rng = chain.total, generator(seed, number, lap, WEIGHTS)
+    log_weight = as_a(model.allocation, SampledAllocation).draw_weights(total["N"], rng)
+    if chain.pins is not None:
+        log_weight = log_weight - rng.standard_exponential(total.n_clusters) / total["N"]
+    params = drawn_parameters(model, total, generator(seed, number, lap, PARAMETERS))
+    return Drawn(number, lap, total.ids, model.lean(params, n_atoms), log_weight, chain.pins)
+
+
+def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> object:
+    """Parameters of the likelihood at a draw from their posterior given a partition."""
+    observation = as_a(model.observation, SampledObservation)
+    return observation.at_draw(model.observation_step(total), rng)
+
+
+def begin_sweep(model: Model, chain: Chain, n_rows: int) -> None:
+    """Sums over no batch."""
+    ids = chain.total.ids
+    chain.sweep = Sweep(RunningTotal(model.empty_summary(ids)), Pins.none(len(ids)), np.full(n_rows, -1))
+
+
+def others(chain: Chain, number: int, lap: int, drawn: Drawn | None) -> Others:
+    """The batches of a sweep so far, which the atoms of the last one are seated among."""
+    assert chain.sweep is not None
+    return Others(number, lap, chain.sweep.total.value(), chain.next_id, drawn)
+
+
+def add_batch(chain: Chain, found: Assigned, rows: np.ndarray, labels: np.ndarray) -> None:
+    """Add what a batch holds; ``labels`` are the clusters of the noted rows at the positions ``rows``."""
+    assert chain.sweep is not None
+    new = found.summary.ids[chain.sweep.total.high.n_clusters :]
+    if len(new):
+        chain.sweep.total = chain.sweep.total.insert_empty(new)
+        chain.next_id = int(new.max()) + 1
+    chain.sweep.total.add(found.summary)
+    chain.sweep.pins = chain.sweep.pins.or_less(found.pins)
+    chain.sweep.rows[rows] = labels
+
+
+def end_sweep(model: Model, chain: Chain) -> np.ndarray:
+    """The sums become the chain's total, without clusters that nobody joined; clusters of the noted rows."""
+    assert chain.sweep is not None
+    value = chain.sweep.total.value()
+    chain.total = value
+    if model.allocation.nonparametric:
+        kept = np.flatnonzero(value["N"] > 0.0)
+        chain.total, chain.pins = value.take(value.ids[kept]), chain.sweep.pins.take(kept)
+    chain.log_joint = log_joint(model, chain.total)
+    rows, chain.sweep = chain.sweep.rows, None
+    return rows
+
+
+def log_joint(model: Model, total: Summary) -> float:
+    """Log probability of assignments and data, with weights and parameters integrated out, nats."""
+    allocation = as_a(model.allocation, SampledAllocation)
+    data = model.best_data_terms(total).sum() + total.values.get(LOG_BASE, 0.0)
+    return float(allocation.log_partition(total["N"]) + data)

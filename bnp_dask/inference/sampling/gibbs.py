@@ -1,0 +1,275 @@
+"""Gibbs sampling as a schedule: sweeps of all batches, and the draws that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.allocation.base import SampledAllocation, UrnAllocation
+from bnp_dask.core.registry import register
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.execute.base import Task
+from bnp_dask.inference.chains import Sampler
+from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
+from bnp_dask.inference.local_steps import is_slight
+from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
+from bnp_dask.inference.sampling.draws import Draws, draw_to_arrays, draws_from
+from bnp_dask.inference.sampling.reseating import is_counted, reseat
+from bnp_dask.inference.sampling.rounds import split_and_unite
+from bnp_dask.inference.sampling.sweep import Drawn, sweep
+from bnp_dask.inference.sampling.visit import Swept, keep_labels, visit_of
+from bnp_dask.inference.state import State, Work
+from bnp_dask.inputs.settings import hold, shown, whole_number
+from bnp_dask.model import Model
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.observation.interface.drawing import SampledObservation
+from bnp_dask.observation.missing.entries import require_exact_atoms
+
+SAMPLED = "sampled"
+"""Reason of a run that has made all of its sweeps."""
+
+ROWS = 200
+"""Rows whose clusters are noted, by default."""
+
+
+@register
+@dataclass(frozen=True)
+class Gibbs:
+    """Draw partitions and parameters from their posterior: sweeps of all atoms, each given parameters drawn before.
+
+    Parameters
+    ----------
+    laps
+        Sweeps of the data, those of ``burn_in`` among them.
+    burn_in
+        Sweeps before the first draw is kept.  Default: half of ``laps``.
+    thin
+        Every how many sweeps a draw is kept; each holds the statistics of its clusters.
+    chains
+        Independent chains.  All are swept with one read of each batch, and start from one initialisation.
+    window
+        Batches in flight; here it changes nothing but how busy workers are.
+    rows
+        Rows of the data whose clusters are kept with each draw: so many, evenly spread, or which ones.  The point
+        estimate and :meth:`Draws.co_clustering <bnp_dask.Draws.co_clustering>` are about these.
+
+    Notes
+    -----
+    For ``FiniteMixture``, ``DPMixture`` and ``NGGPMixture`` with likelihoods that draw their parameters, that is all of
+    this package.  Weights of atoms are how often they are there, whole numbers.
+
+    There is no truncation.  Where the number of clusters is unbounded, each lap seats atoms of one batch again, in
+    turn, all where they are documents, else 1,000 or one in 32 of the data, whichever is more: each leaves its cluster
+    and draws one given all other atoms, with weights and parameters integrated out, which opens clusters and gives them
+    up.  All other atoms are swept side by side before that, each given weights and parameters drawn from the totals,
+    among the clusters that there are (see :mod:`bnp_dask.inference.sampling.sweep`).  Few data of one batch are seated
+    again as a whole in each lap, which keeps one worker busy.  Some laps, most at first and one in 16 later, end with a
+    round in which whole clusters are split and united over all batches (see
+    :mod:`bnp_dask.inference.sampling.rounds`); it reads the data once more.  Where all documents are one batch, each
+    lap does so without.
+
+    ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
+    of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.Draws.point>` chooses
+    among the draws.  What uses a posterior, such as :func:`bnp_dask.predict` and :func:`bnp_dask.score`, uses that;
+    :meth:`Draws.posterior <bnp_dask.Draws.posterior>` gives that of any draw, to average over.
+
+    The history's objective is the log probability of partition and data of the first chain, with weights and parameters
+    integrated out, in nats: it goes up and down.  Columns besides the usual: ``log_joint``, the same number.  In a
+    ``FiniteMixture`` it is that of assignments to clusters that are told apart.
+
+    References
+    ----------
+    Neal 2000, Alg. 3, for atoms that are seated again; Dahl 2005 for splits and unions, allocated in sequence; James,
+    Lijoi & Pruenster 2009 for weights given a partition; Favaro & Teh 2013 for normalized generalized gamma processes.
+    """
+
+    laps: int = 1000
+    burn_in: int | None = None
+    thin: int = 5
+    chains: int = 1
+    window: int = 8
+    rows: int | tuple[int, ...] = ROWS
+    decides_moves = False
+
+    def __post_init__(self) -> None:
+        for name in ("laps", "thin", "chains", "window"):
+            hold(self, name, whole_number(name, getattr(self, name), 1))
+        if self.burn_in is not None:
+            hold(self, "burn_in", whole_number("burn_in", self.burn_in))
+        if isinstance(self.rows, (list, tuple, range, np.ndarray)):
+            hold(self, "rows", tuple(whole_number("rows", row) for row in self.rows))
+        else:
+            hold(self, "rows", whole_number("rows", self.rows, 1))
+        if self.rows == ():
+            raise SettingError("rows=(): needs one row at least")
+        if self.laps // self.thin * self.thin <= self._burnt:
+            raise SettingError(
+                f"laps={self.laps}, burn_in={self._burnt}, thin={self.thin}: no draw would be kept, since every "
+                f"{self.thin}th sweep after the first {self._burnt} is; needs more laps"
+            )
+
+    @property
+    def _burnt(self) -> int:
+        return self.laps // 2 if self.burn_in is None else self.burn_in
+
+    def _keeps(self, lap: int) -> bool:
+        """Whether the draw of a lap (from 1) is kept."""
+        return lap > self._burnt and lap % self.thin == 0
+
+    def check(self, model: Model) -> None:
+        """SettingError unless the model can be sampled."""
+        if not isinstance(model.allocation, SampledAllocation):
+            raise SettingError(
+                f"Gibbs(): {type(model.allocation).__name__} is not sampled; use FiniteMixture(...), DPMixture(...) or "
+                "NGGPMixture(...), or another schedule"
+            )
+        if model.allocation.nonparametric and not isinstance(model.allocation, UrnAllocation):
+            raise SettingError(
+                f"Gibbs(): {type(model.allocation).__name__} has no predictive rule to open clusters by; it needs a "
+                "property urn"
+            )
+        if not isinstance(model.observation, SampledObservation):
+            raise SettingError(
+                f"Gibbs(): {type(model.observation).__name__} says not how to draw its parameters; it needs a method "
+                "at_draw(params, rng)"
+            )
+        require_exact_atoms(model.observation, "Gibbs()")
+        if model.reproducible:
+            raise SettingError("Gibbs(): reproducible=True is not kept by samplers; leave it out")
+        if model.estimate != "posterior":
+            raise SettingError(f'Gibbs(): draws from a posterior, so that estimate="{model.estimate}" has no meaning')
+
+    def run(self, work: Work, state: State) -> Iterator[Step]:
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Results[Swept]]:
+        """One batch each; all are swept side by side, and the last one, where there is one, is seated again.
+
+        Where the number of clusters is unbounded each lap seats the atoms of one batch again; the first lap none, since
+        its atoms have no clusters before.
+        """
+        self.check(work.model)
+        if work.moves:
+            raise SettingError("Gibbs() changes the number of clusters itself; leave moves out")
+        if state.sampler is None:
+            assert state.posterior.summary is not None
+            start = state.posterior.summary
+            state.sampler = Sampler([first_chain(work.model, start) for _ in range(self.chains)])
+        _require_pins(work, state)
+        chains, lap = state.sampler.chains, state.lap
+        state.sampler.noted = self._places(work)
+        if state.position == 0:
+            for chain in chains:
+                begin_sweep(work.model, chain, len(state.sampler.noted))
+        together, last = list(range(work.source.n_batches)), list[int]()
+        if chains[0].pins is not None:
+            last.append(together.pop(lap % len(together)))
+        n_left = len(together) - state.position
+        sweeps_last = not is_counted(work.model)  # the atoms that are not seated again
+        drawn = _drawn(work, state) if n_left > 0 or sweeps_last else ()
+        numbers = sum(len(d.ids) for d in drawn) * numbers_per_cluster(work.model.observation)
+        is_shared = n_left > 0 and not is_slight(n_left, numbers)
+        shared: Any = work.executor.share(f"drawn-lap{lap}", drawn) if is_shared else drawn
+
+        def tasks(batches: tuple[int, ...]) -> list[Task]:
+            return [reseating(batch) if batch in last else sweeping(batch) for batch in batches]
+
+        def sweeping(batch: int) -> Task:
+            return f"sweep-lap{lap}-batch{batch}", sweep, (work.model, shared, *visit_of(work, state, batch))
+
+        def reseating(batch: int) -> Task:
+            swept: Sequence[Drawn | None] = drawn if sweeps_last else [None] * len(chains)
+            held = tuple(others(chain, number, lap, swept[number]) for number, chain in enumerate(chains))
+            return f"reseat-lap{lap}-batch{batch}", reseat, (work.model, held, *visit_of(work, state, batch))
+
+        order, visits = np.array(together + last), OneByOne[Swept](work, state, tasks)
+        return Flight(work, state, order, self.window, size=1, visits=visits, last=last)
+
+    def fold(self, work: Work, state: State, group: Results[Swept]) -> Told:
+        """Add the batch to all chains, and keep the clusters of its atoms."""
+        assert state.sampler is not None
+        for batch, swept in group.found:
+            noted = np.flatnonzero(state.sampler.noted[:, 0] == batch)
+            for chain, found, labels in zip(state.sampler.chains, swept.chains, swept.rows, strict=True):
+                add_batch(chain, found, noted[: len(labels)], labels)
+            keep_labels(work, state, batch, [found.labels for found in swept.chains])
+        return {}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        """Splits and unions, totals of all chains, and the draw where it is kept."""
+        assert state.sampler is not None
+        split_and_unite(work, state, self.window)
+        rows = [end_sweep(work.model, chain) for chain in state.sampler.chains]
+        first = state.sampler.chains[0]
+        state.posterior = work.model.global_step(first.total)
+        state.total = RunningTotal(first.total)
+        state.terms = {"log_joint": first.log_joint}
+        if self._keeps(state.lap + 1):
+            arrays = draw_to_arrays(
+                [(c.total, c.log_joint, own) for c, own in zip(state.sampler.chains, rows, strict=True)]
+            )
+            part = work.memo.part_files().put(f"draw-{state.lap + 1}", arrays)
+            state.sampler.draws.append((state.lap + 1, part))
+        if state.lap + 1 >= self.laps:
+            self._finish(work, state)
+        # of the last draw, not of the point estimate that the posterior may be by now
+        return {"exact": False, "action": SAMPLED, "moves": [], "n_clusters": first.total.n_clusters}
+
+    def _places(self, work: Work) -> np.ndarray:
+        """Batch and row of each noted row of the data, ``(R, 2)``."""
+        ends = np.cumsum(work.survey.batch_atoms)
+        n = int(ends[-1])
+        if isinstance(self.rows, int):
+            rows = np.unique(np.linspace(0, n - 1, min(self.rows, n)).astype(np.int64))
+        else:
+            rows = np.array(self.rows, np.int64)
+            if rows.max() >= n:
+                raise SettingError(f"Gibbs(rows={shown(self.rows)}): row {rows.max()} is not there; the data have {n}")
+        batch = np.searchsorted(ends, rows, side="right")
+        return np.stack([batch, rows - (ends - work.survey.batch_atoms)[batch]], axis=1)
+
+    def _finish(self, work: Work, state: State) -> None:
+        """The point estimate becomes the posterior; draws of what is burn-in now, after laps were added, go."""
+        assert state.sampler is not None
+        gone = [part for lap, part in state.sampler.draws if lap <= self._burnt]
+        work.memo.forget_parts(gone)
+        state.sampler.draws = [(lap, part) for lap, part in state.sampler.draws if lap > self._burnt]
+        draws = kept_draws(work, state, self)
+        assert draws is not None
+        state.posterior = draws.posterior(*draws.point())
+        assert state.posterior.summary is not None
+        state.total = RunningTotal(state.posterior.summary)
+        state.finished = SAMPLED
+
+
+def kept_draws(work: Work, state: State, schedule: Gibbs) -> Draws | None:
+    """The draws that a run has kept; None where it has none."""
+    if state.sampler is None or not state.sampler.draws:
+        return None
+    places = schedule._places(work)
+    starts = np.cumsum(work.survey.batch_atoms) - work.survey.batch_atoms
+    files = work.memo.part_files()
+    laps = np.array([lap for lap, _ in state.sampler.draws])
+    held = [files.get(part) for _, part in state.sampler.draws]
+    return draws_from(work.model, work.seed, laps, starts[places[:, 0]] + places[:, 1], held)
+
+
+def _require_pins(work: Work, state: State) -> None:
+    """StoreError where a run of version 0.2 or before would have to go on."""
+    assert state.sampler is not None
+    if work.model.allocation.nonparametric and not state.sampler.kind and state.finished is None:
+        raise StoreError(
+            f"this run was sampled to lap {state.lap} by bnp_dask 0.2 or before, whose sweeps opened clusters in "
+            "another way, so that it cannot go on. bnp_dask.load_draws(...) reads its draws; begin a new run, with "
+            "init=FromPosterior(bnp_dask.load(...)) from where it stands"
+        )
+
+
+def _drawn(work: Work, state: State) -> tuple[Drawn, ...]:
+    assert state.sampler is not None
+    n_atoms, chains = max(work.survey.batch_atoms, default=0), state.sampler.chains
+    return tuple(draw_clusters(work.model, c, i, state.lap, work.seed, n_atoms) for i, c in enumerate(chains))

@@ -1,0 +1,237 @@
+"""Visit of one batch by all chains: reading, labels, statistics, and what is done with a batch that went bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Summary
+from bnp_dask.errors import DataError
+from bnp_dask.inference.chains import Pins
+from bnp_dask.inference.state import State, Work
+from bnp_dask.inference.visit import Request, request_of, visit
+from bnp_dask.inputs.protocols import as_a
+from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
+from bnp_dask.model import Model
+
+ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE = range(8)
+"""Purposes of random numbers."""
+
+
+def generator(seed: int, chain: int, lap: int, purpose: int, batch: int = 0) -> np.random.Generator:
+    """Random numbers of a chain that depend on the seed, the lap, the batch and what they are for, and nothing else."""
+    key = (*b"gibbs", chain, lap, purpose, batch)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+class Numbered(Protocol):
+    """Number of a chain and of a lap, from 0: with the seed and the batch the key of all random numbers."""
+
+    @property
+    def chain(self) -> int:
+        """Number of the chain."""
+        ...
+
+    @property
+    def lap(self) -> int:
+        """Number of the lap."""
+        ...
+
+
+class Known(Numbered, Protocol):
+    """Clusters of one chain that a visit starts from."""
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Clusters, ``(K,)``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Clusters of the atoms of a batch in one chain: ``names[places]`` are their ids, ``(n,)``."""
+
+    names: np.ndarray
+    places: np.ndarray
+
+    @staticmethod
+    def of(ids: np.ndarray, places: np.ndarray) -> Labels:
+        """From places ``(n,)`` among all clusters ``ids (K,)``; they take as few bytes as they need."""
+        used = np.bincount(places, minlength=len(ids)) > 0
+        fewest = np.min_scalar_type(max(int(used.sum()) - 1, 0))
+        return Labels(ids[used], (np.cumsum(used) - 1).astype(fewest)[places])
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Id of each atom's cluster, ``(n,)`` int64."""
+        return self.names[self.places]
+
+    def places_in(self, ids: np.ndarray, atoms: Batch) -> np.ndarray:
+        """Place of each atom's cluster among ``ids``, all of which are there, ``(n,)``.
+
+        Raises
+        ------
+        DataError
+            The batch has not as many atoms as there are labels.
+        """
+        if len(self.places) != atoms.n_atoms:
+            raise DataError(
+                f"{atoms.name}: {atoms.n_atoms} atoms, but {len(self.places)} in the last sweep; the data have changed "
+                "under the run"
+            )
+        return positions(ids, self.names)[self.places]
+
+
+@dataclass(frozen=True, eq=False)
+class Assigned:
+    """A batch in one chain after a visit.
+
+    Parameters
+    ----------
+    summary
+        Statistics by cluster; clusters that the batch opened come last.
+    pins
+        The atom of the batch in each cluster of ``summary`` that the next sweep may keep in its place.
+    labels
+        Cluster of each atom.
+    """
+
+    summary: Summary
+    pins: Pins
+    labels: Labels
+
+
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """A batch after a visit by every chain.
+
+    Parameters
+    ----------
+    chains
+        What each chain found.
+    rows
+        Ids of the clusters of the rows that were wanted, ``(chains, R)``; -1 for a row of weight zero.
+    lost
+        Why the batch is left out; empty where it is not.
+    """
+
+    chains: tuple[Assigned, ...]
+    rows: np.ndarray
+    lost: str = ""
+
+
+Assign = Callable[[Model, Any, Batch, Request, Labels | None], Assigned]
+"""Draws clusters for the atoms of a batch in one chain: model, clusters known, atoms, request, labels before."""
+
+
+def visited(
+    model: Model,
+    known: Sequence[Known],
+    request: Request,
+    rows: np.ndarray,
+    before: tuple[Labels, ...] | None,
+    assign: Assign,
+) -> Swept:
+    """Read a batch and draw a cluster for each atom in every chain.
+
+    ``rows (R,)`` are those whose clusters are noted; ``before`` are the labels that the last sweep left.
+    """
+
+    def drawn(batch: Batch) -> Swept:
+        atoms = repeated(batch)
+        held = before if before is not None else (None,) * len(known)
+        found = tuple(assign(model, one, atoms, request, b) for one, b in zip(known, held, strict=True))
+        return Swept(found, _labels_of_rows(batch, found, rows))
+
+    return visit(model, request, drawn, lambda why: _lost(model, known, rows, why))
+
+
+def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray) -> np.ndarray:
+    """Clusters of some rows: of a row that is there several times that of its first atom."""
+    first = first_atoms(batch, rows)
+    out, there = np.full((len(found), len(rows)), -1), first >= 0
+    out[:, there] = [one.labels.ids[first[there]] for one in found]
+    return out
+
+
+def first_atoms(batch: Batch, rows: np.ndarray) -> np.ndarray:
+    """The first atom of each of some rows where rows are repeated, ``(R,)``; -1 of a row of weight zero."""
+    if batch.weights is None:
+        return rows
+    times = batch.weights.astype(np.int64)
+    return np.where(times > 0, np.cumsum(times) - times, -1)[rows]
+
+
+def _lost(model: Model, known: Sequence[Known], rows: np.ndarray, why: str) -> Swept:
+    nothing = Labels(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    found = tuple(Assigned(model.empty_summary(one.ids), Pins.none(len(one.ids)), nothing) for one in known)
+    return Swept(found, np.full((len(known), len(rows)), -1), why)
+
+
+def repeated(batch: Batch) -> Batch:
+    """Atoms as often as they count; DataError for weights that are no whole numbers."""
+    if batch.weights is None:
+        return batch
+    times = batch.weights.astype(np.int64)
+    if (times != batch.weights).any():
+        row = int(np.argmax(times != batch.weights))
+        raise DataError(
+            f"{batch.name}: row {row} has weight {batch.weights[row]:g}; Gibbs() draws a cluster for every atom, so "
+            "that weights are how often an atom is there: whole numbers. Use another schedule, or leave weights out"
+        )
+    return replace(batch.take(np.repeat(np.arange(batch.n_atoms), times)), weights=None)
+
+
+def pins_of(known: Numbered, request: Request, places: np.ndarray, n_clusters: int) -> Pins:
+    """The atom of a batch in each cluster whose number is least, for the lap after this one."""
+    number = generator(request.seed, known.chain, known.lap + 1, PIN, request.batch).random(len(places))
+    least, row = np.full(n_clusters, np.inf), np.full(n_clusters, -1)
+    np.minimum.at(least, places, number)
+    own = np.flatnonzero(number == least[places])[::-1]  # of equals the first
+    row[places[own]] = own
+    return Pins(least, np.where(row >= 0, request.batch, -1), row)
+
+
+def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Positions of some ids, ``(J,)``, all of which are there."""
+    order = np.argsort(ids, kind="stable")
+    return order[np.searchsorted(ids, wanted, sorter=order)]
+
+
+def statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray) -> Summary:
+    """Summary of atoms whose clusters are at these ``places (n,)``."""
+    resp = RaggedResp(np.arange(len(places) + 1), places, np.ones(len(places)), len(ids))
+    total = model.summarize(ids, atoms, resp)
+    certain = as_a(model.allocation, SampledAllocation).certain_values(cluster_sums(resp))
+    return replace(total, values={**total.values, **certain})
+
+
+# -- the coordinator ----------------------------------------------------------------------------------------------
+def visit_of(work: Work, state: State, batch: int) -> tuple[Any, ...]:
+    """Request, noted rows and labels of a visit to a batch."""
+    assert state.sampler is not None
+    noted = state.sampler.noted
+    rows = noted[noted[:, 0] == batch, 1] if batch not in state.lost else np.zeros(0, np.int64)
+    return request_of(work, state, batch), rows, labels_of(work, state, batch, len(state.sampler.chains))
+
+
+def labels_of(work: Work, state: State, batch: int, n_chains: int) -> tuple[Labels, ...] | None:
+    """Clusters of a batch's atoms after its last sweep; None before the first."""
+    if state.visits[batch] < 0:
+        return None
+    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]), state.receipt(batch))
+    return tuple(Labels(arrays[f"names{c}"], arrays[f"places{c}"]) for c in range(n_chains))
+
+
+def keep_labels(work: Work, state: State, batch: int, chains: Sequence[Labels]) -> None:
+    """Keep the clusters of a batch's atoms in every chain."""
+    arrays: dict[str, np.ndarray] = {}
+    for number, labels in enumerate(chains):
+        arrays |= {f"names{number}": labels.names, f"places{number}": labels.places}
+    visit = int(state.visits[batch]) + 1
+    state.note(batch, visit, len(state.edits), work.memo.put_summary(batch, visit, arrays))

@@ -1,0 +1,110 @@
+"""The last look at a state before others get it: is its total that of its batches, its posterior that of its total?
+
+Callbacks, moves and likelihoods of others run beside the engine, in its process.  Whatever they did to its statistics
+ends here: nothing is published of a state that does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.errors import StoreError
+from bnp_dask.inference.state import State
+
+TOLERANCE = 1e-6
+"""Share of a sum by which rounding may change it: far more than it does, and far less than whoever writes into it."""
+
+
+def require_sound(state: State, survey: Survey, what: str, loses: bool = False, besides: float = 0.0) -> None:
+    """StoreError unless the total and the posterior of a state are those of its batches.
+
+    Parameters
+    ----------
+    state
+        Of which every batch was visited.
+    survey
+        Of all its batches, those that were left out among them.
+    what
+        Subject of the message: ``"version 3 of runs/news"``.
+    loses
+        Whether atoms may have left the total with clusters that faded.
+    besides
+        Weight of atoms in the total that are of none of these batches.
+
+    Raises
+    ------
+    StoreError
+        A statistic is not finite, or negative where it is a count; the mass of the total is not the weight of the
+        batches; or the posterior is not the one that the total gives.
+    """
+    value = state.total.value()
+    found = next(_problems(state, value, survey, loses, besides), None)
+    if found is not None:
+        raise StoreError(
+            f"{what} is not published: {found}. The statistics were changed since the batches were folded, by a "
+            "callback, a move or a likelihood that writes into arrays that it was given (take array.copy() of them), "
+            "or by a fault of this package. What was published before is in force"
+        )
+
+
+def _problems(state: State, value: Summary, survey: Survey, loses: bool, besides: float) -> Iterator[str]:
+    """What does not fit, one after the other."""
+    for name, array in value.values.items():
+        least = -TOLERANCE * max(1.0, array.max(initial=0.0)) if name in state.model.counts else -np.inf
+        wrong = ~np.isfinite(array) | (array < least)
+        if wrong.any():
+            place = tuple(np.argwhere(wrong)[0])
+            cluster = f" of cluster {value.ids[place[0]]}" if value.fields[name].n_cluster_axes else ""
+            needed = "a count" if np.isfinite(array[place]) else "a number"
+            yield f"its statistic {name!r}{cluster} is {array[place]:.6g}, and has to be {needed}"
+    mass, weight = state.model.weight_in(value, survey.is_sparse), besides + _weight(state, survey)
+    if mass > weight + TOLERANCE * max(1.0, weight) or (not loses and mass < weight - TOLERANCE * max(1.0, weight)):
+        n_batches = survey.n_batches - len(state.lost)
+        yield f"the mass of its total is {mass:.10g}, and the weights of its {n_batches} batches come to {weight:.10g}"
+    held = state.posterior.summary
+    if held is None or not np.array_equal(held.ids, value.ids):
+        yield "its posterior and its total are of different clusters"
+        return
+    fresh = state.model.global_step(value)
+    pairs = [("statistic", held.values, value.values)]
+    pairs += [(part, _arrays(getattr(state.posterior, part)), _arrays(getattr(fresh, part))) for part in PARTS]
+    for what, ours, theirs in pairs:
+        for name in ours:
+            if not _is_close(ours[name], theirs[name]):
+                yield f"the {what} {name!r} of its posterior is not the one that its total gives"
+
+
+PARTS = ("allocation", "observation")
+"""Parameters of a posterior."""
+
+
+def _weight(state: State, survey: Survey) -> float:
+    """Weight of all atoms that the total holds, as the batches' list has it."""
+    weights = np.array(survey.batch_weights, np.float64)
+    weights[list(state.lost)] = 0.0
+    return math.fsum((weights if state.weights is None else weights * state.weights).tolist())
+
+
+def _arrays(params: Any, path: str = "") -> dict[str, np.ndarray]:
+    """Numbers of parameters by name."""
+    if is_dataclass(params):
+        parts = [(f"{path}{own.name}", getattr(params, own.name)) for own in fields(params)]
+    elif isinstance(params, (tuple, list)):
+        parts = [(f"{path}[{i}]", part) for i, part in enumerate(params)]
+    else:
+        is_number = isinstance(params, (np.ndarray, np.number, float))
+        return {path: np.asarray(params)} if is_number and np.asarray(params).dtype.kind in "iuf" else {}
+    return {name: array for where, part in parts for name, array in _arrays(part, where).items()}
+
+
+def _is_close(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether arrays are equal to rounding."""
+    least = TOLERANCE * min(float(np.abs(theirs).max(initial=0.0)), 1.0)
+    return ours.shape == theirs.shape and bool(np.allclose(ours, theirs, rtol=TOLERANCE, atol=least))

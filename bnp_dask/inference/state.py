@@ -1,0 +1,398 @@
+"""The state of a run between two steps: all that a schedule needs to go on, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.edits import Edit
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.data.base import Source, batch_reader
+from bnp_dask.data.skipping import CheckedReader
+from bnp_dask.execute.base import Executor
+from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.inference.batch_memo import (
+    Left,
+    Shelf,
+    counts_from,
+    is_assigned,
+    parts_from,
+    states_from,
+    states_to_arrays,
+    summary_from,
+    visit_to_arrays,
+)
+from bnp_dask.inference.chains import Sampler
+from bnp_dask.inference.gathered import ROOM, Gathered
+from bnp_dask.inference.sealed import Sealed
+from bnp_dask.inputs.settings import SEEDS
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.base import Memory, Move, Pending, Plan
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
+from bnp_dask.store.parts import Part, PartFiles
+from bnp_dask.structure.assignments import LITTLE
+from bnp_dask.structure.base import Visit
+
+logger = logging.getLogger("bnp_dask")
+
+ROUNDING = 1e-12
+"""Share of the objective's terms below which a change is rounding."""
+
+
+class Memo(Protocol):
+    """Where summaries of batches wait for the next visit."""
+
+    def put_summary(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
+    ) -> Receipt: ...
+
+    def get_summary(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
+
+    def part_files(self) -> PartFiles:
+        """Where larger things lie that the state refers to."""
+        ...
+
+    def forget_parts(self, parts: Iterable[Part]) -> None:
+        """The state refers to these no longer."""
+        ...
+
+
+@dataclass
+class Reach:
+    """Access of the last tasks to the run directory, as they told it.
+
+    ``is_rare``: whether most of them did not reach it, so that there is no use in leaving anything to others.
+    """
+
+    is_rare: bool = False
+    _told: bool = False
+
+    def note(self, n_kept: int, unkept: Sequence[str]) -> None:
+        """How many batches were kept by workers, and why others were not."""
+        if n_kept or unkept:
+            self.is_rare = len(unkept) > n_kept
+        if unkept and not self._told:
+            self._told = True
+            logger.info("a worker does not keep its batches' statistics itself, so they come here: %s", unkept[0])
+
+
+@dataclass(frozen=True)
+class Work:
+    """Facts that do not change during a run.
+
+    ``shelf`` are the files behind ``memo``, where there are any: workers that reach them read the statistics of a
+    batch's last visit and write those of this one themselves, and send differences only; ``reach`` says how that went.
+    ``skips`` says whether a batch that goes bad is left out, or an error.  ``unread`` says of every batch ``(B,)``
+    whether an earlier call surveyed it and nobody visited it since: then its checksum is compared at its next visit.
+    ``room`` are the bytes of atoms gathered for moves that may be held in memory.  ``readable`` says of every batch
+    ``(B,)`` whether it can be read whenever the run is worked on: then assignments may be kept in place of statistics.
+    None: of none.  ``lockstep`` says whether other states visit the same batches at the same time: then schedules
+    give a step also when the first batches of a lap are out.  ``first_lap`` are the laps of the run before those of the
+    state: batches are visited in the order of the run's lap.
+    """
+
+    model: Model
+    source: Source
+    survey: Survey
+    executor: Executor
+    memo: Memo
+    seed: int
+    moves: tuple[Move, ...] = ()
+    shelf: Shelf | None = None
+    skips: bool = False
+    unread: np.ndarray | None = None
+    room: int = ROOM
+    reach: Reach = field(default_factory=Reach)
+    readable: np.ndarray | None = None
+    lockstep: bool = False
+    first_lap: int = 0
+
+    def rng(self, lap: int, purpose: str) -> np.random.Generator:
+        """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
+        return _generator(self.seed, lap, purpose)
+
+    def rng_of_all(self, lap: int, purpose: str) -> np.random.Generator:
+        """As :meth:`rng`, one for all starts of a seed, and for all states in one lap of the run."""
+        return _generator(self.seed % SEEDS, self.first_lap + lap, purpose)
+
+
+def _generator(seed: int, lap: int, purpose: str) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(lap, *purpose.encode())))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A batch that went bad under the run and was left out.
+
+    ``why`` it cannot be used; ``lap`` (from 1) and ``step`` of the first row of the history without it.
+    """
+
+    why: str
+    lap: int
+    step: int
+
+
+@dataclass
+class Stream:
+    """Where a schedule stands that learns from a stream of minibatches.
+
+    ``seen`` is the weight of all atoms so far, those of the start among them; ``tables (K,)`` are those of the topics
+    of the total, None for models without topics.
+    """
+
+    seen: float
+    tables: np.ndarray | None = None
+
+
+@dataclass
+class State:
+    """Where a run stands.
+
+    Parameters
+    ----------
+    posterior
+        Current beliefs; its summary says what they were computed from.
+    total
+        Sum of the latest summary of every batch visited so far.
+    visits
+        Visit number of each batch's latest summary, ``(B,)``; -1 before the first, and ``SEALED`` where none is kept.
+    receipts
+        Bytes and CRC-32 of the files of these visits, ``(B, 2)``; -1 where there is none, or nobody noted them.
+    lap, position, step
+        Laps completed; batches folded in the current lap; steps taken in all.
+    terms
+        Terms of the objective after the last step, nats.
+    edits, seen
+        Changes of clusters so far, and how many of them each batch's latest summary has seen, ``(B,)``.
+    plan, trials, void
+        What the current lap tries out, the sums of its trials so far, and whether they are void because a batch
+        kept an older summary.
+    memory
+        What earlier laps taught the moves.
+    in_flight
+        When the state is saved: what the posteriors behind the groups of batches in flight were computed from, and
+        how many edits there were then.
+    lap_elbo, lap_counts
+        Objective and N_k at the end of the last lap, for the stopping rule.
+    calm, calm_laps
+        Whether no cluster came, went or noticeably changed its count in the last lap, and in how many laps in
+        a row (those in which deletes were refined count less).
+    gathered
+        Atoms of some clusters, gathered so far in this lap for births in the next.
+    pending
+        Newborn clusters that batches found so far in this lap, for trials on all data in the next.
+    partial
+        Sum of the new summaries of an unfinished full-batch lap.
+    lost
+        Batches that went bad under the run, by number.
+    weights
+        Weight of each batch in all totals, ``(B,)``; None where all weigh one.  Kept statistics are weighted.
+    sealed
+        Sum of the batches of which nothing else is kept; None where there are none.
+    sampler
+        Chains of a schedule that samples.
+    stream
+        Where a schedule stands that learns from a stream of minibatches.
+    finished
+        Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
+    """
+
+    posterior: Posterior
+    total: RunningTotal
+    visits: np.ndarray
+    seen: np.ndarray
+    receipts: np.ndarray
+    memory: Memory
+    lap: int = 0
+    position: int = 0
+    step: int = 0
+    terms: dict[str, float] = field(default_factory=dict)
+    edits: list[Edit] = field(default_factory=list)
+    plan: Plan = field(default_factory=Plan)
+    trials: dict[str, RunningTotal] = field(default_factory=dict)
+    void: bool = False
+    in_flight: list[tuple[Summary, int]] = field(default_factory=list)
+    lap_elbo: float | None = None
+    lap_counts: np.ndarray | None = None
+    calm: bool = False
+    calm_laps: float = 0.0
+    gathered: Gathered = field(default_factory=Gathered)
+    pending: Pending = field(default_factory=dict)
+    partial: RunningTotal | None = None
+    lost: dict[int, Loss] = field(default_factory=dict)
+    weights: np.ndarray | None = None
+    sealed: Sealed | None = None
+    sampler: Sampler | None = None
+    stream: Stream | None = None
+    finished: str | None = None
+
+    @classmethod
+    def start(cls, model: Model, initial: Summary, n_batches: int) -> State:
+        """The state before the first step, from the summary that an initialisation gave."""
+        return cls(
+            posterior=model.global_step(initial),
+            total=RunningTotal(model.empty_summary(initial.ids)),
+            visits=np.full(n_batches, -1),
+            seen=np.zeros(n_batches, np.int64),
+            receipts=no_receipts(n_batches),
+            memory=Memory(next_id=int(initial.ids.max(initial=-1)) + 1),
+        )
+
+    @property
+    def model(self) -> Model:
+        """The model with the prior in force: that of the run, but for settings that were learned."""
+        return self.posterior.model
+
+    @property
+    def elbo(self) -> float:
+        """The objective after the last step, nats."""
+        return float(sum(self.terms.values()))
+
+    def settle(self, model: Model | None = None) -> None:
+        """Take the global step: posterior and objective from the total, with the prior of ``model`` from now on."""
+        value = self.total.value()
+        self.posterior = (self.model if model is None else model).global_step(value)
+        self.terms = self.model.elbo(self.posterior, value)
+
+    def attempt(self, change: RunningTotal, instead_of: Sequence[Summary] = ()) -> bool:
+        """Put a change into the total and settle, if the objective does not fall by more than rounding.
+
+        Parameters
+        ----------
+        change
+            Statistics that enter the total.
+        instead_of
+            Statistics that leave it before.
+
+        Returns
+        -------
+        is_made
+            Whether the change was made.  Where it was not, and where it raises, every bit of total, posterior and
+            objective is as before.
+        """
+        undo = self.total.before(None if instead_of else change)
+        posterior, terms, elbo = self.posterior, self.terms, self.elbo
+        is_made = False
+        try:
+            for own in instead_of:
+                self.total.subtract(own)
+            self.total.join(change)
+            self.settle()
+            is_made = not self.elbo < elbo - ROUNDING * sum(abs(term) for term in self.terms.values())
+        finally:
+            if not is_made:
+                undo()
+                self.posterior, self.terms = posterior, terms
+        return is_made
+
+    def parts(self) -> list[Part]:
+        """Files that the state refers to beside the summaries of batches."""
+        return [*self.gathered.parts(), *([] if self.sampler is None else self.sampler.parts)]
+
+    def note(self, batch: int, visit: int, seen: int, receipt: Receipt) -> None:
+        """A visit of a batch was kept: its number, how many changes of clusters it has seen, and what its file is."""
+        self.visits[batch], self.seen[batch] = visit, seen
+        self.receipts[batch] = receipt.nbytes, receipt.crc32
+
+    def weight(self, batch: int) -> float:
+        """Weight of a batch in all totals."""
+        return 1.0 if self.weights is None else float(self.weights[batch])
+
+    def receipt(self, batch: int) -> Receipt:
+        """Receipt by which the file of a batch's latest visit is known."""
+        return receipt_of(self.receipts, batch)
+
+
+def remember(
+    work: Work,
+    state: State,
+    batch: int,
+    found: Visit,
+    seen: int | None = None,
+    more: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Keep what was found in a batch for its next visit; ``seen`` of the changes of clusters are in it (all).
+
+    ``more`` are arrays of the schedule's own, which :func:`recall_more` gives back.
+    """
+    _keep(work, state, batch, {**visit_to_arrays(work.model, found), **(more or {})}, seen)
+
+
+def recall_more(work: Work, state: State, batch: int, prefix: str) -> dict[str, np.ndarray]:
+    """Arrays of the schedule's own whose names begin so, of the batch's latest visit, without the prefix."""
+    kept = _kept(work, state, batch).items()
+    return {name.removeprefix(prefix): array for name, array in kept if name.startswith(prefix)}
+
+
+def remember_states(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
+    """Keep where a batch's groups stand, and no statistics; for schedules that do not need those again."""
+    if work.model.keeps_states:
+        _keep(work, state, batch, states_to_arrays(found), seen)
+
+
+def _keep(work: Work, state: State, batch: int, arrays: Mapping[str, np.ndarray], seen: int | None) -> None:
+    visit = int(state.visits[batch]) + 1
+    receipt = work.memo.put_summary(batch, visit, arrays)
+    state.note(batch, visit, len(state.edits) if seen is None else seen, receipt)
+
+
+def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary:
+    """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (all).
+
+    Where assignments are kept, the batch is read; DataError where it is not what it was.
+    """
+
+    def read() -> Batch:
+        return CheckedReader(batch_reader(work.source, batch), int(work.survey.checksums[batch]))()
+
+    edits = state.edits[int(state.seen[batch]) : seen]
+    with one_blas_thread():
+        return summary_from(work.model, _kept(work, state, batch), edits, read)
+
+
+def recall_counts(work: Work, state: State, batch: int) -> Summary:
+    """Counts and other statistics of the allocation alone, of the batch's latest visit; the batch is not read."""
+    return counts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
+
+
+def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
+    """Arrays that the latest visit of a batch left, where it takes the batch to tell the statistics of that."""
+    model = work.model
+    if state.visits[batch] < 0 or model.keeps_states:
+        return None
+    nbytes = 8 * state.posterior.n_clusters * (numbers_per_cluster(model.observation) - 1)
+    if state.receipt(batch).nbytes > nbytes + LITTLE:  # statistics for certain
+        return None
+    arrays = _kept(work, state, batch)
+    return Left(arrays, tuple(state.edits[int(state.seen[batch]) : seen])) if is_assigned(arrays) else None
+
+
+def recall_parts(work: Work, state: State, batch: int) -> Mapping[str, Summary]:
+    """Statistics that the batch's latest visit gave receivers of trials, up to date with changes of clusters."""
+    return parts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
+
+
+def recall_states(work: Work, state: State, batch: int, seen: int | None = None) -> GroupStates | None:
+    """Where the batch's groups stood at its last visit, brought up to date with the first ``seen`` changes (all).
+
+    None where nothing was kept.
+    """
+    if not work.model.keeps_states or state.visits[batch] < 0:
+        return None
+    return states_from(_kept(work, state, batch), state.edits[int(state.seen[batch]) : seen])
+
+
+def _kept(work: Work, state: State, batch: int) -> dict[str, np.ndarray]:
+    arrays, _ = work.memo.get_summary(batch, int(state.visits[batch]), state.receipt(batch))
+    return arrays

@@ -1,0 +1,18 @@
+"""Inference without a truncation: atoms seated one after the other, in one pass or in many.
+
+    batch, statistics of all others (the cavity) -> atoms in order, each given those before -> site -> total
+
+The site of a batch is its summary, and the total less a site is the cavity that the next visit of the batch starts from
+(expectation propagation).  In one pass every site is added once and forgotten (assumed density filtering).
+
+    batch, what is believed -> minibatch by minibatch: clusters drawn together, a step of the learning rate -> change
+
+The change by a batch is how much of what was believed is left, and what is added; changes follow one another
+(truncation-free stochastic variational inference).
+"""
+
+from bnp_dask.inference.streaming.filtering import Filter
+from bnp_dask.inference.streaming.propagation import ExpectationPropagation
+from bnp_dask.inference.streaming.truncation_free import TruncationFreeSVI
+
+__all__ = ["ExpectationPropagation", "Filter", "TruncationFreeSVI"]

@@ -1,0 +1,217 @@
+"""Expectation propagation with the sites of a batch's atoms in the memo (Tank, Foti & Fox 2015, Alg. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.edits import InsertEmpty, Take
+from bnp_dask.core.registry import register
+from bnp_dask.core.summary import Summary
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Task
+from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
+from bnp_dask.inference.lap import trim
+from bnp_dask.inference.state import State, Work, recall, recall_more, remember
+from bnp_dask.inference.streaming.site import LEAST_EPSILON, Given, Site, check_urn, seat_task, settle
+from bnp_dask.inference.streaming.unite import pair_gains, rows
+from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
+from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.model import Model
+from bnp_dask.structure.base import Visit
+
+SEATS = "seats/"
+"""Prefix of the arrays that keep the responsibilities of a batch's atoms."""
+
+BLOCK = 16
+"""Clusters that a batch opened which are compared at once with those of others of its group; results are the same."""
+
+
+@register
+@dataclass(frozen=True)
+class ExpectationPropagation:
+    """Filter atoms again and again: take an atom's share out of the total, seat it given all others, put it back.
+
+    Parameters
+    ----------
+    laps
+        Passes over the data at most; the first is that of :class:`~bnp_dask.inference.streaming.Filter`.
+    window
+        Batches that are seated side by side, given the same total.  Clusters that two of them open are united where
+        they are more probable as one, else kept apart.  Results depend on it, and not on the number of workers.
+    epsilon
+        Probability of a new cluster above which an atom opens one, and mass below which a cluster is given up, 0 to
+        less than 1.  Default: 0.01, whatever the prior, because an atom may leave a cluster that turns out to be none.
+    count_tolerance
+        Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.
+
+    Notes
+    -----
+    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  This is Alg. 2 whatever the size of batches: with the
+    statistics of a batch the memo keeps how its atoms are shared among clusters, so that each leaves alone and is
+    seated given all others, those of its batch too.  With ``window=1`` the size of batches changes nothing but
+    rounding; batches of a window do not know what the others of it do.
+
+    The history's objective is the log predictive density of the batches so far in the lap, given all others, in nats:
+    it is no bound, and need not rise.  Columns besides the usual: ``log_predictive``, the same number.
+    """
+
+    laps: int = 20
+    window: int = 8
+    epsilon: float | None = None
+    count_tolerance: float = 1e-4
+    decides_moves = False
+
+    def __post_init__(self) -> None:
+        for name in ("laps", "window"):
+            hold(self, name, whole_number(name, getattr(self, name), 1))
+        if self.epsilon is not None:
+            hold(self, "epsilon", share_below_one("epsilon", self.epsilon, "a probability"))
+        hold(self, "count_tolerance", number_from("count_tolerance", self.count_tolerance, 0.0))
+
+    def check(self, model: Any) -> None:
+        """SettingError unless the model can be filtered."""
+        check_urn(model, "ExpectationPropagation()")
+
+    def run(self, work: Work, state: State) -> Iterator[Step]:
+        return drive(self, work, state)
+
+    def groups(self, work: Work, state: State) -> Flight[Results[Site]]:
+        """A window each, seated with one total."""
+        self.check(work.model)
+        if work.moves:
+            raise SettingError("ExpectationPropagation() has no objective to decide moves with; leave moves out")
+        if state.step == 0:
+            _begin(state)
+        if state.position == 0:
+            state.terms = {"log_predictive": 0.0}
+
+        def tasks(batches: tuple[int, ...]) -> list[Task]:
+            total = state.total.value()
+            givens = [_given(work, state, batch, total) for batch in batches]
+            return [seat_task(work, state, b, given, self._epsilon) for b, given in zip(batches, givens, strict=True)]
+
+        order, visits = np.arange(work.source.n_batches), OneByOne[Site](work, state, tasks)
+        return Flight(work, state, order, self.window, size=self.window, visits=visits)
+
+    def fold(self, work: Work, state: State, group: Results[Site]) -> Told:
+        """Exchange the batches' sites in order, and give up clusters that hold too little.
+
+        Workers seat later batches meanwhile: a site changes nothing that those of its group are given.
+        """
+        known, newborn = state.total.high.ids, list[int]()
+        for batch, site in group.found:
+            if state.visits[batch] >= 0:
+                state.total.subtract(recall(work, state, batch))
+            mine, names = self._named(work, state, site, known, newborn)
+            state.total.add(mine)
+            remember(work, state, batch, Visit(mine, {}), more=seats_to_arrays(site.resp, names))
+            state.terms = {"log_predictive": state.terms["log_predictive"] + site.log_predictive}
+        self._give_up(state)
+        settle(work, state)
+        return {"exact": False, "action": "folded", "moves": []}
+
+    def end_lap(self, work: Work, state: State, told: Told) -> Told:
+        """Stop where no count changes any more."""
+        counts, old = state.total.value()["N"], state.lap_counts
+        if old is not None and len(old) == len(counts):
+            moved = float(np.abs(counts - old).max(initial=0.0))
+            if moved <= self.count_tolerance * counts.sum():
+                state.finished = "converged"
+        state.lap_counts = counts
+        if state.finished is None and state.lap + 1 >= self.laps:
+            state.finished = "laps"
+        trim(state)
+        return told
+
+    @property
+    def _epsilon(self) -> float:
+        return LEAST_EPSILON if self.epsilon is None else float(self.epsilon)
+
+    def _named(
+        self, work: Work, state: State, site: Site, known: np.ndarray, newborn: list[int]
+    ) -> tuple[Summary, np.ndarray]:
+        """The site's statistics of the clusters of the total, which gets those that the batch opened, and their ids.
+
+        Each is one of ``newborn``, which other batches of the group opened, where that is more probable; two of one
+        batch stay two.
+        """
+        total, summary = state.total.value(), site.summary
+        names = _same(work.model, total, newborn, summary, len(known))
+        for at in np.flatnonzero(names < 0):
+            names[at] = state.memory.next_id
+            state.memory.next_id += 1
+            newborn.append(int(names[at]))
+        summary = replace(summary, ids=np.concatenate([known, names]))
+        new = names[~np.isin(names, total.ids)].tolist()
+        if new:
+            state.total = state.total.insert_empty(np.array(new))
+            state.edits.append(InsertEmpty(tuple(new)))
+        ids = state.total.high.ids
+        missing = ids[~np.isin(ids, summary.ids)]
+        return summary.insert_empty(missing).take(ids), summary.ids
+
+    def _give_up(self, state: State) -> None:
+        """Leave out clusters that hold less than epsilon (Alg. 2, last line), from the total and from every site."""
+        n = state.total.value_of("N")
+        if (n < self._epsilon).any():
+            edit = Take(tuple(int(i) for i in state.total.high.ids[n >= self._epsilon]))
+            state.total.apply([edit])
+            state.edits.append(edit)
+
+
+def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, first: int) -> np.ndarray:
+    """Ids of those among ``newborn``, clusters of a total, that are one with a cluster of a summary, from position
+    ``first`` on, ``(J,)``; -1 where none is."""
+    others, names = np.array(newborn, np.int64), np.full(summary.n_clusters - first, -1)
+    for start in range(0, len(names) if len(others) else 0, BLOCK):
+        own = np.arange(start, min(start + BLOCK, len(names)))
+        a, b = rows(total, total.positions(others)), rows(summary, first + own)
+        gains = pair_gains(model, a, b, total)
+        for position, gain in zip(own, gains.T, strict=True):
+            if gain.max(initial=-np.inf) > 0.0:
+                best = int(np.argmax(gain))
+                names[position] = others[best]
+                gains[best] = -np.inf
+        others = others[~np.isin(others, names)]
+    return names
+
+
+def _begin(state: State) -> None:
+    """A total without clusters; SettingError where the run starts from clusters that hold atoms."""
+    start = state.posterior.summary
+    assert start is not None
+    if start["N"].any():
+        raise SettingError(
+            "ExpectationPropagation() starts from no cluster at all, so that the total is the sum of its sites; leave "
+            "init out, or go on from a posterior with Filter()"
+        )
+    state.total = state.total.copy()
+    state.total.apply([Take(())])
+    state.memory.next_id = 0
+
+
+def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
+    """Statistics that a batch is seated by: the total, which its atoms leave one by one after its first visit."""
+    if state.visits[batch] < 0:
+        return Given(total, keep=True)
+    kept = recall_more(work, state, batch, SEATS)
+    if "id" not in kept:  # a batch that was left out left no seats
+        return Given(total - recall(work, state, batch), keep=True)
+    place = np.full(len(kept["id"]), -1, np.int64)
+    there = np.isin(kept["id"], total.ids)
+    place[there] = total.positions(kept["id"][there])
+    rows = np.repeat(np.arange(len(kept["offsets"]) - 1), np.diff(kept["offsets"]))[there]
+    offsets = np.searchsorted(rows, np.arange(len(kept["offsets"])))
+    return Given(total, RaggedResp(offsets, place[there], kept["value"][there], total.n_clusters), keep=True)
+
+
+def seats_to_arrays(resp: RaggedResp | None, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Responsibilities of a batch's atoms as named arrays, with ids of clusters in place of positions."""
+    if resp is None:
+        return {}
+    named = {"offsets": resp.offsets, "id": ids[resp.index], "value": resp.value}
+    return {f"{SEATS}{name}": array for name, array in named.items()}

@@ -1,0 +1,102 @@
+"""Whether two clusters are one: the evidence of their union against that of both, from summaries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import gammaln
+
+from bnp_dask.core.summary import Summary
+from bnp_dask.inference.streaming.seats import urn_of
+from bnp_dask.kernels.streaming.urn import ABSENT, expected_clusters
+from bnp_dask.model import Model
+
+PAIRS_BYTES = 2**25
+"""Bytes of statistics of unions that are held at once."""
+
+
+def union_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndarray:
+    """Log of how much more probable it is that clusters are one than two, ``(M,)`` nats.
+
+    Data and partition count: the evidence of all atoms in one cluster over that of both, and the probability of the
+    partition with the union over that without (exact where atoms belong to one cluster each).
+
+    Parameters
+    ----------
+    a, b
+        M clusters each, which are compared in order.
+    total
+        Statistics of all clusters.
+    """
+    urn = urn_of(model)
+    if not a.n_clusters:
+        return np.zeros(0)
+    evidence = evidence_gains(model, a, b)
+    n_a, n_b, s = np.maximum(a["N"], 1.0), np.maximum(b["N"], 1.0), urn.sigma
+    clusters = expected_clusters(total[ABSENT]) if ABSENT in total else float(np.sum(total["N"] > 0.0))
+    price = urn.log_price(float(total["N"].sum()), max(clusters - 1.0, 1.0))
+    prior = gammaln(n_a + n_b - s) - gammaln(n_a - s) - gammaln(n_b - s) + gammaln(1.0 - s) - price
+    return np.asarray(evidence + prior)
+
+
+def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
+    """Log of the evidence of the atoms of two clusters in one over that of both, ``(M,)`` nats."""
+    both = replace(a, values={name: value + b[name] for name, value in a.values.items()})
+    return np.asarray(model.best_data_terms(both) - model.best_data_terms(a) - model.best_data_terms(b))
+
+
+def pair_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndarray:
+    """:func:`union_gains` of each cluster of one summary with each of another, ``(J, K)`` nats."""
+    first, second = np.divmod(np.arange(a.n_clusters * b.n_clusters), max(b.n_clusters, 1))
+    return _gains(model, a, b, first, second, total).reshape(a.n_clusters, b.n_clusters)
+
+
+def _gains(model: Model, a: Summary, b: Summary, first: np.ndarray, second: np.ndarray, total: Summary) -> np.ndarray:
+    """Gains of unions of clusters of two summaries, at the positions ``first`` and ``second (M,)``."""
+    size = max(1, PAIRS_BYTES // max(1, total.nbytes // max(1, total.n_clusters)))
+    parts = [
+        union_gains(model, rows(a, first[i : i + size]), rows(b, second[i : i + size]), total)
+        for i in range(0, len(first), size)
+    ]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) -> list[tuple[int, int, float]]:
+    """Pairs of clusters whose union gains more than ``least`` nats, best first, each cluster in one pair at most.
+
+    Parameters
+    ----------
+    total
+        Statistics of all clusters.
+    least
+        Nats.
+    concerned
+        Ids of clusters of which a pair needs one at least, ``(J,)``.
+    """
+    bare = total.without_pairs()
+    first, second = np.triu_indices(total.n_clusters, 1)
+    wanted = np.isin(total.ids, concerned)
+    kept = wanted[first] | wanted[second]
+    first, second = first[kept], second[kept]
+    gain = _gains(model, bare, bare, first, second, bare)
+    out: list[tuple[int, int, float]] = []
+    taken: set[int] = set()
+    for m in np.argsort(-gain, kind="stable"):
+        pair = {int(total.ids[first[m]]), int(total.ids[second[m]])}
+        if gain[m] <= least:
+            break
+        if not pair & taken:
+            low, high = sorted(pair)
+            out.append((low, high, float(gain[m])))
+            taken |= pair
+    return out
+
+
+def rows(summary: Summary, positions: np.ndarray) -> Summary:
+    """Some clusters of a summary, each as often as it is named, with ids of their own."""
+    values = {
+        name: value[positions] if summary.fields[name].n_cluster_axes else value
+        for name, value in summary.values.items()
+    }
+    return replace(summary, ids=np.arange(len(positions)), values=values)

@@ -1,0 +1,57 @@
+"""Time that passes: all batches of a run fade together, so that totals are scaled and stay exact.
+
+A batch weighs ``2 ** (-age / half_life)``.  The objective is that of the weighted data; it changes by what fades only
+where time passes, and never falls otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.edits import Fade
+from bnp_dask.inference.drive import history_row
+from bnp_dask.inference.state import State
+
+AGED = "aged"
+"""Action of a row of the history where time passed."""
+
+
+def fade(state: State, factor: float) -> dict[str, Any]:
+    """Let all that a run holds weigh ``factor`` of what it weighed; the row of the history that says so.
+
+    Kept statistics of batches are scaled when they are next used, as after every change of clusters.
+    """
+    edit = Fade(factor)
+    _note(state, edit)
+    state.total.apply([edit])
+    for trial in state.trials.values():
+        trial.apply([edit])
+    memory = state.memory
+    memory.sweeps = {t: replace(sweep, part=sweep.part.scale(factor)) for t, sweep in memory.sweeps.items()}
+    memory.young = {i: weight * factor for i, weight in memory.young.items()}
+    weights = np.ones(len(state.visits)) if state.weights is None else state.weights
+    state.weights = weights * factor
+    state.settle()
+    state.step += 1
+    row = history_row(state, state.lap, None, exact=True, action=AGED, gain=None, moves=[])
+    return {**row, "n_batches": 0, "faded": factor}
+
+
+def _note(state: State, edit: Fade) -> None:
+    """Record that time has passed; together with the last time, where that was the last change and no batch saw it.
+
+    So the record of a stream that only fades does not grow.
+    """
+    if state.sealed is not None:
+        state.sealed.catch_up(state.edits)
+        state.sealed.total.apply([edit])
+    last, is_kept = state.edits[-1] if state.edits else None, state.visits >= 0
+    if isinstance(last, Fade) and not (state.seen[is_kept] == len(state.edits)).any():
+        state.edits[-1] = Fade(last.factor * edit.factor)
+    else:
+        state.edits.append(edit)
+    if state.sealed is not None:
+        state.sealed.seen = len(state.edits)

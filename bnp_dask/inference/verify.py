@@ -1,0 +1,216 @@
+"""A run that goes on: its state from a checkpoint, once all that the checkpoint refers to is seen to be there.
+
+Every stored summary is read before the first batch is visited, by workers or here, and compared with the checksum that
+the checkpoint lists; brought up to date and added up, they must give the running total.  That costs one pass over the
+summaries, which the first lap reads anyway, and no more memory than some of them.
+
+Of batches whose assignments are kept the data would have to be read.  Counts and entropies of all batches must then
+give those of the total before the first visit, the total must have the checksum that it was saved with, and the other
+statistics of a batch are compared with the sums that were noted of them when its first visit computes them again; its
+data have their checksum then, as have all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bnp_dask.core.edits import Edit
+from bnp_dask.core.summary import Summary
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.errors import BnpDaskError, StoreError, SummaryError
+from bnp_dask.execute.ordered import in_order
+from bnp_dask.inference.batch_memo import Shelf, counts_from, is_assigned, summary_from
+from bnp_dask.inference.checkpoint import require_sums, state_from_saved
+from bnp_dask.inference.state import State, Work
+from bnp_dask.model import Model
+from bnp_dask.store import Checkpoint, DamagedError, Listing, Receipt, RunStore
+
+logger = logging.getLogger("bnp_dask")
+
+TOLERANCE = 1e-12
+"""Share of the terms that were summed, by which a running total may differ from their fresh sum."""
+
+NEGLIGIBLE = 1e-15
+"""Share of the total weight below which counts and nats of an allocation are rounding: assignments that have become
+certain leave less of what was once summed than its last digits."""
+
+PIECE_BYTES = 2**26
+"""Bytes of summaries that one task reads, at least, unless they are ..."""
+
+FEWEST, MOST = 16, 256
+"""... so many: of fewer the sums that come back would be much beside what was read, of more a task takes long."""
+
+WINDOW = 8
+"""Such tasks in flight."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Sum of some stored summaries.
+
+    Parameters
+    ----------
+    n_full
+        How many of them hold statistics, or assignments; others hold states of groups only.
+    total, size
+        The sum of these statistics and of their absolute values, where some hold assignments without those of the
+        observation model; None where there are none.
+    problem
+        Why one of them cannot be used; empty where all can.
+    """
+
+    n_full: int = 0
+    total: Summary | None = None
+    size: Summary | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One summary to look at: batch, visit and receipt, and how many of the edits it has seen."""
+
+    batch: int
+    visit: int
+    receipt: Receipt
+    seen: int
+
+
+def restored(work: Work, store: RunStore, checkpoint: Checkpoint) -> tuple[State, Checkpoint]:
+    """The state that a checkpoint holds, verified; where it is damaged, that of the checkpoint before, with a warning.
+
+    Raises
+    ------
+    StoreError
+        No checkpoint is whole, or this one was not written by this package.
+    """
+    refused: dict[int, str] = {}
+    while True:
+        state = _state_of(work, checkpoint)
+        try:
+            _verify(work, store, state, checkpoint)
+        except DamagedError as error:
+            refused[checkpoint.number] = str(error)
+            before = store.load(refused)  # StoreError where there is none
+            assert before is not None
+            checkpoint = before
+            continue
+        return state, checkpoint
+
+
+def _state_of(work: Work, checkpoint: Checkpoint) -> State:
+    try:
+        return state_from_saved(work.model, checkpoint.state, checkpoint.arrays, checkpoint.listing)
+    except BnpDaskError:
+        raise
+    except Exception as error:  # what was not written by this package
+        raise StoreError(
+            f"checkpoint {checkpoint.number} has the right checksums but is not the state of a run "
+            f"({type(error).__name__}: {error}); remove it to resume from the one before"
+        ) from error
+
+
+def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -> None:
+    """DamagedError unless all summaries are what the checkpoint lists, and their sum is the running total."""
+    listing = checkpoint.listing
+    if not len(listing):
+        return
+    started = time.perf_counter()
+    model, edits = work.executor.share("verify-model", work.model), tuple(state.edits)
+    pieces = list(_pieces(listing, state.seen))
+    tasks = ((f"verify-batch{p[0].batch}", check_summaries, (model, store.shared, edits, p)) for p in pieces)
+    fresh, size, n_full = None, None, 0
+    for piece, found in zip(pieces, in_order(work.executor, tasks, WINDOW), strict=True):
+        if found.problem:  # the worker may not reach the run directory; what this process finds there counts
+            found = check_summaries(work.model, store.summaries, edits, piece)
+        if found.problem:
+            raise DamagedError(found.problem)
+        n_full += found.n_full
+        if found.total is not None:
+            fresh = fresh or RunningTotal(found.total.zeros())
+            if found.total.fields.keys() != fresh.high.fields.keys():
+                names = found.total.fields.keys() & fresh.high.fields.keys()
+                fresh = RunningTotal(_only(fresh.high, names), _only(fresh.low, names))
+            fresh.add(_only(found.total, fresh.high.fields))
+            size = found.size if size is None else _plus(size, found.size)
+    if fresh is not None:
+        base = f"checkpoint {checkpoint.number} of {store.path}"
+        if n_full != len(listing):
+            raise DamagedError(f"{base} is damaged (some of its summaries hold no statistics)")
+        _require_equal(state.total, fresh, size, work.model.observation.fields, base)
+        if fresh.high.fields.keys() != state.total.high.fields.keys():  # the sum does not tell all
+            require_sums(state, checkpoint.state, base)
+    seconds = time.perf_counter() - started
+    logger.info("verified %d summaries, %.1f MB, in %.1f s", len(listing), listing.nbytes / 1e6, seconds)
+
+
+def _pieces(listing: Listing, seen: np.ndarray) -> Iterator[tuple[Entry, ...]]:
+    """Summaries for one task each."""
+    piece: list[Entry] = []
+    nbytes = 0
+    for batch, visit, receipt in listing.entries():
+        piece.append(Entry(batch, visit, receipt, int(seen[batch])))
+        nbytes += max(receipt.nbytes, 0)
+        if len(piece) == MOST or (len(piece) >= FEWEST and nbytes >= PIECE_BYTES):
+            yield tuple(piece)
+            piece, nbytes = [], 0
+    if piece:
+        yield tuple(piece)
+
+
+def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: Sequence[Entry]) -> Checked:
+    """The task: read some summaries, compare their checksums, bring them up to date and add them."""
+    out = Checked()
+    for entry in entries:
+        try:
+            arrays, _ = shelf.get(entry.batch, entry.visit, entry.receipt)
+        except StoreError as error:
+            return Checked(problem=str(error.__cause__ or error))
+        if "ids" not in arrays:
+            continue
+        try:
+            tell = counts_from if is_assigned(arrays) else summary_from
+            own = tell(model, arrays, edits[entry.seen :]).without_pairs()
+        except SummaryError as error:  # version 0.1 left no checksums: any file of the run may be there
+            name = f"the summary of batch {entry.batch} at visit {entry.visit}"
+            return Checked(problem=f"{name} is damaged (it is not of this run: {error})")
+        sizes = own.absolute()
+        if out.total is None or out.size is None:
+            out = Checked(1, own, sizes)
+        else:
+            out = Checked(out.n_full + 1, _plus(out.total, own), _plus(out.size, sizes))
+    return out
+
+
+def _plus(one: Summary, other: Summary) -> Summary:
+    """Sum of the statistics that both have."""
+    names = one.fields.keys() & other.fields.keys()
+    return _only(one, names) + _only(other, names)
+
+
+def _only(summary: Summary, names: Collection[str]) -> Summary:
+    """Some of the statistics, in their order."""
+    fields = {name: declared for name, declared in summary.fields.items() if name in names}
+    return replace(summary, fields=fields, values={name: summary[name] for name in fields})
+
+
+def _require_equal(
+    total: RunningTotal, fresh: RunningTotal, size: Any, data_fields: Collection[str], base: str
+) -> None:
+    """DamagedError unless a running total is the fresh sum; ``data_fields`` are in units of the data."""
+    weight = float(np.abs(total.high["N"]).sum())
+    if not np.array_equal(total.high.ids, fresh.high.ids):
+        raise DamagedError(f"{base} is damaged (its total and its summaries are of different clusters)")
+    for name in fresh.high.values:
+        gap = np.abs((total.high[name] - fresh.high[name]) + (total.low[name] - fresh.low[name]))
+        rounding = 0.0 if name in data_fields else NEGLIGIBLE * weight
+        if (gap > TOLERANCE * size[name] + rounding).any():
+            raise DamagedError(
+                f"{base} is damaged (its total is not the sum of its summaries: {name!r} differs by "
+                f"{float(np.max(gap)):.3g})"
+            )

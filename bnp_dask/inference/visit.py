@@ -1,0 +1,105 @@
+"""A visit of one batch, the same for all schedules: read it, compare its checksum, compute.
+
+Workers make visits.  A batch that went bad is left out where the run allows that, and an error where not; an error of
+our own with a good batch is an error in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.data.base import Reader, batch_reader, naming_batch
+from bnp_dask.data.skipping import read_or_why, reason, require_checksum
+from bnp_dask.errors import DataError
+from bnp_dask.execute.prefetch import Load, load_of
+from bnp_dask.inference.bad_batches import instead, survey_checked
+from bnp_dask.inference.state import State, Work
+from bnp_dask.model import Model
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One batch that a task visits; travels with the task.
+
+    Parameters
+    ----------
+    batch, name
+        Number and name of the batch.
+    reader
+        Reads the batch.
+    seed
+        Seed of the run; with the lap and the batch the key of all random numbers.
+    checksum
+        CRC-32 that the batch must have, as it was surveyed by an earlier call; None: not compared.
+    empty
+        Reads the batch without atoms that takes its place when it has gone bad; None: that is an error.
+    """
+
+    batch: int
+    name: str
+    reader: Reader
+    seed: int = 0
+    checksum: int | None = None
+    empty: Reader | None = None
+
+    @property
+    def first_load(self) -> Load[Batch] | None:
+        """The reader, if it may be called before the task runs."""
+        return load_of(self.reader)
+
+
+def request_of(work: Work, state: State, batch: int) -> Request:
+    """Request for a visit of a batch; of one that was left out the batch without atoms in its place."""
+    is_there = batch not in state.lost
+    is_unread = work.unread is not None and bool(work.unread[batch])
+    return Request(
+        batch=batch,
+        name=f"{work.source.name} batch {batch}",
+        reader=batch_reader(work.source, batch) if is_there else instead(work, batch),
+        seed=work.seed,
+        checksum=int(work.survey.checksums[batch]) if is_there and is_unread else None,
+        empty=instead(work, batch) if is_there and work.skips else None,
+    )
+
+
+def visit(model: Model, request: Request, compute: Callable[[Batch], T], lose: Callable[[str], T]) -> T:
+    """Read a batch and compute.
+
+    Parameters
+    ----------
+    model
+        Checks a batch that could not be computed with.
+    request
+        The batch.
+    compute
+        Result of a batch in memory.
+    lose
+        Result of a batch that is left out, given why.
+    """
+    with naming_batch(request.name):
+        batch = request.reader() if request.empty is None else read_or_why(request.reader)
+        if isinstance(batch, str):
+            return lose(batch)
+        if request.checksum is not None:
+            require_checksum(batch, request.checksum)
+        try:
+            return compute(batch)
+        except Exception:
+            why = None if request.empty is None else fault_of(model, batch)
+            if why is None:  # nothing is wrong with the batch
+                raise
+            return lose(why)
+
+
+def fault_of(model: Model, batch: Batch) -> str | None:
+    """Fault of a batch that could be read; None when there is none."""
+    try:
+        survey_checked(model, batch)
+    except DataError as error:
+        return reason(error)
+    return None
