@@ -37,6 +37,10 @@ EXACT = 1e-13
 """The same for what is left of a step given the steps before it: what rounding leaves of an exact rule.  A series that
 drifts far has little left beside its own variance, and yet has states."""
 
+FAR_ROUNDING = 1e-13
+"""Share of the largest second moment that rounding may leave in others: some hundred units in the last place of double
+precision, also for values in single precision (6e-8 of a value, squared, times some)."""
+
 NEAR = 1e-3
 """Variance along a direction, in units of the columns, below which default scale matrices begin to follow it.  They do
 altogether below its square.  A copy of a column with a deviation of noise of 3 % lies there.  Set by what a column
@@ -123,7 +127,8 @@ def dependence_of(
     Parameters
     ----------
     survey
-        Of the columns.  Where it lacks their joint moments they are looked at one by one.
+        Of the columns.  They are looked at one by one where it lacks their joint moments, and where rows so far away
+        are in these that rounding hides the others.
     bulk
         Of the same columns; with ``about_zero`` its variances are mean squares.
     rounding
@@ -135,7 +140,9 @@ def dependence_of(
     square, joint = np.eye(d), survey.joint
     if joint.covers(d) and joint.count > d + 1:
         mean = joint.mean / unit
-        square = joint.covariance / np.outer(unit, unit) + (np.outer(mean, mean) if about_zero else 0.0)
+        known = joint.covariance / np.outer(unit, unit) + (np.outer(mean, mean) if about_zero else 0.0)
+        if _rounding(known) <= NEAR**2:
+            square = known
     square[constant] = square[:, constant] = 0.0
     if rounding is not None:
         square += np.diag(np.where(constant, 0.0, rounding / unit**2))
@@ -172,6 +179,8 @@ def dependence_of_steps(survey: Survey, bulk: Bulk) -> Dependence:
         return alone
     unit = np.tile(alone.unit, width // d)
     square, mean = joint.covariance / np.outer(unit, unit), joint.mean / unit
+    if _rounding(square) > NEAR**2:
+        return alone
     values, vectors = np.linalg.eigh(square[d:, d:])
     varies = values > _least(square, NULL)
     roots = vectors[:, varies] / np.sqrt(values[varies])
@@ -217,9 +226,14 @@ def few_columns(n_features: int) -> np.ndarray:
     return np.arange(n_features if n_features <= MOST_TOLD else 0)
 
 
+def _rounding(square: np.ndarray) -> float:
+    """Variance that rounding may leave in moments, or hide: in proportion to those of single rows far away."""
+    return FAR_ROUNDING * float(square.diagonal().max(initial=0.0))
+
+
 def _least(square: np.ndarray, share: float) -> float:
-    """Variance that counts as none beside the largest of a column: single rows far away leave as much rounding."""
-    return share * max(1.0, float(square.diagonal().max(initial=0.0)))
+    """Variance up to which a direction counts as not varying."""
+    return max(share, _rounding(square))
 
 
 def _following(survey: Survey, square: np.ndarray, constant: np.ndarray, least: float) -> str:

@@ -275,17 +275,17 @@ class Written:
     ----------
     valid
         Cells that have a value.
-    plain, grouped, truth
+    plain, separated, truth
         Numbers as programs write them, with thousands separators, and truth values.
-    ungrouped
+    unseparated
         Plain numbers of four digits or more.
     """
 
     valid: np.ndarray
     plain: np.ndarray
-    grouped: np.ndarray
+    separated: np.ndarray
     truth: np.ndarray
-    ungrouped: np.ndarray
+    unseparated: np.ndarray
 
     @staticmethod
     def of(text: pa.Array) -> Written:
@@ -296,14 +296,14 @@ class Written:
     @property
     def bad(self) -> np.ndarray:
         """Cells that are no numbers."""
-        return self.valid & ~(self.plain | self.grouped | self.truth)
+        return self.valid & ~(self.plain | self.separated | self.truth)
 
     @property
     def mixed(self) -> tuple[int, int] | None:
         """A cell with thousands separators and one that should have some, where there are both."""
-        if not self.grouped.any() or not self.ungrouped.any():
+        if not self.separated.any() or not self.unseparated.any():
             return None
-        return int(self.grouped.argmax()), int(self.ungrouped.argmax())
+        return int(self.separated.argmax()), int(self.unseparated.argmax())
 
 
 def _matches(text: pa.Array, pattern: str) -> np.ndarray:
@@ -313,4 +313,4 @@ def _matches(text: pa.Array, pattern: str) -> np.ndarray:
 def is_number_text(text: str) -> bool:
     """Whether a text is a number, in whatever way it is written."""
     written = Written.of(stripped(pa.array([text], pa.large_string())))
-    return bool(written.plain[0] or written.grouped[0])
+    return bool(written.plain[0] or written.separated[0])
