@@ -148,6 +148,7 @@ class TruncationFreeSVI:
             )
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
+        settle_sticks(work, state)  # a checkpoint holds counts, from which sticks follow, also of a finished run
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Results[Change]]:
