@@ -157,7 +157,8 @@ def dependence_of(
         values=np.where(seen, values, 1.0),
         vectors=vectors,
         null=null,
-        constant=survey.called(np.flatnonzero(constant)) if constant.any() else "",
+        # every column of one row is constant
+        constant=survey.called(np.flatnonzero(constant)) if constant.any() and survey.total_weight > 1 else "",
         following=_following(survey, square, constant, PIVOT * least) if null.shape[1] > constant.sum() else "",
     )
 

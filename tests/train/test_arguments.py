@@ -142,7 +142,7 @@ WRONG = {
     "on_bad_batch": ["ignore", True, None, ["raise"]],
     "batch_size": [0, -1, 2.5, True, "7", float("nan"), 10**400],
     "weights": [5, "column", np.ones(3), np.ones((90, 1)), [None] * 90, ["a"] * 90, -np.ones(90), np.ones(90) * 1j],
-    "data": [5, "", None, {}, object(), [], [[1], [2, 3]], np.ones((3, 2)).astype(str), "no\0where"],
+    "data": [5, "", None, {}, object(), [], [[1], [2, 3]], np.full((3, 2), "one"), "no\0where"],
 }
 
 
