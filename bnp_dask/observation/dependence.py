@@ -212,7 +212,8 @@ def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
     independent: these are evidence given twice, and clusters are split along them."""
     found = dependence_of(survey, bulk)
     replace(found, following="").tell()
-    names = _following(survey, found.square, found.square.diagonal() <= 0.0, NEAR)
+    # a larger share may be what clusters far apart leave: their columns go together, and are independent within each
+    names = _following(survey, found.square, found.square.diagonal() <= 0.0, NEAR**2)
     if names:
         warnings.warn(
             f"column(s) {names} follow from others, but {type(model).__name__} takes columns as independent within a "

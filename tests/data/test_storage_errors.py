@@ -111,6 +111,12 @@ def test_a_file_of_the_same_size_in_a_store_that_was_written_again_is_another(mo
     class Store:
         version = "one"
 
+        def isdir(self, path):
+            return False
+
+        def info(self, path):
+            return self.find(path, detail=True)[path]
+
         def find(self, path, detail):
             return {path: {"name": path, "size": 8, "ETag": self.version}}
 

@@ -236,7 +236,7 @@ def test_it_is_told_and_done_by_tasks_before_the_first_batch(tmp_path, caplog, m
 def test_workers_without_reach_leave_it_to_the_coordinator(run, monkeypatch):
     path = run("topics")
 
-    def never(self, *args):
+    def never(self, *args, late=False):
         raise StoreError("not mounted here")
 
     monkeypatch.setattr(SharedFiles, "get", never)
