@@ -33,6 +33,19 @@ class FrozenDict(dict[str, Any]):
         return FrozenDict, (dict(self),)
 
 
+class FrozenList(list[Any]):
+    """A list that cannot be changed; it equals a list of the same items, and JSON, pickle and pandas take it for one."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("this list is read-only; list(...) of it makes one that may be changed")
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenList, (list(self),)
+
+
 def frozen(value: T) -> T:
     """The value with all arrays in it read-only, and with mappings and lists that cannot be changed.
 
@@ -75,9 +88,12 @@ def _mapped(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
         return value if same else FrozenDict(items)
     if isinstance(value, (list, tuple)):
         parts = [_mapped(item, change) for item in value]
-        if isinstance(value, tuple) and all(a is b for a, b in zip(parts, value, strict=True)):
+        same = all(a is b for a, b in zip(parts, value, strict=True))
+        if same and isinstance(value, (FrozenList, tuple)):
             return value
-        return type(value)(*parts) if isinstance(value, tuple) and type(value) is not tuple else tuple(parts)
+        if isinstance(value, list):
+            return FrozenList(parts)
+        return tuple(parts) if type(value) is tuple else type(value)(*parts)
     if is_dataclass(value) and not isinstance(value, type):
         # all that it holds, also what it computed of its fields and keeps
         held = getattr(value, "__dict__", None) or {own.name: getattr(value, own.name) for own in fields(value)}

@@ -63,7 +63,7 @@ def test_history_as_json_lines_and_frame():
     back = History.from_json(history.to_json())
     assert back == history
     assert back[0]["elbo"] == 0.1 + 0.2  # to the bit
-    assert back[0]["ids"] == (1, 2)
+    assert back[0]["ids"] == [1, 2]
     assert history.to_json().count("\n") == 1
     frame = History(ROWS).to_pandas()
     assert frame.shape == (9, 5)
