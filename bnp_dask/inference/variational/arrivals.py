@@ -56,7 +56,7 @@ class Round:
 
     @classmethod
     def begin(cls, n_batches: int, step: int) -> Round:
-        """Return the state before the first round, with all batches visited by ``step``."""
+        """Return the record before the first round, with all batches visited by ``step``."""
         return cls(np.zeros(n_batches, np.bool_), np.full(n_batches, step, np.int64), np.zeros(n_batches, np.bool_))
 
     def extended(self, count: int) -> Round:
@@ -179,8 +179,7 @@ def abandon(state: State, turn: Round) -> None:
 
 
 def _regains(work: Work, state: State, turn: Round, batches: Sequence[int]) -> bool:
-    """Whether atoms of these batches return that had left with their clusters, so that the objective covers more
-    data."""
+    """Whether atoms of these batches return that left with their clusters: the objective covers more data then."""
     short = [batch for batch in batches if turn.short[batch] and batch not in state.lost]
     held = (float(recall_counts(work, state, batch)[COUNTS].sum()) for batch in short)
     full = (work.survey.batch_weights[batch] * state.weight(batch) for batch in short)

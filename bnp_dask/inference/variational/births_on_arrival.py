@@ -1,5 +1,4 @@
-"""Births at batches that are new to a run: decided when the batches are folded, with further visits until none
-succeeds.
+"""Births at batches new to a run: decided when the batches are folded, with further visits until none succeeds.
 
 
 One batch may hold too few atoms for a new cluster to pay, while all batches that arrived with it hold enough.  So a
@@ -188,8 +187,7 @@ class NewBatches:
         return rows
 
     def _without_own(self) -> Posterior:
-        """Posterior in which no cluster has its atoms of these batches, except clusters that consist of these batches
-        alone.
+        """Posterior without the atoms of these batches, except in clusters that consist of these batches alone.
 
         On digits of MNIST, a digit a day, in two orders and in one batch or five a day, objectives are 225 to 3,097
         nats higher than with the current posterior in four of four runs, and 14 of the 20 clusters of the first day
@@ -270,8 +268,7 @@ class NewBatches:
     def _visited(
         self, gather: Gather | None = None, trials: Sequence[Trial] = (), basis: Posterior | None = None
     ) -> Taken | None:
-        """Visit the batches, with the current posterior unless another is given, and replace their last visits by
-        these.
+        """Visit the batches, with the current posterior unless another is given; replaces their last visits.
 
         Returns None, and keeps the last visits, if the objective would fall by rounding or because of the other
         ``basis``.

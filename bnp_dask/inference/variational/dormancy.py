@@ -36,8 +36,7 @@ ROUNDING = 1e-9
 
 
 def lay_away(state: State, turn: Round, least: float) -> dict[str, Any] | None:
-    """Remove clusters of fewer than ``least`` (weighted) atoms, with their atoms; returns the history row that records
-    it.
+    """Remove clusters of fewer than ``least`` (weighted) atoms, with their atoms; returns the history row for it.
 
     Returns None if there are none.  The largest cluster stays, and so does one that was born within the last half-life
     and never had that many.  If a cluster leaves, an open round ends undecided.  The gain of the row is the change of

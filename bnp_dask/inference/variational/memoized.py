@@ -56,8 +56,8 @@ class Memoized:
     rows, with few atoms a batch.  Of 400 runs of four laps on small sorted blobs, with settings drawn at random, 15
     sent a group back; of 1,500 on small sorted corpora 9, and of 1,500 on short sequences 10.
 
-    For topic models this holds if documents start from their state at the last visit (``DocumentStep(start="best")`` or
-    ``"warm"``): the counts of a batch's documents are kept beside its summary.
+    For topic models this guarantee needs documents that start from their state at the last visit
+    (``DocumentStep(start="best")`` or ``"warm"``): the counts of a batch's documents are kept beside its summary.
     """
 
     laps: int = 50
@@ -85,8 +85,7 @@ class Memoized:
         return Flight(work, state, order, self.window, size=max(1, self.window // 2), visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
-        """Replace the batches' summaries and take the global step; in the first lap only add them until ``delay`` is
-        over."""
+        """Replace the batches' summaries and take the global step; in the first lap, only add them at first."""
         folded = fold_again(work, state, group, pends=True) if state.lap > 0 else self._add(work, state, group)
         action, gain, moves = folded
         return {"exact": state.lap > 0, "action": action, "gain": gain, "moves": moves}

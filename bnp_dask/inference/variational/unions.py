@@ -1,8 +1,9 @@
 """Merges in a pure stream, decided on totals alone: entropies of unions are bounded from below.
 
 For batches that are not kept it is unknown which atoms two clusters share.  With a bound in place of the union's
-entropy the objective becomes a lower bound of itself, so a merge that raises the bound raises the objective.  The bound
-is exact for clusters that share all of their atoms evenly, and for clusters that share none (:meth:`Summary.unite`).
+entropy, the objective after a merge is bounded from below, so a merge that raises this bound raises the objective.  The
+bound is exact for clusters that share all of their atoms evenly, and for clusters that share none
+(:meth:`Summary.unite`).
 """
 
 from __future__ import annotations
