@@ -87,7 +87,7 @@ def _checksum(total: RunningTotal) -> int:
 
 
 def require_sums(state: State, numbers: Mapping[str, Any], base: str) -> None:
-    """DamagedError if a sum over all batches differs from the one that was saved; ``base`` names the checkpoint."""
+    """DamagedError if a sum over all batches does not match its saved checksum; ``base`` names the checkpoint."""
     found = checksums_of(state)
     for name, crc in numbers["checksums"].items():
         if found.get(name) != crc:

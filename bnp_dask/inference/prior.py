@@ -71,7 +71,7 @@ def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
 
 
 def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
-    """All numbers among the settings of the likelihood by name, including the prior's if it is not learned."""
+    """All numbers among the settings of the likelihood by name, also if the prior is not learned."""
     numbers = {n: value for n, value in vars(model.observation).items() if isinstance(value, (int, float, np.ndarray))}
     return {f"{PRIOR}/{name}": np.asarray(value) for name, value in numbers.items()}
 

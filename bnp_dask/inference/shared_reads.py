@@ -1,7 +1,7 @@
 """One read of a batch for all states that visit it: their tasks are joined.
 
-Each state has an executor of its own.  Tasks that read wait there until :meth:`SharedReads.send`, which joins tasks of
-different states that read the same batch, or until the state asks for a result, which sends the state's own tasks.
+Each state has an executor of its own.  Tasks that read wait there until :meth:`SharedReads.send`, which joins the tasks
+of all states that read the same into one, or until the state asks for a result, which sends the state's own tasks.
 Every function gets the arguments that it would get alone, so results have the same bits.
 """
 
@@ -34,7 +34,7 @@ class Refused:
 
 
 def all_of(parts: tuple[Part, ...], *args: Any) -> list[Any]:
-    """The joint task of tasks that read the same: results in their order, each batch read once."""
+    """The joint task of tasks that read the same: results in their order, with each read made once."""
     out: list[Any] = []
     first = 0
     with reading_once():

@@ -182,7 +182,7 @@ class State:
         The moves' memory of earlier laps.
     in_flight
         Set when the state is saved: the summary behind the posterior of each group of batches in flight, and the number
-        of edits at that time.
+        of edits in it.
     lap_elbo, lap_counts
         Objective and N_k at the end of the last lap, for the stopping rule.
     calm, calm_laps
@@ -368,8 +368,7 @@ def recall_counts(work: Work, state: State, batch: int) -> Summary:
 
 
 def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
-    """Assignments kept from the last visit, from which the summary is recomputed given the batch; None if statistics
-    are kept."""
+    """Assignments kept from the last visit, to recompute the summary from, given the batch; None if there are none."""
     model = work.model
     if state.visits[batch] < 0 or model.keeps_states:
         return None
