@@ -242,8 +242,7 @@ def _by_name(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[st
 
 # -- mostly zeros: counts of topics and words of a batch are few beside K times V --------------------------------
 def pack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays to keep, with each matrix that takes fewer bytes in sparse form split into its arrays.  Nothing is
-    rounded."""
+    """Arrays to keep; a matrix becomes three arrays if that takes fewer bytes.  Nothing is rounded."""
     out: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array.ndim != 2 or array.dtype != np.float64 or 12 * np.count_nonzero(array) >= 0.9 * array.nbytes:

@@ -97,7 +97,7 @@ class Chain:
     log_joint
         Log probability of assignments and data, nats.
     sweep
-        The sweep that goes on; None between two sweeps.
+        The unfinished sweep; None between two sweeps.
     """
 
     total: Summary

@@ -77,8 +77,7 @@ def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
 
 
 def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
-    """The model with the prior that a checkpoint holds, if any: the run's, or one that was learned or taken from a
-    shadow."""
+    """The model with the prior in a checkpoint, if any: the run's, or one that was learned or taken from a shadow."""
     if GAMMA in arrays:
         model = replace(model, allocation=replace(model.allocation, gamma=float(arrays[GAMMA])))  # type: ignore[type-var]
     names = [name for name in arrays if name.startswith(f"{PRIOR}/")]

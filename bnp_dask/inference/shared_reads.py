@@ -61,8 +61,7 @@ def pick(values: list[Any], place: int) -> Any:
 
 @dataclass(eq=False)
 class _Sent:
-    """Task that was sent for one waiting task, or for several (``is_joint``), and its results once they have
-    arrived."""
+    """Task that was sent for one waiting task, or for several (``is_joint``), and its results once they are here."""
 
     handle: Handle
     is_joint: bool

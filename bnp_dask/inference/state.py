@@ -157,7 +157,7 @@ class Stream:
 
 @dataclass
 class State:
-    """State of a run between two steps.
+    """State of a run.
 
     Parameters
     ----------
@@ -301,8 +301,7 @@ class State:
         return [*self.gathered.parts(), *([] if self.sampler is None else self.sampler.parts)]
 
     def note(self, batch: int, visit: int, seen: int, receipt: Receipt) -> None:
-        """Record a kept visit of a batch: its number, the number of changes of clusters it has seen, and its file's
-        receipt."""
+        """Record a kept visit of a batch: its number, how many changes of clusters it has seen, and its receipt."""
         self.visits[batch], self.seen[batch] = visit, seen
         self.receipts[batch] = receipt.nbytes, receipt.crc32
 

@@ -41,11 +41,11 @@ NEGLIGIBLE = 1e-15
 certain, less remains of an earlier sum than its last digits."""
 
 PIECE_BYTES = 2**26
-"""Bytes of summaries that one task reads, at least, unless they are ..."""
+"""Bytes of summaries that one task reads, at least, unless it reaches ``MOST`` summaries before."""
 
 FEWEST, MOST = 16, 256
-"""... this many: with fewer, the sums that come back would be large compared with the data read; with more, a task
-takes long."""
+"""Bounds of the number of summaries of one task: with fewer, the returned sums would be large compared with the data
+read; with more, a task takes long."""
 
 WINDOW = 8
 """Verification tasks in flight."""
@@ -97,7 +97,7 @@ def restored(work: Work, store: RunStore, checkpoint: Checkpoint) -> tuple[State
             _verify(work, store, state, checkpoint)
         except DamagedError as error:
             refused[checkpoint.number] = str(error)
-            before = store.load(refused)  # StoreError where there is none
+            before = store.load(refused)  # StoreError if there is none
             assert before is not None
             checkpoint = before
             continue

@@ -28,8 +28,8 @@ def reseat_few(
 
     A cluster is proposed to each from its conditional distribution given the atoms of ``base``.  A cluster that holds
     others of the few but no atom of ``base`` may be proposed too, with the prior's density in place of its own.  The
-    proposal does not depend on the atom's current cluster.  So its acceptance probability is ``min(1, p(new) q(old) /
-    (p(old) q(new)))``.
+    proposal does not depend on the atom's current cluster.  So its acceptance probability is
+    ``min(1, p(new) q(old) / (p(old) q(new)))``.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class _Moves:
         return (NEW if target == self.n_known else target), self.there[i]
 
     def share_of_few(self, i: int, spare: int) -> float:
-        """Probability of proposing the cluster of another of the few; ``spare`` others hold clusters without the
+        """Probability of proposing the cluster of another of the few; ``spare`` others share no cluster with the
         base."""
         return spare / (spare + self.odds[i]) if spare else 0.0
 

@@ -32,8 +32,8 @@ GROWTH, ENOUGH = 3.0, 250
 which all others are allocated at once.  Proposals are exact for any value.
 
 8,000 points of eight features about 30 centers, diagonal covariances, four batches, from one cluster: 27 and 30
-clusters are found in 80 laps with a GROWTH of 1 and 3; 6,000 points of four features about twelve centers, full
-covariances, not used for the choice: the log probability after 40 laps is -50,524 and -49,225.  ENOUGH is a guess."""
+clusters are found in 80 laps with a GROWTH of 1 and 3.  Not used for the choice: on 6,000 points of four features about
+twelve centers, full covariances, the log probability after 40 laps is -50,524 and -49,225.  ENOUGH is a guess."""
 
 AT_ONCE = 20_000
 """Atoms up to which densities under the sides of all proposals are one table; beyond it each proposal has its own."""

@@ -1,6 +1,6 @@
 """Inference without a truncation: atoms seated one after the other, in one pass or in many.
 
-    batch, statistics of all others (the cavity) -> atoms in order, each given those before -> site -> total
+    batch, statistics of all others (the cavity) -> atoms in order, each given earlier ones -> site -> total
 
 The site of a batch is its summary.  The total minus a site is the cavity from which the next visit of the batch starts
 (expectation propagation).  In one pass every site is added once and forgotten (assumed density filtering).

@@ -248,8 +248,7 @@ class SummaryLearner:
 
 
 def is_plain_gaussian(model: Model) -> bool:
-    """Whether points may be moved between clusters by rotations of factors: unrecorded parts of atoms are not in the
-    factors."""
+    """Whether rotations of factors may move points between clusters: factors lack the unrecorded parts of atoms."""
     observation = model.observation
     return isinstance(observation, Gaussian) and unrecorded_covariance(observation.grain, observation.null) is None
 

@@ -220,7 +220,7 @@ class Stretch:
         return drive_lap(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Taken]:
-        """Half a window each, or as many new batches as look for births together."""
+        """Groups of half a window, or of as many new batches as look for births together."""
         is_whole = self._births(work, state) is not None
         half = max(1, self.window // 2)
         size = size_of_new(work, state, self.batches, self.window) if self.is_new else half

@@ -53,8 +53,8 @@ more than half a window."""
 ROUNDS = 4
 """Rounds of births at most.
 
-On digits of MNIST, 1,000 of one a day in five batches a day, twelve rounds gave the same result; no other data
-were tried.
+On digits of MNIST (1,000 of one digit each day, in five batches a day), twelve rounds gave the same result; no other
+data were tried.
 """
 
 VISITS = 2

@@ -32,7 +32,7 @@ By then it has half the atoms that it will ever have at its rate.
 """
 
 ROUNDING = 1e-9
-"""By how much weights may differ after a half-life, relatively: they are products of many factors."""
+"""Relative difference between weights after a half-life, by rounding: they are products of many factors."""
 
 
 def lay_away(state: State, turn: Round, least: float) -> dict[str, Any] | None:

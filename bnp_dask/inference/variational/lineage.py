@@ -69,7 +69,7 @@ class Lineage:
         assert state.posterior.summary is not None
         for name, trial in state.trials.items():
             own = self._trials.get(name, before[name].zeros())
-            # batches of both kinds go into one sum where the last old ones meet the first new ones
+            # batches of both kinds go into one sum if the last old ones meet the first new ones
             self._trials[name] = own + (counts_of(trial.high) - before[name]) if any(are_old) else own
         self.folded(state.posterior.summary, any(are_old), not all(are_old))
 

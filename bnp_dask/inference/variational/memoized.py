@@ -52,9 +52,9 @@ class Memoized:
     cannot lower it; batches computed with an older posterior can.  So the exact objective is checked at every fold, and
     batches that would lower it are sent back and computed again with the current posterior.  The ``action`` of their
     history row is then ``"recomputed"``, or ``"kept"`` if they still would not raise the objective; else it is
-    ``"folded"``.  That happens when two groups want to move to one cluster that can fit only one of them: in sorted
-    rows, with few atoms a batch.  Of 400 runs of four laps on small sorted blobs, with settings drawn at random, 15
-    sent a group back; of 1,500 on small sorted corpora 9, and of 1,500 on short sequences 10.
+    ``"folded"``.  Batches are sent back when two groups want to move to one cluster that can fit only one of them: in
+    sorted rows, with few atoms a batch.  Of 400 runs of four laps on small sorted blobs, with settings drawn at random,
+    15 sent a group back; of 1,500 on small sorted corpora 9, and of 1,500 on short sequences 10.
 
     For topic models this guarantee needs documents that start from their state at the last visit
     (``DocumentStep(start="best")`` or ``"warm"``): the counts of a batch's documents are kept beside its summary.
