@@ -14,7 +14,7 @@ from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.when import is_to_come
 
 TOLERANCE = 1e-6
-"""Default tolerance: nats per unit of weight; a run has converged once a lap changes the objective by less."""
+"""Default tolerance: nats per unit of weight; a run may end once a lap changes the objective by less."""
 
 PATIENCE = 5
 """Calm laps in a row after which a run ends, if no tolerance was given.
