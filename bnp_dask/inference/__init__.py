@@ -1,4 +1,4 @@
-"""Inference: schedules of three functions each, written like their algorithms in the thesis, and driven by one loop.
+"""Inference: schedules of three functions each, written like their algorithms in the thesis and driven by one loop.
 
     submit -> visit -> reduce -> fold -> decide -> commit
 
@@ -7,7 +7,7 @@ make local steps (:mod:`local_steps`); changes of summaries are added up in a fi
 last visit of each batch remembered (:mod:`batch_memo`), and folded into the total (:mod:`fold`, :mod:`state`).  A lap
 decides its proposals (:mod:`lap`) and is written down (:mod:`checkpoint`).
 
-Schedules are those of :mod:`variational`, :mod:`streaming` and :mod:`sampling`; :mod:`shared_reads` lets several states
+The schedules are in :mod:`variational`, :mod:`streaming` and :mod:`sampling`; :mod:`shared_reads` lets several states
 read each batch once.
 """
 

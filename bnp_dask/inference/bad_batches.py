@@ -1,6 +1,6 @@
-"""Batches that go bad under a run (``on_bad_batch="skip"``): what is read in their place, and what a run still has.
+"""Batches that go bad during a run (``on_bad_batch="skip"``): their empty substitutes, and the data that remain.
 
-The visit that finds a batch bad takes it out of every total; from then on a batch without atoms stands in its place.
+The visit that finds a batch bad takes it out of every total; from then on a batch without atoms takes its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bnp_dask.observation.base import correlated_columns
 logger = logging.getLogger("bnp_dask")
 
 MOST = 0.5
-"""Share of the data that may go bad under a run: beyond it, the storage is at fault and not a batch."""
+"""Share of the data that may go bad during a run; beyond it the storage is at fault, not single batches."""
 
 
 def survey_checked(model: Model, batch: Batch, for_priors: bool = True) -> Survey:
@@ -34,17 +34,17 @@ def survey_checked(model: Model, batch: Batch, for_priors: bool = True) -> Surve
 
 
 def instead(work: Work, batch: int) -> EmptyReader:
-    """Batch that is read in place of one that is left out."""
+    """Reader of the empty batch in place of one that is left out."""
     return stand_in(work.source, work.survey, batch)
 
 
 def usable(work: Work, state: State) -> Source:
-    """The data for tasks that can do without a batch: they find it empty where it cannot be read."""
+    """The data for tasks that can do without a batch: one that cannot be read appears empty."""
     return _without_lost(work, state, work.skips)
 
 
 def remaining(work: Work, state: State) -> Source:
-    """The data for tasks that need every batch which the run still has: one that cannot be read raises."""
+    """The data for tasks that need every remaining batch: one that cannot be read raises."""
     return _without_lost(work, state, False)
 
 
@@ -57,12 +57,12 @@ def _without_lost(work: Work, state: State, is_forgiving: bool) -> Source:
 
 
 def remaining_weight(work: Work, lost: Iterable[int]) -> float:
-    """Weight of all atoms but those of batches that were left out since the run began."""
+    """Weight of all atoms, except in batches that were left out since the run began."""
     return math.fsum([work.survey.total_weight, *(-work.survey.batch_weights[batch] for batch in lost)])
 
 
 def leave_out(work: Work, state: State, lost: Mapping[int, str]) -> None:
-    """Leave batches out from the step under way on, given why; DataError where too many are."""
+    """Leave batches out from the current step on, given why; DataError if too many are left out."""
     for batch, why in lost.items():
         state.lost[batch] = Loss(why, state.lap + 1, state.step + 1)
         logger.warning("skipped from lap %d on: %s", state.lap + 1, why)
@@ -71,7 +71,7 @@ def leave_out(work: Work, state: State, lost: Mapping[int, str]) -> None:
 
 
 def require_enough(work: Work, lost: Mapping[int, Loss]) -> None:
-    """Raise DataError when so much has gone bad that it is no matter of single batches."""
+    """Raise DataError if so much has gone bad that single batches cannot be the cause."""
     if remaining_weight(work, lost) >= MOST * work.survey.total_weight:
         return
     last = max(lost, key=lambda b: (lost[b].step, b))
@@ -83,7 +83,7 @@ def require_enough(work: Work, lost: Mapping[int, Loss]) -> None:
 
 
 def without(survey: Survey, batches: list[int]) -> Survey:
-    """Survey of the data but for the atoms of some batches; moments stay those of all."""
+    """Survey of the data without the atoms of some batches; moments still cover all batches."""
     atoms, sizes, weights = list(survey.batch_atoms), list(survey.batch_bytes), list(survey.batch_weights)
     for b in batches:
         atoms[b], sizes[b], weights[b] = 0, 0, 0.0

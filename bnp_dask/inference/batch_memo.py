@@ -1,9 +1,9 @@
-"""Memory of a batch between two visits, as named arrays; written and read here or by the workers themselves.
+"""Memory of a batch between two visits, as named arrays; written and read on the coordinator or by workers.
 
-A visit gives statistics, and where that takes fewer bytes the assignments that they came from.  Of the latter those of
-the observation model are computed again when the next visit has read the batch: same calls, same order, same bits.
-Counts and entropies, K numbers each, are kept as they are.  Changes of clusters since are replayed on what comes out,
-as on what was stored.  Whoever needs statistics without a visit, to retire a batch for one, reads the batch.
+A visit leaves statistics, or the assignments behind them if these take fewer bytes.  The observation model's statistics
+are then recomputed from the assignments once the next visit has read the batch: same calls, same order, same bits.
+Counts and entropies, K numbers each, are always kept.  Later changes of clusters are replayed on recomputed statistics
+as on stored ones.  Reading statistics without a visit, for example to retire a batch, means reading the batch.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from bnp_dask.structure.assignments import Assignments, restored, sums_of
 from bnp_dask.structure.base import Visit
 
 OWN = "own"
-"""Stands for the empty name of a batch's own states in the names of arrays."""
+"""Name of a batch's own states in the names of arrays, in place of the empty name."""
 
 ASSIGNED, SIZES, SUMS = "assigned/", "sizes/", "sums/"
-"""How the names of arrays begin that stand for statistics of the observation model."""
+"""Prefixes of the names of arrays from which statistics of the observation model are recomputed."""
 
 MARK = ".csr."
-"""Marks the names of arrays that stand for one of mostly zeros."""
+"""Mark in the names of the arrays that represent a sparse array."""
 
 PARTS = ("data", "indices", "indptr")
 
 Read = Callable[[], Batch]
-"""Gives the batch, where somebody has it."""
+"""Returns the batch; raises if it is unavailable."""
 
 
 class Shelf(Protocol):
-    """Files of summaries that workers may reach too; travels with tasks.  StoreError where they do not."""
+    """Files of summaries that workers may reach too; sent with tasks.  StoreError if they cannot be reached."""
 
     def put(
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
@@ -57,21 +57,21 @@ class Shelf(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MemoSlot:
-    """Where a task finds what the last visit of its batch left, and where it leaves what it finds itself.
+    """Place of the last visit's results of a batch, and of the results of the visit under way.
 
     Parameters
     ----------
     shelf
         The files.
     batch, old, receipt, new
-        Which batch, the number of its last visit (-1: none), what the file of that is known by, and the number of this
-        visit.  No two attempts have one number.
+        Number of the batch, number of its last visit (-1: none), receipt of that visit's file, and number of this
+        visit.  No two attempts share a number.
     edits
-        Changes of clusters that the last visit has not seen.
+        Changes of clusters since the last visit.
     is_full
-        Whether statistics are kept, and differences taken, or states of groups only.
+        Whether statistics are kept and differences taken; False: only states of groups are kept.
     leaves
-        Whether this visit leaves anything: not where the batch is never visited again.
+        Whether this visit leaves anything; False if the batch is never visited again.
     """
 
     shelf: Shelf
@@ -91,9 +91,9 @@ class MemoSlot:
         return Left(arrays, self.edits, self.is_full)
 
     def write(self, model: Model, found: Visit) -> Receipt | None:
-        """Leave what this visit found; a batch without groups leaves no states, and then a file without arrays.
+        """Store the results of this visit; a batch without groups has no states, so its file may hold no arrays.
 
-        None where nothing is to be kept.
+        Returns None if nothing is to be kept.
         """
         if not (self.leaves and (self.is_full or model.keeps_states)):
             return None
@@ -103,16 +103,16 @@ class MemoSlot:
 
 @dataclass(frozen=True, eq=False)
 class Left:
-    """Arrays that the last visit of a batch left; travels with tasks.
+    """Arrays that the last visit of a batch left; sent with tasks.
 
     Parameters
     ----------
     arrays
-        As :func:`visit_to_arrays` gave them; empty where there was no visit.
+        As :func:`visit_to_arrays` returned them; empty if there was no visit.
     edits
-        Changes of clusters that it has not seen.
+        Changes of clusters since then.
     is_full
-        Whether statistics are wanted, and not states of groups only.
+        Whether statistics are wanted; False: states of groups only.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -121,15 +121,15 @@ class Left:
 
     @property
     def needs_batch(self) -> bool:
-        """Whether it takes the batch to tell its statistics."""
+        """Whether its statistics must be recomputed from the batch."""
         return self.is_full and is_assigned(self.arrays)
 
     def total(self, model: Model, read: Read | None = None) -> Summary | RunningTotal | None:
-        """Statistics, brought up to date, to be subtracted; None where there are none."""
+        """Statistics to subtract, brought up to date; None if there are none."""
         return total_from(model, self.arrays, self.edits, read) if self.is_full and self.arrays else None
 
     def states(self, model: Model) -> GroupStates | None:
-        """Where groups stood, brought up to date."""
+        """States of groups, brought up to date."""
         return states_from(self.arrays, self.edits) if model.keeps_states else None
 
 
@@ -137,12 +137,12 @@ NOTHING_LEFT = Left({})
 
 
 def is_assigned(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Whether assignments are kept of a visit in place of statistics."""
+    """Whether a visit left assignments in place of statistics."""
     return f"{ASSIGNED}value" in arrays
 
 
 def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:
-    """All that a later visit needs of this one."""
+    """All arrays that a later visit needs of this one."""
     arrays = dict(found.summary.to_arrays())
     if found.assignments is not None:
         for name in model.observation.fields:
@@ -161,14 +161,14 @@ def summary_from(
 ) -> Summary:
     """The statistics of a visit, brought up to date with changes of clusters since.
 
-    ``read`` gives the batch where it takes that; StoreError where it does and there is none.
+    ``read`` returns the batch, if the statistics must be recomputed from it; StoreError if they must and it is None.
     """
     arrays = unpack_sparse(arrays if not is_assigned(arrays) else _restored(model, arrays, read))
     return replay(Summary.from_arrays(model.fields, arrays), edits, _parts(model, arrays))
 
 
 def _restored(model: Model, arrays: Mapping[str, np.ndarray], read: Read | None) -> dict[str, np.ndarray]:
-    """All arrays of a visit of which assignments are kept, as they would be had statistics been."""
+    """Arrays of a visit that left assignments, as if it had left statistics."""
     if read is None:
         raise StoreError("assignments are kept of this batch: it takes its data to tell its statistics")
     held, sizes, sums = (_after(arrays, prefix) for prefix in (ASSIGNED, SIZES, SUMS))
@@ -181,14 +181,14 @@ def _after(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarra
 
 
 def counts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Summary:
-    """Of the statistics of a visit those that are kept in any case: all but the observation model's."""
+    """Statistics of a visit that are kept in any case: all but the observation model's."""
     fields = {name: declared for name, declared in model.fields.items() if name not in model.observation.fields}
     parts = {name: Summary.from_arrays(fields, own) for name, own in _by_name(unpack_sparse(arrays), "part/").items()}
     return replay(Summary.from_arrays(fields, arrays), edits, parts)
 
 
 def parts_from(model: Model, arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> Mapping[str, Summary]:
-    """Statistics that a visit gave the receivers of trials, brought up to date with changes of clusters since."""
+    """Statistics of the receivers of trials at a visit, brought up to date with changes of clusters since."""
     parts: Mapping[str, Summary] = _parts(model, unpack_sparse(arrays))
     for edit in edits:
         parts = follow(parts, edit)
@@ -202,7 +202,7 @@ def _parts(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, Summary]
 def total_from(
     model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit], read: Read | None = None
 ) -> Summary | RunningTotal:
-    """Statistics of the last visit, to subtract: where no cluster changed since, what was packed is not unpacked."""
+    """Statistics of the last visit, to subtract; packed words stay packed if no cluster changed since."""
     held = packed_words(arrays, model.fields)
     if not held or any(not isinstance(edit, Forget) for edit in edits):
         return summary_from(model, arrays, edits, read)
@@ -225,7 +225,7 @@ def states_to_arrays(found: Visit) -> dict[str, np.ndarray]:
 
 
 def states_from(arrays: Mapping[str, np.ndarray], edits: Iterable[Edit]) -> GroupStates | None:
-    """Where groups stood at a visit, brought up to date; None where nothing was kept."""
+    """States of groups at a visit, brought up to date; None if nothing was kept."""
     held = {name: GroupStates.from_arrays(own) for name, own in _by_name(arrays, "state/").items()}
     return replay_states(held[OWN], edits, held) if OWN in held else None
 
@@ -242,7 +242,7 @@ def _by_name(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[st
 
 # -- mostly zeros: counts of topics and words of a batch are few beside K times V --------------------------------
 def pack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays to keep; matrices of which this takes fewer bytes as three arrays each.  Nothing is rounded."""
+    """Arrays to keep; a matrix becomes three arrays if that takes fewer bytes.  Nothing is rounded."""
     out: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array.ndim != 2 or array.dtype != np.float64 or 12 * np.count_nonzero(array) >= 0.9 * array.nbytes:
@@ -270,7 +270,7 @@ def unpack_sparse(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def packed_words(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> dict[str, SparseSum]:
-    """Of a summary's arrays the words of topics that are packed, as they are held in differences; by field."""
+    """Packed words of topics among a summary's arrays, in the form that differences hold, by field."""
     out = {}
     for name, declared in fields.items():
         key = f"value.{name}{MARK}"

@@ -1,4 +1,4 @@
-"""Where the chains of a sampler stand between two steps, and how checkpoints hold that."""
+"""State of a sampler's chains between two steps, and its form in checkpoints."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from bnp_dask.model import Model
 from bnp_dask.store.parts import Part
 
 NAME = "chain"
-"""How the names of arrays of chains begin."""
+"""Prefix of the names of arrays of chains."""
 
 PINNED = "pinned"
-"""Kind of a sampler whose chains keep one atom of each cluster in its place; that of versions up to 0.2 has no name."""
+"""Kind of a sampler whose chains keep one atom of each cluster in its place; empty in versions up to 0.2."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pins:
-    """One atom of each cluster: that whose random number is least.
+    """One atom of each cluster: the atom whose random number is least.
 
-    Numbers are uniform and independent of the partition, so that each atom of a cluster is as likely to be chosen.
+    Numbers are uniform and independent of the partition, so that all atoms of a cluster are equally likely.
 
     Parameters
     ----------
     number
-        Its number, ``(K,)``; infinite where no atom was met yet.
+        The atom's random number, ``(K,)``; infinite before the first atom was met.
     batch, row
-        Where it is, ``(K,)``.
+        Batch and row of the atom, ``(K,)``.
     """
 
     number: np.ndarray
@@ -40,16 +40,16 @@ class Pins:
 
     @staticmethod
     def none(n_clusters: int) -> Pins:
-        """Those of clusters without atoms."""
+        """Pins of clusters without atoms."""
         nowhere = np.full(n_clusters, -1)
         return Pins(np.full(n_clusters, np.inf), nowhere, nowhere.copy())
 
     def take(self, places: np.ndarray) -> Pins:
-        """Those of some clusters."""
+        """Pins of some clusters."""
         return Pins(self.number[places], self.batch[places], self.row[places])
 
     def put(self, places: np.ndarray, other: Pins) -> Pins:
-        """Those of ``other`` for the clusters at some places, which may be new, and all others as they are."""
+        """These pins with those from ``other`` for the clusters at some places, which may be new."""
         wide = self._longer(max(len(self.number), int(places.max()) + 1))
         for name, held in vars(wide).items():
             held[places] = getattr(other, name)
@@ -73,8 +73,8 @@ class Pins:
 class Sweep:
     """An unfinished sweep of one chain: sums over the batches so far.
 
-    ``pins`` are those of the clusters of ``total`` for the sweep after it; ``rows (R,)`` are the clusters of the rows
-    that are noted, -1 where they were not met yet.
+    ``pins`` are the pins of the clusters of ``total`` for the next sweep; ``rows (R,)`` are the clusters of the noted
+    rows, -1 before they were met.
     """
 
     total: RunningTotal
@@ -97,7 +97,7 @@ class Chain:
     log_joint
         Log probability of assignments and data, nats.
     sweep
-        The sweep that goes on; None between two sweeps.
+        The unfinished sweep; None between two sweeps.
     """
 
     total: Summary
@@ -111,8 +111,8 @@ class Chain:
 class Sampler:
     """All chains, and the draws that were kept: the lap of each (from 1) and the file with its arrays.
 
-    ``kind`` is empty for one that a version up to 0.2 left, whose chains have no pins.  ``noted (R, 2)`` are batch and
-    row of each row whose clusters are kept; the schedule sets it at the beginning of a lap, and nothing saves it.
+    ``kind`` is empty for a sampler of a version up to 0.2, whose chains have no pins.  ``noted (R, 2)`` holds batch and
+    row of each row whose clusters are kept; the schedule sets it at the beginning of a lap, and it is not saved.
     """
 
     chains: list[Chain]
@@ -127,7 +127,7 @@ class Sampler:
 
 
 def sampler_to_json(sampler: Sampler | None) -> dict[str, Any] | None:
-    """Everything that is not an array."""
+    """All of a sampler that is not an array."""
     if sampler is None:
         return None
     chains = [[c.next_id, c.log_joint, c.pins is not None, c.sweep is not None] for c in sampler.chains]
@@ -156,7 +156,7 @@ def sampler_from_saved(
 ) -> Sampler | None:
     """Inverse of :func:`sampler_to_json` and :func:`sampler_to_arrays`.
 
-    Chains that a version up to 0.2 left have totals and draws; what they knew of slices is left out.
+    Chains of a version up to 0.2 have totals and draws; their data on slices are ignored.
     """
     if numbers is None:
         return None

@@ -29,7 +29,7 @@ from bnp_dask.structure.base import Trial
 Arrays = dict[str, np.ndarray]
 
 GATHERED = "gathered"
-"""How the names of arrays of gathered atoms begin."""
+"""Prefix of the names of arrays of gathered atoms."""
 
 TABLES = "stream/tables"
 """Name of the array of tables of topics."""
@@ -80,14 +80,14 @@ def _checksum(total: RunningTotal) -> int:
     out: Arrays = {}
     _pack_total(out, "", total)
     crc = 0
-    for name in sorted(name for name, array in out.items() if array.size):  # where there are no pairs, some say so
+    for name in sorted(name for name, array in out.items() if array.size):  # without pairs some have empty arrays
         data = np.ascontiguousarray(out[name]).tobytes()
         crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
     return crc
 
 
 def require_sums(state: State, numbers: Mapping[str, Any], base: str) -> None:
-    """DamagedError where a sum over all batches is not what it was when it was saved; ``base`` names the checkpoint."""
+    """DamagedError if a sum over all batches does not match its saved checksum; ``base`` names the checkpoint."""
     found = checksums_of(state)
     for name, crc in numbers["checksums"].items():
         if found.get(name) != crc:
@@ -135,16 +135,16 @@ def state_to_arrays(state: State) -> Arrays:
 
 
 def is_constant(name: str) -> bool:
-    """Whether nobody changes an array of :func:`state_to_arrays` any more."""
+    """Whether an array of :func:`state_to_arrays` is final."""
     return name.startswith(GATHERED)
 
 
 def state_from_saved(
     model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray], listing: Listing | None = None
 ) -> State:
-    """Inverse of :func:`state_to_json` and :func:`state_to_arrays`; ``listing`` says what files summaries have.
+    """Inverse of :func:`state_to_json` and :func:`state_to_arrays`; ``listing`` describes the files of summaries.
 
-    StoreError when the listing has other visits than the state.
+    StoreError if the visits in the listing differ from the state's.
     """
     model = with_saved_prior(model, arrays)
 
@@ -223,7 +223,7 @@ def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
 
 
 def _basis_index(state: State) -> dict[int, int]:
-    """Number of each of the different summaries behind the groups in flight, by its identity."""
+    """Number of each distinct summary behind the groups in flight, by its identity."""
     return {key: i for i, key in enumerate(dict.fromkeys(id(basis) for basis, _ in state.in_flight))}
 
 
@@ -262,7 +262,7 @@ def _edit_from_json(saved: list[Any]) -> Edit:
 
 
 def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields read from JSON, which knows lists alone."""
+    """Fields read from JSON, with tuples in place of lists."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 

@@ -1,8 +1,8 @@
 """The only loop: the batches of a lap are sent out in groups, folded in order, and the lap is ended.
 
 A schedule is three functions: ``groups`` chooses the batches that are visited together, and their tasks; ``fold`` takes
-a group that came back into the state; ``end_lap`` closes a lap.  The loop, the window, the step, the lap and the
-position are kept here.
+a group that came back into the state; ``end_lap`` closes a lap.  This module keeps the loop, the window, the step, the
+lap and the position.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bnp_dask.inputs.settings import hold
 from bnp_dask.model import Posterior
 
 Told = dict[str, Any]
-"""Columns of a row of the history; none at all where a step has no row."""
+"""Columns of a row of the history; empty if a step has no row."""
 
 
 class Group(Protocol):
@@ -41,7 +41,7 @@ Back = TypeVar("Back", bound=Group, covariant=True)
 
 
 class Schedule(Protocol[G]):
-    """In which order batches are visited, and when global steps are taken."""
+    """Order in which batches are visited, and times of global steps."""
 
     @property
     def laps(self) -> int:
@@ -55,15 +55,15 @@ class Schedule(Protocol[G]):
 
     @property
     def decides_moves(self) -> bool:
-        """Whether it has an exact objective, with which moves are decided."""
+        """Whether it has an exact objective, on which moves are decided."""
         ...
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
-        """Go on from ``state`` until it is finished, changing it in place: :func:`drive`."""
+        """Continue from ``state`` until it is finished, changing it in place: :func:`drive`."""
         ...
 
     def groups(self, work: Work, state: State) -> Flight[G]:
-        """Begin a lap, or go on with it where ``state.position`` says so; the batches that are left of it."""
+        """Begin a lap, or continue it from ``state.position``; returns the flight of its remaining batches."""
         ...
 
     def fold(self, work: Work, state: State, group: G) -> Told:
@@ -73,29 +73,29 @@ class Schedule(Protocol[G]):
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
         """End lap ``state.lap``; set ``state.finished`` if the run ends with it.
 
-        Returns the row of the history that replaces the one that the last fold ``told``.
+        Returns the row of the history that replaces the last fold's row, ``told``.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Step:
-    """Moment at which the state may be looked at and saved; schedules yield it.
+    """Moment at which the state may be inspected and saved; schedules yield it.
 
     Parameters
     ----------
     state
         The state after this step.
     row
-        A history row, or None when nothing changed that a user would look at.
+        A history row, or None if nothing of interest to a user changed.
     lap_end
         Whether this step completed a lap.
     in_flight
-        Summary behind the posterior, and number of edits, of each group that is in flight with an older posterior than
-        that of the state; saved with the state.
+        Summary behind the posterior, and number of edits, of each group in flight whose posterior is older than the
+        state's; saved with the state.
     opens
-        Whether the step only sent out the first batches of a lap, or of the rest of one: other states may send theirs,
-        and the state is not saved.
+        Whether the step only sent out the first batches of a lap, or of the rest of one.  Other states may then send
+        theirs, and the state is not saved.
     """
 
     state: State
@@ -123,7 +123,7 @@ def drive_lap(schedule: Schedule[G], work: Work, state: State) -> Iterator[Step]
     while flight.is_left:
         group = flight.take()
         told = schedule.fold(work, state, group)
-        batches = group.batches if told else None  # without a row for each group there is one for the lap
+        batches = group.batches if told else None  # without a row for each group, the lap has one
         if flight.is_left:
             state.step += bool(told)
             flight.fill()
@@ -139,7 +139,7 @@ class Visits(Protocol[Back]):
     """Tasks of a group, and their results."""
 
     def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int) -> Any:
-        """Start the tasks; ``seen`` of the changes of clusters are in the posterior that they are given."""
+        """Start the tasks; the posterior ``basis`` includes the first ``seen`` changes of clusters."""
         ...
 
     def collect(self, submitted: Any) -> Back:
@@ -151,8 +151,8 @@ class Visits(Protocol[Back]):
 class Flight(Generic[G]):
     """Batches of one lap in groups: submitted and taken in order, a fixed number in flight.
 
-    A group is computed with the posterior after the fold of the groups before those in flight, on any worker and
-    however long it takes: a run depends on data, settings, seed and window only.
+    The posterior of a group is the one after the fold of all groups before the groups in flight, whichever worker
+    computes it and however long it takes.  So a run depends on data, settings, seed and window only.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class Flight(Generic[G]):
         return self._taken < len(self.order)
 
     def fill(self) -> None:
-        """Submit groups computed with the current posterior until the window is full or the lap is."""
+        """Submit groups, to be computed with the current posterior, until the window is full or the lap ends."""
         while self._next < len(self.order):
             size = min(self.size, len(self.order) - self._next)
             is_full = self._next + size - self._taken > self.window
@@ -211,7 +211,7 @@ class Flight(Generic[G]):
         return group
 
     def outstanding(self) -> list[tuple[Summary, int]]:
-        """Summary and number of edits behind each group in flight that has an older posterior than the state."""
+        """Summary and number of edits behind each group in flight whose posterior is older than the state's."""
         out = []
         for basis, seen, _ in self._queue:
             if basis is not self.state.posterior:
@@ -247,7 +247,7 @@ class Results(Generic[F]):
 
 @dataclass(frozen=True, eq=False)
 class OneByOne(Generic[F]):
-    """Tasks on one batch each, side by side; results are looked at one after the other.
+    """Tasks on one batch each, side by side; results are taken one after the other.
 
     Parameters
     ----------
@@ -275,11 +275,11 @@ class OneByOne(Generic[F]):
 
 
 def history_row(state: State, lap: int, batches: Sequence[int] | None, **extra: Any) -> dict[str, Any]:
-    """One row of the history, from the state after a step of 0-based lap ``lap`` that folded some batches (all).
+    """One row of the history, from the state after a step of 0-based lap ``lap`` that folded ``batches`` (None: all).
 
-    Schedules with an exact objective add ``gain``: the nats by which assigning these batches anew raised it, before
-    clusters were changed; None where the objective before was that of other batches.  Each row's ``elbo`` is that of
-    the row before plus its ``gain`` and the gains of its accepted ``moves``, to rounding.
+    Schedules with an exact objective add ``gain``: the nats by which the new assignments of these batches raised it,
+    before clusters were changed; None if the objective before covered other batches.  Each row's ``elbo`` is the
+    previous row's plus its own ``gain`` and the gains of its accepted ``moves``, to rounding.
     """
     return {
         "step": state.step,

@@ -1,8 +1,8 @@
-"""A group of batches that came back takes the place of its older statistics, and the objective does not fall.
+"""Fold of a group of batches: new statistics replace the older ones, and the objective does not fall.
 
-Batches that went bad leave first.  Then the change is attempted; where it would lower the objective it is undone, and
-the group is visited again with the posterior in force.  What was found is kept for the next visits, and births that
-batches tried by themselves are decided.
+Batches that went bad leave first.  Then the change is attempted; if it would lower the objective, it is undone and the
+group is visited again with the current posterior.  The results are kept for the next visits, and births that batches
+tried by themselves are decided.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from bnp_dask.moves.births.pending import close, note
 from bnp_dask.structure.base import Visit
 
 Remember = Callable[[Work, State, int, Visit, int], None]
-"""Keeps what was found in a batch: run, state, batch, visit, and how many changes of clusters are in it."""
+"""Keeps the results of a batch; arguments: run, state, batch, visit, number of changes of clusters in the visit."""
 
 Folded = tuple[str, float | None, list[dict[str, Any]]]
-"""Action, gain in nats (None where the objective before was that of other data), history rows of births at batches."""
+"""Action, gain in nats (None if the objective before covered other data), history rows of births at batches."""
 
 
 def fold_again(work: Work, state: State, taken: Taken, pends: bool = False) -> Folded:
-    """Replace the batches' statistics, take the global step, and see that the objective does not fall.
+    """Replace the batches' statistics and take the global step, without letting the objective fall.
 
     ``pends``: births that do not pay at their batch are kept for a trial on all data.
     """
@@ -44,7 +44,7 @@ def fold_again(work: Work, state: State, taken: Taken, pends: bool = False) -> F
         before = state.elbo
         if not _is_folded(state, taken):
             state.void = True
-            return "kept", 0.0, []  # only rounding separates the two: the old summaries are as good
+            return "kept", 0.0, []  # the two differ by rounding only: the old summaries are as good
     gain = state.elbo - before
     return action, gain, _keep(work, state, taken, remember, pends=pends)
 
@@ -54,7 +54,7 @@ def _is_folded(state: State, taken: Taken) -> bool:
 
 
 def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
-    """Leave out batches that have gone bad: from here on the objective is that of the others."""
+    """Leave out batches that have gone bad: from here on the objective covers the others."""
     rest = lose(work, state, taken, remember)
     if rest is not taken and state.lap > 0:
         state.settle()
@@ -62,10 +62,10 @@ def lose_with_step(work: Work, state: State, taken: Taken) -> Taken:
 
 
 def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool = True) -> Taken:
-    """Leave out those batches of a group that have gone bad; the group without them.
+    """Leave out the batches of a group that have gone bad; returns the group without them.
 
-    Their last statistics leave the total, where it ``keeps`` those of every batch.  What is kept of them from now on
-    is that of a batch without atoms, so nothing is taken out twice, whether or not the rest of the group is folded.
+    Their last statistics leave the total, if it ``keeps`` the statistics of every batch.  From now on they are kept as
+    batches without atoms, so nothing is subtracted twice, whether or not the rest of the group is folded.
     """
     lost = dict(taken.change.lost)
     if not lost:
@@ -88,7 +88,7 @@ def lose(work: Work, state: State, taken: Taken, remember: Remember, keeps: bool
 
 
 def _keep(work: Work, state: State, taken: Taken, remember: Remember, pends: bool = False) -> list[dict[str, Any]]:
-    """Remember the visits, and decide births at them; history rows of these."""
+    """Remember the visits, and decide births at them; returns history rows of the births."""
     rows = []
     for batch, found in keep(work, state, taken, remember):
         visits, more = try_split(work, state, [found], pends=pends)
@@ -98,9 +98,9 @@ def _keep(work: Work, state: State, taken: Taken, remember: Remember, pends: boo
 
 
 def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tuple[int, Visit]]:
-    """Take over what was found in a group of batches, and ``remember`` it for their next visits.
+    """Take over the results of a group of batches, and ``remember`` them for the next visits.
 
-    Returns those visits that are to try a birth at their batch first.
+    Returns the visits that first try a birth at their batch; these are not yet remembered.
     """
     add_trials(work, state, taken.change)
     for batch, kept in taken.written.items():
@@ -112,7 +112,7 @@ def keep(work: Work, state: State, taken: Taken, remember: Remember) -> list[tup
 
 
 def add_trials(work: Work, state: State, change: Change) -> None:
-    """Add what some batches found for the lap's trials, and the atoms that they gathered."""
+    """Add the statistics of some batches for the lap's trials, and the atoms that they gathered."""
     for name, part in change.parts.items():
         state.trials[name].join(part)
     for target, atoms in change.atoms.items():
@@ -129,10 +129,11 @@ def pass_over(work: Work, state: State, batch: int, found: Visit, seen: int | No
 def try_split(
     work: Work, state: State, visits: Sequence[Visit], is_new: bool = False, pends: bool = False
 ) -> tuple[list[Visit], list[dict[str, Any]]]:
-    """Decide a birth at batches just folded; what is known of each after it, and its history row.
+    """Decide a birth at batches just folded; returns each batch's visit after it, and its history rows.
 
-    The newborn clusters of several batches are the same ones.  At those that are ``is_new`` to the run, the target may
-    keep a part of them.  ``pends``: what does not pay at its batches is kept, for all data to try in the next lap.
+    The newborn clusters of several batches are the same ones.  If the batches are new to the run (``is_new``), the
+    target may keep a part of them.  ``pends``: a birth that does not pay at its batches is kept, for a trial on all
+    data in the next lap.
     """
     recent = newer_clusters(state, visits[0])
     visits = [with_newer_clusters(state, found) for found in visits]
@@ -150,7 +151,7 @@ def try_split(
         return visits, [record("birth", (target,), (), None, False, "what this batch found all data are to try")]
     try:
         born, gain = consider_split(state.model, state.total, state.terms, parts, target, recent, state.memory, is_new)
-    except NumericalError as error:  # what is not finite is no gain; the state is as it was
+    except NumericalError as error:  # a result that is not finite is no gain; the state is unchanged
         state.memory.remember_failure("birth", (target,), _counts(state, target))
         return visits, [record("birth", (target,), (), None, False, f"refused: {error}")]
     if born is None and pends:
@@ -174,7 +175,7 @@ def try_split(
 
 
 def with_newer_clusters(state: State, found: Visit) -> Visit:
-    """Results from a batch, with empty rows for clusters born after its posterior was sent out, and no void pairs."""
+    """Results from a batch, with empty rows for clusters born after its posterior was sent out, without void pairs."""
     missing, void = newer_clusters(state, found), void_pairs(state, found)
     if not missing and not void:
         return found
@@ -182,21 +183,22 @@ def with_newer_clusters(state: State, found: Visit) -> Visit:
 
 
 def newer_clusters(state: State, found: Visit) -> list[int]:
-    """Ids of clusters that the posterior behind ``found`` did not know: its batch holds no mass of them."""
+    """Ids of clusters missing in the posterior behind ``found``: its batch holds no mass of them."""
     ids = state.total.high.ids
     return [int(i) for i in ids[~np.isin(ids, found.summary.ids)]]
 
 
 def void_pairs(state: State, found: Visit) -> list[int]:
-    """Clusters that results from a batch track in pairs, all of which are void since one of them was split."""
+    """Clusters tracked in pairs by the results from a batch, all void because one of them was split."""
     pairs, held = state.total.high.pairs, found.summary.pairs
     return np.setdiff1d(held, pairs).tolist() if len(held) > len(pairs) else []
 
 
 def drop_proposals(state: State, target: int) -> list[dict[str, Any]]:
-    """Drop the proposals that name a cluster which was split at a batch; their history rows.
+    """Drop the proposals that name a cluster which was split at a batch; returns their history rows.
 
-    They would be decided on what all batches held of it.  Its trials go on to the end of the round, for nobody.
+    They would be decided on the cluster's statistics before the split.  Its trials go on, unused, to the end of the
+    round.
     """
     plan = state.plan
     gone = [p for p in plan.proposals if target in named_by(p)]

@@ -1,6 +1,6 @@
-"""Atoms that a lap gathers for the proposals of the next: in memory up to a limit, and what is beyond it in files.
+"""Atoms that a lap gathers for the proposals of the next: in memory up to a limit, in files beyond it.
 
-Where atoms are held changes no bit: those of a cluster are put together in the order of the batches they came from.
+The place of atoms changes no bit: the atoms of a cluster are concatenated in the order of their batches.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, conca
 from bnp_dask.store.parts import Part, PartFiles
 
 ROOM = 2**26
-"""Bytes of gathered atoms that are held in memory unless a run says otherwise."""
+"""Bytes of gathered atoms held in memory, by default."""
 
 EMBEDDED = 2**22
-"""Bytes of gathered atoms up to which they are part of each checkpoint; more are written once, to their own files."""
+"""Bytes of gathered atoms up to which each checkpoint contains them; more are written once, to their own files."""
 
 
 @dataclass
@@ -27,35 +27,35 @@ class Gathered:
     Parameters
     ----------
     pieces
-        By cluster id: the atoms, or the file in which they lie.
+        By cluster id: the atoms, or the file that holds them.
     held
-        Bytes of those that are in memory.
+        Bytes of the atoms in memory.
     """
 
     pieces: dict[int, list[Batch | Part]] = field(default_factory=dict)
     held: int = 0
 
     def add(self, cluster: int, atoms: Iterable[Batch]) -> None:
-        """More atoms of a cluster."""
+        """Add atoms of a cluster."""
         some = self.pieces.setdefault(cluster, [])
         for piece in atoms:
             some.append(piece)
             self.held += piece.nbytes
 
     def widen(self, width: int) -> None:
-        """Columns of zeros behind those of the atoms in memory, ``width`` in all; files are widened when read."""
+        """Append columns of zeros to the atoms in memory, up to ``width`` columns; files are widened when read."""
         for some in self.pieces.values():
             some[:] = [piece.widened(width) if isinstance(piece, Batch) else piece for piece in some]
 
     def write(self, files: PartFiles) -> None:
-        """Put those that are in memory into files, one for each cluster."""
+        """Move the atoms in memory to files, one for each cluster."""
         for cluster, atoms in self.in_memory().items():
             part = files.put(f"atoms-{uuid.uuid4().hex}.npz", batch_to_arrays(atoms))
             self.pieces[cluster] = [*self.parts_of(cluster), part]
         self.held = 0
 
     def move(self, files: PartFiles, other: PartFiles) -> None:
-        """Files that lie with ``files`` lie with the ``other`` from now on."""
+        """Move the files from ``files`` to ``other``."""
         for cluster, some in self.pieces.items():
             self.pieces[cluster] = [
                 other.put(piece.name, files.get(piece)) if isinstance(piece, Part) else piece for piece in some
@@ -70,7 +70,7 @@ class Gathered:
         return [part for cluster in self.pieces for part in self.parts_of(cluster)]
 
     def in_memory(self) -> dict[int, Batch]:
-        """Those atoms of each cluster that are in memory as one batch, put together once however often asked for."""
+        """The atoms in memory of each cluster, as one batch; concatenated only once."""
         out = {}
         for cluster, some in self.pieces.items():
             held = [piece for piece in some if isinstance(piece, Batch)]
@@ -83,18 +83,18 @@ class Gathered:
 
 
 class GatheredAtoms(Mapping[int, Batch]):
-    """All atoms that were gathered of each cluster, read when they are looked up.
+    """All gathered atoms of each cluster, read on lookup.
 
     Parameters
     ----------
     gathered
         The atoms.
     files
-        Gives where those lie that are not in memory.
+        Returns the files of the atoms that are not in memory.
     room
-        Bytes of what was read that are kept in memory for the next who asks.
+        Bytes of atoms read from files that stay in memory for the next lookup.
     width
-        Columns of the data now, where files may be from before some were added.
+        Current number of columns of the data; files may be from before some were added.
     """
 
     def __init__(self, gathered: Gathered, files: Callable[[], PartFiles], room: int, width: int | None = None) -> None:

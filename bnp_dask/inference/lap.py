@@ -23,7 +23,7 @@ from bnp_dask.moves.engine import decide, plan_lap
 def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False) -> None:
     """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``.
 
-    ``pends``: what single batches found in the lap before is tried on all data now.
+    ``pends``: births that single batches found in the last lap are now tried on all data.
     """
     context = replace(plan_context(work, state), pending=state.pending if pends else None)
     state.plan, state.pending = plan_lap(work.moves, context) if work.moves else Plan(), {}
@@ -35,9 +35,9 @@ def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False
 
 
 def settle_lap(work: Work, state: State, gain: float | None) -> list[dict[str, Any]]:
-    """Decide the lap's proposals on ``state.total``, then learn the prior; history rows, one per proposal.
+    """Decide the lap's proposals on ``state.total``, then learn the prior; returns history rows, one per proposal.
 
-    ``gain`` is that of the lap's last step in nats, None where it is not known.
+    ``gain`` is the gain of the lap's last step in nats, None if it is not known.
     """
     return [*_decide_moves(work, state, gain), *learn_prior(state)]
 
@@ -78,7 +78,7 @@ def trim(state: State) -> None:
 
 
 def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanContext:
-    """Facts that moves may use to plan now; clusters that are ``taken`` are not free."""
+    """Facts from which moves plan now; clusters in ``taken`` are not free."""
     value = state.posterior.summary
     assert value is not None
     return PlanContext(

@@ -1,4 +1,4 @@
-"""Statistics of batches leave the total: exactly, also where the data of a batch went with it."""
+"""Exact removal of the statistics of batches from the total, even if a batch's data are gone too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnp_dask.inference.state import Memo, State, Work, logger, recall
 
 
 def take_data(memo: Memo, state: State, batches: Collection[int]) -> bool:
-    """Whether it takes the data of some batches to tell their statistics."""
+    """Whether the statistics of some batches must be recomputed from their data."""
     kept = (memo.get_summary(b, int(state.visits[b]), state.receipt(b))[0] for b in batches if state.visits[b] >= 0)
     return any(is_assigned(arrays) for arrays in kept)
 
@@ -21,13 +21,13 @@ def take_data(memo: Memo, state: State, batches: Collection[int]) -> bool:
 def subtract(work: Work, state: State, batches: Sequence[int]) -> None:
     """Take the statistics of some batches out of the total.
 
-    Where assignments are kept of one, and its data are gone or are others now, the total is summed again from all
-    other batches; those are read of which assignments are kept.
+    If a batch left assignments, and its data are gone or have changed, the total is summed again from all other
+    batches; of these, batches that left assignments are read.
 
     Raises
     ------
     StoreError
-        The data of another batch, of which assignments are kept, are gone too.
+        The data of another batch that left assignments are gone too.
     """
     why = ""
     for batch in batches:

@@ -3,9 +3,9 @@
 From top to bottom: the request of a local step (:class:`LocalStep`), the task of a worker (:func:`local_steps`), and
 the coordinator that submits tasks and collects changes (:class:`LocalSteps`).
 
-A worker that reaches the run directory reads the results of the last visit there, writes those of this visit, and sends
-the difference.  If it does not reach the directory, or may not write, or the disk is full, its results come back whole
-and the coordinator does the rest, to the same bits.  The task decides that batch by batch.
+A worker that reaches the run directory reads the results of the last visit there, writes the results of this visit, and
+sends the difference.  If it cannot reach the directory, may not write, or finds the disk full, its results come back
+whole and the coordinator does the rest, to the same bits.  The task decides this batch by batch.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from bnp_dask.structure.assignments import room_for
 from bnp_dask.structure.base import Trial, Visit
 
 SMALL_EFFORT = 1e8
-"""Products that the local step of a batch takes below which some 20 ms for a task of its own are too many."""
+"""Products in the local step of a batch below which the overhead of a separate task, some 20 ms, is too much."""
 
 ROUND_EFFORT = 4 * SMALL_EFFORT
-"""Products of all batches of a task, up to which it visits more than ``FAN``: a tenth of a second or so."""
+"""Products of all batches of a task up to which it visits more than ``FAN`` batches: about a tenth of a second."""
 
 SLIGHT = 2**19
-"""Numbers up to which parameters travel with each task, and changes come back from each: tasks of their own, to hand
-those out and to add these, would wait for a worker that is free twice for every group of batches."""
+"""Numbers up to which parameters are sent with each task, and changes come back from each.  Separate tasks to
+distribute parameters and to add changes would wait for a free worker twice for every group of batches."""
 
 SLIGHT_TRIALS = 2**24
-"""Numbers up to which the parameters of a lap's trials, as often as there are batches (128 MB), travel with each task.
-Dask gives a task to a worker that holds what it needs: all of a lap would begin where trials lie that were sent once,
-and the other workers would have to take them over."""
+"""Numbers, in the parameters of a lap's trials times the number of batches (128 MB), up to which these parameters are
+sent with each task.  Dask gives a task to a worker that holds its inputs: if trials were sent once, all tasks of a lap
+would start on the worker that holds them, and the other workers would have to take tasks over."""
 
 FEW = 16
-"""Tasks of a group up to which that holds; of more, the coordinator leaves what it can to others."""
+"""Tasks of a group up to which ``SLIGHT`` applies; with more, the coordinator leaves the adding to workers."""
 
 AT_ONCE = 2**22
-"""Numbers up to which the changes of a group come in one message (32 MB)."""
+"""Numbers up to which the changes of a group arrive in one message (32 MB)."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalStep:
-    """Local step of one batch, and what else a lap wants of it; see :class:`~bnp_dask.moves.base.Plan`.
+    """Local step of one batch, with its part in the lap's plan; see :class:`~bnp_dask.moves.base.Plan`.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ class LocalStep:
     slot
         Place in the run directory of the results of the last visit and of this one; None: results come back whole.
     states, left
-        States of groups, and assignments, that the last visit left, for workers that do not reach the run directory.
+        States of groups, and assignments, from the last visit, for workers that do not reach the run directory.
     has_states
-        Whether ``states`` are known: they are None as well where groups have no states yet.
+        Whether ``states`` are known: they are also None if groups have no states yet.
     """
 
     request: Request
@@ -102,19 +102,19 @@ class LocalStep:
         return self.request.first_load
 
     def can_do_without(self, model: Model) -> bool:
-        """Whether a worker that does not reach the run directory can visit the batch all the same."""
+        """Whether a worker that does not reach the run directory can still visit the batch."""
         return self.has_states or not model.keeps_states or self.slot is None or self.slot.old < 0
 
 
 def local_steps(posterior: Posterior, trials: tuple[Trial, ...], *steps: LocalStep) -> Change | Unsummed:
-    """The task: local steps of some batches, and the sum of their changes as far as the worker can tell it."""
+    """The task: local steps of some batches, and the sum of their changes as far as the worker can compute it."""
     with in_turn([step.request.reader for step in steps]):
         found = added(*[_kept(posterior, trials, step) for step in steps])
     return found.with_atoms_in_one() if isinstance(found, Change) else found
 
 
 def _kept(posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep) -> Change | Unkept:
-    """Local step of a batch between reading what its last visit left and writing down what this one found."""
+    """Local step of a batch, between reading the last visit's results and writing this visit's."""
     model, slot, batch = posterior.model, step.slot, step.request.batch
     if slot is None:
         return Unkept(batch, local_step(posterior, trials, step, step.states, step.left))
@@ -142,8 +142,8 @@ def local_step(
 ) -> Visit:
     """Read one batch, assign its atoms, summarize them, and carry out the lap's trials.
 
-    ``states`` are the states of its groups; ``left`` the assignments of its last visit, whose statistics are computed
-    again from its data.
+    ``states`` are the states of its groups; ``left`` holds the assignments of its last visit, whose statistics are
+    recomputed from its data.
     """
 
     def compute(batch: Batch) -> Visit:
@@ -154,7 +154,7 @@ def local_step(
 
 
 def lose_batch(posterior: Posterior, trials: tuple[Trial, ...], step: LocalStep, why: str) -> Visit:
-    """Visit of a batch that is left out: that of a batch without atoms."""
+    """Visit of a batch that is left out: the visit of a batch without atoms."""
     assert step.request.empty is not None
     alone = replace(step, split=None, assigns=False)
     return replace(visit_batch(posterior, step.request.empty(), trials, alone, None), lost=why)
@@ -188,9 +188,10 @@ class Unkept:
     batch
         Its number.
     found
-        What the coordinator is to keep; None where the batch was not visited, for want of its groups' states.
+        The visit for the coordinator to keep; None if the batch was not visited because the states of its groups were
+        missing.
     why
-        Error that the worker met at the run directory; empty if it had nothing to keep.
+        The worker's error at the run directory; empty if it had nothing to keep.
     """
 
     batch: int
@@ -200,7 +201,7 @@ class Unkept:
 
 @dataclass(frozen=True, eq=False)
 class Unsummed:
-    """Changes that wait to be added, in this order, because the coordinator has to tell some of them.
+    """Changes that wait to be added, in this order, because the coordinator has to compute some of them.
 
     ``parts`` are added as :func:`~bnp_dask.inference.reduction.joined` adds.
     """
@@ -220,7 +221,7 @@ class Unsummed:
 
 
 def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:
-    """The task that adds what others found, as far as that can be added by now."""
+    """The task that adds the results of other tasks, as far as they can be added yet."""
     changes = [part for part in parts if isinstance(part, Change)]
     return joined(*changes) if len(changes) == len(parts) else Unsummed(parts)
 
@@ -233,7 +234,7 @@ def unkept_of(parts: Sequence[Change | Unsummed]) -> list[Unkept]:
 # -- the coordinator ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Kept:
-    """A visit that a worker has written down: its number, and what its file is known by."""
+    """A visit that a worker has written: its number, and the receipt of its file."""
 
     visit: int
     receipt: Receipt
@@ -246,15 +247,15 @@ class Taken:
     Parameters
     ----------
     batches
-        In the order of the lap.
+        Their numbers, in the order of the lap.
     seen
-        How many changes of clusters that posterior had seen.
+        Number of changes of clusters in that posterior.
     change
-        What they change together.
+        Their joint change of the total.
     written
-        Those visits that workers have written down.
+        Visits that workers have written.
     visits
-        The other visits, which are to be kept here.
+        The other visits, to be kept by the coordinator.
     by
         Visits them again.
     """
@@ -269,10 +270,10 @@ class Taken:
 
 @dataclass(frozen=True, eq=False)
 class InFlight:
-    """A group in flight: its batches, the posterior behind it, and tasks that tell what it changes.
+    """A group in flight: its batches, the posterior behind it, and the tasks that compute its change.
 
-    ``numbers`` are those of the visits that workers may write down.  ``own`` are tasks of batches that try a birth of
-    their own.  ``at_once``: whether there is room for all other changes.
+    ``numbers`` are the numbers of the visits that workers may write, by batch.  ``own`` are the tasks of batches that
+    try a birth of their own.  ``at_once``: whether all other changes fit into one message.
     """
 
     batches: tuple[int, ...]
@@ -286,20 +287,20 @@ class InFlight:
 
 @dataclass(eq=False)
 class LocalSteps:
-    """Visits of batches for what they change together.
+    """Visits of batches, for their joint change of the total.
 
     Parameters
     ----------
     work, state
-        What does not change, and where the run stands.
+        Facts of the run, and its state.
     n_batches
         Batches that are visited in all.
     keeps
-        Whether the statistics of a batch's last visit are kept, so that a visit changes by a difference.
+        Whether the statistics of a batch's last visit are kept, so that the change by a visit is a difference.
     is_whole
-        Whether visits are wanted whole, and not only what they change.
+        Whether whole visits are wanted, not only their changes.
     leaves
-        Whether visits leave anything for the next of their batches.
+        Whether visits leave anything for the next visit of their batches.
     """
 
     work: Work
@@ -343,7 +344,7 @@ class LocalSteps:
         return InFlight(batches, basis, seen, kept, changes, own, at_once)
 
     def _started(self, beliefs: Any, rounds: list[list[LocalStep]], first: bool = False) -> list[Handle]:
-        """Tasks, one for each round of batches."""
+        """Submitted tasks, one for each round of batches."""
         tasks = [(self._name(some[0].request.batch), local_steps, (beliefs, self._trials, *some)) for some in rounds]
         return submitted(self.work.executor, tasks, first)
 
@@ -355,11 +356,12 @@ class LocalSteps:
         return f"local_step-lap{self.state.lap}-batch{batch}"
 
     def _rounds(self, pieces: list[LocalStep], n_clusters: int) -> list[list[LocalStep]]:
-        """Which batches one task visits: those whose changes would be added first anyway, where a task costs more.
+        """Batches of each task: if a task costs more than its work, it visits batches whose changes would be added
+        first anyway.
 
-        Every worker thread gets one of a group all the same.
+        Every worker thread still gets a task of each group.
         """
-        if any(step.slot is None for step in pieces):  # what comes back whole is as much as a message should hold
+        if any(step.slot is None for step in pieces):  # a whole visit is as much as a message should hold
             return [[step] for step in pieces]
         effort, n_workers = _effort(self.work, n_clusters), max(1, self.work.executor.n_workers)
         size = FAN if effort < SMALL_EFFORT and len(pieces) >= FAN * n_workers else 1
@@ -371,7 +373,7 @@ class LocalSteps:
         return [pieces[i : i + size] for i in range(0, len(pieces), size)]
 
     def _step(self, batch: int, seen: int, attempt: int = 1, is_whole: bool = False) -> LocalStep:
-        """Work on a batch; with what its last visit left, unless its worker reads that itself."""
+        """Local step of a batch, with its last visit's results unless its worker reads them itself."""
         work, state, plan = self.work, self.state, self.state.plan
         split = plan.splits.get(batch)
         is_whole = is_whole or work.shelf is None or self.is_whole or split is not None
@@ -406,7 +408,7 @@ class LocalSteps:
         )
 
     def _assigns(self, batch: int) -> bool:
-        """Whether assignments of a batch may be kept; its data may be needed again whenever statistics are."""
+        """Whether assignments of a batch may be kept; then its data may be needed whenever its statistics are."""
         readable = self.work.readable
         return self.keeps and readable is not None and bool(readable[batch]) and batch not in self.state.lost
 
@@ -429,7 +431,7 @@ class LocalSteps:
         return Taken(group.batches, group.seen, whole, written, found, self)
 
     def _keep_here(self, group: InFlight, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
-        """The change that a visit makes which came whole; it is noted under ``found``."""
+        """The change by a visit that came back whole; the visit is appended to ``found``."""
         found.append((batch, replace(seen, before=None)))
         old = seen.before
         if old is None and self.keeps and self.state.visits[batch] >= 0:
@@ -437,7 +439,7 @@ class LocalSteps:
         return change_of(seen, old, batch)
 
     def _found_at_last(self, group: InFlight, missing: Sequence[Unkept]) -> dict[int, Visit]:
-        """Visits of batches whose results the coordinator keeps, made now where they were not."""
+        """Visits of batches whose results the coordinator keeps; missing ones are made now."""
         late = [self._step(one.batch, group.seen, is_whole=True) for one in missing if one.found is None]
         beliefs = group.basis.for_visits(self._most_atoms) if late else None
         parts = [self.work.executor.result(h) for h in self._started(beliefs, [[step] for step in late], first=True)]
@@ -450,7 +452,7 @@ class LocalSteps:
         visits: Mapping[int, Visit],
         found: list[tuple[int, Visit]],
     ) -> Change:
-        """Change by some tasks, with what they left to be told here, added in the order in which they would."""
+        """Change by some tasks, with the rest computed here and added in the tasks' order."""
         if isinstance(part, Change):
             return part
         if isinstance(part, Unkept):
@@ -459,15 +461,15 @@ class LocalSteps:
 
 
 def is_slight(n_tasks: int, numbers: int) -> bool:
-    """Whether all that some tasks take and bring, so many numbers each, is so little that it may pass through here.
+    """Whether the inputs and results of some tasks, ``numbers`` each, are small enough to pass through the coordinator.
 
-    What they bring is added here in the order in which tasks would add it: the bits are the same.
+    Their results are added here in the order in which tasks would add them: the bits are the same.
     """
     return n_tasks <= 1 or (n_tasks <= FEW and n_tasks * numbers <= SLIGHT)
 
 
 def _effort(work: Work, n_clusters: int) -> float:
-    """Products that the local step of a batch of average size takes; no end of them where none can be called small.
+    """Products in the local step of a batch of average size; infinite if no batch counts as small.
 
     Groups and sequences take many steps.
     """

@@ -1,7 +1,8 @@
-"""The end of a lap, where priors fit themselves: settings of the prior that raise the whole-data objective.
+"""Learning of the prior at the end of a lap: settings of the prior that raise the whole-data objective.
 
-The totals are sufficient statistics, so a better prior needs no pass over the data, and what is kept of batches holds
-for any prior.  The prior changes between laps alone: all batches, trials and moves of a lap are judged with one.
+The totals are sufficient statistics, so a better prior needs no pass over the data, and the statistics kept of batches
+are valid for any prior.  The prior changes only between laps: all batches, trials and moves of a lap are judged with
+one prior.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bnp_dask.observation.base import LearningObservation
 from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
 
 GAMMA = "concentration/gamma"
-"""Name of the array that a learned concentration is kept in."""
+"""Name of the array that keeps a learned concentration."""
 
 UPDATES = 20
 """Updates of a prior in one lap, at most."""
@@ -33,11 +34,11 @@ ENOUGH = 1e-7
 """Nats per atom by which an update must raise the objective for another to follow in the same lap."""
 
 PRIOR = "prior"
-"""Kind of the history rows that say that the prior was changed."""
+"""Kind of the history rows that record a change of the prior."""
 
 
 def learn_prior(state: State) -> list[dict[str, Any]]:
-    """Raise the objective over the prior's settings, where they are learned; history rows.
+    """Raise the objective over the learned settings of the prior; returns history rows.
 
     The objective includes the log hyperprior, and an update that does not raise it is not made.
     """
@@ -61,7 +62,7 @@ def learn_prior(state: State) -> list[dict[str, Any]]:
 
 
 def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
-    """The settings of the prior by name, where they are learned; for checkpoints."""
+    """The learned settings of the prior by name, for checkpoints; empty if none are learned."""
     if model.reference is None:
         return {}
     learner = concentration(model)
@@ -70,14 +71,13 @@ def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
 
 
 def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
-    """All numbers among the settings of the likelihood by name, also of a prior that is not learned."""
+    """All numbers among the settings of the likelihood by name, also if the prior is not learned."""
     numbers = {n: value for n, value in vars(model.observation).items() if isinstance(value, (int, float, np.ndarray))}
     return {f"{PRIOR}/{name}": np.asarray(value) for name, value in numbers.items()}
 
 
 def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
-    """The model with the prior that a checkpoint holds, where it holds one: that of the run, or one that was learned
-    or taken from a shadow."""
+    """The model with the prior in a checkpoint, if any: the run's, or one that was learned or taken from a shadow."""
     if GAMMA in arrays:
         model = replace(model, allocation=replace(model.allocation, gamma=float(arrays[GAMMA])))  # type: ignore[type-var]
     names = [name for name in arrays if name.startswith(f"{PRIOR}/")]
@@ -104,7 +104,7 @@ def _better(model: Model, value: Summary) -> Model:
             found = replace(model, observation=observation.learned(params, used, reference, scale_shape(model)))
             params = found.observation_step(value)
             worth = _worth(found, params, value)
-        except NumericalError:  # what is not finite is no gain
+        except NumericalError:  # a result that is not finite is no gain
             return model
         gain, now = worth - now, worth
         if not gain > 0.0:
@@ -116,7 +116,7 @@ def _better(model: Model, value: Summary) -> Model:
 
 
 def _better_concentration(model: Model, value: Summary) -> Model:
-    """The model with a better concentration, where that is learned, or the model itself."""
+    """The model with a better concentration if it is learned, or the model itself."""
     for _ in range(UPDATES):
         learner = concentration(model)
         if learner is None:

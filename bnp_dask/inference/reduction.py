@@ -1,4 +1,4 @@
-"""Changes of the whole-data statistics by visits to some batches, and how the changes of many become one.
+"""Changes of the whole-data statistics by visits to some batches, and the reduction of many changes to one.
 
 Differences are held like running totals, as unevaluated sums of two doubles, and added in an order that depends on
 their number only, a binary tree: the bits are the same whether workers reduce them or the coordinator does.
@@ -20,11 +20,11 @@ from bnp_dask.store.summaries import Receipt
 from bnp_dask.structure.base import Visit
 
 FAN = 4
-"""How many changes are added at a time, a power of two: a task that adds them holds as many, and one that visits small
+"""Fan-in of the reduction tree, a power of two: a task adds so many changes at a time.  A task that visits small
 batches visits as many, or twice as many, and so on."""
 
 BEARABLE = 2**25
-"""Numbers, of two doubles each, that may come to the coordinator for one group: half a gigabyte."""
+"""Numbers, of two doubles each, that the coordinator may receive for one group: half a gigabyte."""
 
 T = TypeVar("T")
 
@@ -36,15 +36,15 @@ class Change:
     Parameters
     ----------
     delta
-        New statistics minus those of the visits before.
+        New statistics minus the statistics of the visits before.
     parts
         Statistics of each trial's receivers, by its name.
     atoms
         Atoms gathered for births, by target, in the order of the batches.
     lost
-        Numbers of those batches that went bad, and why: they change nothing here, and are still to be left out.
+        Number of each batch that went bad, and why: it changes nothing here, and is still to be left out.
     written
-        Numbers of those batches whose visit the worker has written down, and what its file is known by.
+        Number of each batch whose visit the worker has written, and the receipt of its file.
     """
 
     delta: RunningTotal
@@ -54,7 +54,7 @@ class Change:
     written: tuple[tuple[int, Receipt], ...] = ()
 
     def with_atoms_in_one(self) -> Change:
-        """Change with one batch of atoms for each target: of many small arrays each takes its time to travel."""
+        """Change with one batch of atoms for each target: many small arrays take long to send."""
         return replace(self, atoms={target: (concatenate(list(parts)),) for target, parts in self.atoms.items()})
 
     def with_clusters(self, ids: np.ndarray) -> Change:
@@ -68,9 +68,9 @@ class Change:
 def change_of(
     found: Visit, old: Summary | RunningTotal | None, batch: int = 0, receipt: Receipt | None = None
 ) -> Change:
-    """The change that one visit makes; ``old`` are the batch's statistics so far, None for the first time.
+    """The change by one visit; ``old`` are the batch's statistics so far, None for the first time.
 
-    ``receipt`` is that of the visit's file, where it was written down.
+    ``receipt`` is the receipt of the visit's file, if one was written.
     """
     delta = difference(found.summary, None if found.lost else old)
     parts = {name: difference(part) for name, part in found.parts.items()}
@@ -80,12 +80,12 @@ def change_of(
 
 
 def joined(*changes: Change) -> Change:
-    """The change that several visits of other batches make together.
+    """The joint change by visits of several batches.
 
-    Neighbours are added in pairs, then those sums in pairs, and so on.  So a task that visits 4 or 8 batches in a row
-    may add what they change, and the bits are those of one task for each.
+    Neighbours are added in pairs, then these sums in pairs, and so on.  So a task that visits 4 or 8 batches in a row
+    may add their changes, and the bits are the same as with one task for each batch.
     """
-    sums: list[tuple[int, Change]] = []  # with how many changes are in each: falling powers of two
+    sums: list[tuple[int, Change]] = []  # with the number of changes in each: falling powers of two
     for change in changes:
         size = 1
         while sums and sums[-1][0] == size:
@@ -100,7 +100,7 @@ def joined(*changes: Change) -> Change:
 def _sum(size: int, one: Change, other: Change) -> Change:
     """Two changes as one; the first is used up if it is a sum itself, of ``size`` changes."""
     delta, parts = one.delta, dict(one.parts)
-    if size == 1:  # somebody else's
+    if size == 1:  # not ours to change
         delta, parts = delta.copy(), {name: part.copy() for name, part in parts.items()}
     delta.join(other.delta)
     for name, part in other.parts.items():
@@ -120,7 +120,7 @@ def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
 
 
 def reduced_for_us(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T]], most: int) -> list[T]:
-    """Many items as few, by tasks: those that one level leaves if they are at most so many, else one.
+    """Many items reduced to few, by tasks: the items left by one level if they are at most ``most``, else one item.
 
     ``join_all`` starts the tasks of a level at once, one for each group of items.
     """
@@ -137,10 +137,10 @@ def _level_of(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T
 
 
 def sums_left(n_tasks: int, n_workers: int, numbers: int) -> int:
-    """How many sums, of so many numbers each, the coordinator had better add itself.
+    """Number of sums, of ``numbers`` numbers each, that the coordinator had better add itself.
 
-    On workers each level of sums waits for one that is free, behind local steps of the other batches in flight.
-    Where these are at least as many for each worker as there are levels, nobody notices.
+    On workers each level of sums waits for a free worker, behind the local steps of the other batches in flight.  That
+    costs nothing if each worker has at least as many local steps as there are levels.
     """
     depth = math.ceil(math.log(max(n_tasks, 2), FAN))
     if n_tasks >= depth * n_workers:

@@ -1,7 +1,7 @@
-"""Batches of which a run keeps no statistics: summed up in one, and never visited again.
+"""Batches whose own statistics a run does not keep: they are summed up, and never visited again.
 
-The total is that sum and the statistics of all other batches.  Changes of clusters act on it as on the statistics of a
-batch; those that it has not seen are replayed when it is next needed.
+The total is this sum plus the statistics of all other batches.  Changes of clusters act on the sum as on the statistics
+of a batch; changes that it has not seen are replayed when it is next needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bnp_dask.core.edits import Edit
 from bnp_dask.core.totals import RunningTotal
 
 SEALED = -2
-"""In place of the number of a visit: nothing is kept of this batch by itself."""
+"""In place of a visit's number: nothing is kept of this batch by itself."""
 
 
 @dataclass
@@ -27,18 +27,18 @@ class Sealed:
     total
         Their sum.
     seen
-        How many changes of clusters are in it.
+        Number of changes of clusters that are in it.
     """
 
     total: RunningTotal
     seen: int
 
     def catch_up(self, edits: Sequence[Edit]) -> None:
-        """Replay changes of clusters that it has not seen, of all of a run's; none of them needs a trial."""
+        """Replay the changes of clusters that it has not seen, given all of the run's; none of them needs a trial."""
         self.total.apply(edits[self.seen :])
         self.seen = len(edits)
 
 
 def are_sealed(visits: np.ndarray) -> np.ndarray:
-    """Which batches are, ``(B,)`` bool, by the number of the last visit of each."""
+    """Which batches are sealed, ``(B,)`` bool, by the number of each batch's last visit."""
     return np.asarray(visits == SEALED)

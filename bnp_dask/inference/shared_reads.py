@@ -1,8 +1,8 @@
-"""One read of a batch for all states that visit it: their tasks become one.
+"""One read of a batch for all states that visit it: their tasks are joined.
 
-Each state has an executor of its own.  Tasks that read wait there until :meth:`SharedReads.send`, which sends those of
-all states that read the same as one task, or until the state asks for a result of one, which sends its own.  Every
-function gets the arguments that it would get alone, so that what comes out has the same bits.
+Each state has an executor of its own.  Tasks that read wait there until :meth:`SharedReads.send`, which joins the tasks
+of all states that read the same into one, or until the state asks for a result, which sends the state's own tasks.
+Every function gets the arguments that it would get alone, so results have the same bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bnp_dask.execute.prefetch import load_of, reading_once
 
 @dataclass(frozen=True)
 class Part:
-    """One of the tasks that became one: its function, and how many of the arguments are its."""
+    """One of the tasks in a joint task: its function, and its number of arguments."""
 
     function: Callable[..., Any]
     n_args: int
@@ -28,13 +28,13 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Refused:
-    """In place of a result: one state came to numbers that are not finite, which is no matter of the others."""
+    """In place of a result: one state met numbers that are not finite, which does not concern the others."""
 
     error: NumericalError
 
 
 def all_of(parts: tuple[Part, ...], *args: Any) -> list[Any]:
-    """The task that tasks which read the same become: results in their order; what some read is read once."""
+    """The joint task of tasks that read the same: results in their order, with each read made once."""
     out: list[Any] = []
     first = 0
     with reading_once():
@@ -48,20 +48,20 @@ def all_of(parts: tuple[Part, ...], *args: Any) -> list[Any]:
 
 
 def accepted(value: Any) -> Any:
-    """A result; NumericalError in place of one that was refused."""
+    """A result; raises its NumericalError if it was refused."""
     if isinstance(value, Refused):
         raise value.error
     return value
 
 
 def pick(values: list[Any], place: int) -> Any:
-    """The task that takes one result out of those of :func:`all_of`, for a task that needs it."""
+    """The task that takes one result from :func:`all_of`, for a task that needs it."""
     return accepted(values[place])
 
 
 @dataclass(eq=False)
 class _Sent:
-    """Task that was sent for one waiting task, or for several (``is_joint``), and results once they are here."""
+    """Task that was sent for one waiting task, or for several (``is_joint``), and its results once they are here."""
 
     handle: Handle
     is_joint: bool
@@ -70,7 +70,7 @@ class _Sent:
 
 @dataclass(eq=False)
 class _Waiting:
-    """A task that reads, or that needs one that waits: whose it is, what it reads, and what was sent for it."""
+    """A task that reads, or needs a waiting task: its owner, the names of its reads, and the task sent for it."""
 
     task: Task
     reads: frozenset[str]
@@ -82,12 +82,12 @@ class _Waiting:
 
 @dataclass(eq=False)
 class SharedReads:
-    """Executor behind those of several states.
+    """Executor behind the executors of several states.
 
     Parameters
     ----------
     executor
-        What runs their tasks.
+        Runs their tasks.
     """
 
     executor: Executor
@@ -98,7 +98,7 @@ class SharedReads:
         return ExecutorOfOne(self)
 
     def send(self, only: ExecutorOfOne | None = None) -> None:
-        """Start all tasks that wait, those that read the same together; or those of one state alone."""
+        """Start all waiting tasks, joining tasks that read the same; or only the tasks of one state."""
         chosen = [w for w in self._waiting if only is None or w.owner is only]
         self._waiting = [w for w in self._waiting if only is not None and w.owner is not only]
         for first in (True, False):
@@ -109,16 +109,16 @@ class SharedReads:
                 for place, waiting in enumerate(group):
                     waiting.sent, waiting.place = sent, place
         for waiting in chosen:
-            if not waiting.reads:  # it needs results of others, which are out by now
+            if not waiting.reads:  # it needs results of others, which have been sent by now
                 task = waiting.owner.as_known(waiting.task)
                 waiting.sent = _Sent(submitted(self.executor, [task], waiting.first)[0], False)
 
     def wait(self, waiting: _Waiting) -> None:
-        """Put a task with those that are to be sent."""
+        """Add a task to the waiting ones."""
         self._waiting.append(waiting)
 
     def value(self, waiting: _Waiting) -> Any:
-        """Result of a task, once."""
+        """Result of a task; may be asked for only once."""
         sent = self._sent_for(waiting)
         if not sent.is_joint:
             return self.executor.result(sent.handle)
@@ -128,7 +128,7 @@ class SharedReads:
         return accepted(value)
 
     def values(self, several: Sequence[_Waiting]) -> list[Any]:
-        """Results of tasks, in as few messages as that takes."""
+        """Results of tasks, in as few messages as possible."""
         sents = list(dict.fromkeys(self._sent_for(waiting) for waiting in several))
         out = [sent for sent in sents if sent.values is None]
         if isinstance(self.executor, GroupExecutor) and out:
@@ -137,7 +137,7 @@ class SharedReads:
         return [self.value(waiting) for waiting in several]
 
     def handle(self, waiting: _Waiting) -> Handle:
-        """Stands for the result of a task among the arguments of another."""
+        """Handle that stands for the result of a task among the arguments of another."""
         sent = self._sent_for(waiting)
         if not sent.is_joint:
             return sent.handle
@@ -156,7 +156,7 @@ class ExecutorOfOne:
     Parameters
     ----------
     shared
-        What is behind all of them.
+        The executor behind all of them.
     """
 
     def __init__(self, shared: SharedReads) -> None:
@@ -165,7 +165,7 @@ class ExecutorOfOne:
 
     @property
     def n_workers(self) -> int:
-        """How many tasks can run at the same time."""
+        """Number of tasks that can run at the same time."""
         return self._shared.executor.n_workers
 
     @property
@@ -178,11 +178,11 @@ class ExecutorOfOne:
         return self._shared.executor.share(name, value)
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
-        """Start a task, or let it wait for those of other states where it reads."""
+        """Start a task, or let it wait for the tasks of other states if it reads."""
         return self.submit_together([(name, function, args)])[0]
 
     def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
-        """Start tasks, but let those that read, and those that need one that waits, wait for those of other states."""
+        """Start tasks, but let tasks that read, or need a waiting task, wait for the tasks of other states."""
         reads = [_reads_of(args) for _, _, args in tasks]
         waits = [bool(r) or self._needs_waiting(args) for r, (_, _, args) in zip(reads, tasks, strict=True)]
         now = [self.as_known(task) for task, wait in zip(tasks, waits, strict=True) if not wait]
@@ -193,12 +193,12 @@ class ExecutorOfOne:
         ]
 
     def result(self, handle: Handle) -> Any:
-        """Wait for a task and give its value or raise its error."""
+        """Wait for a task and return its value or raise its error."""
         waiting = self._taken(handle)
         return self._shared.executor.result(handle) if waiting is None else self._shared.value(waiting)
 
     def results_together(self, handles: Sequence[Handle]) -> list[Any]:
-        """Wait for tasks and give their values."""
+        """Wait for tasks and return their values."""
         found = [(handle, self._taken(handle)) for handle in handles]
         values = iter(self._shared.values([waiting for _, waiting in found if waiting is not None]))
         return [
@@ -206,12 +206,12 @@ class ExecutorOfOne:
         ]
 
     def as_known(self, task: Task) -> Task:
-        """A task as the executor behind this one knows it: what it needs has been sent."""
+        """A task as the executor behind this one knows it; all tasks that it needs have been sent."""
         name, function, args = task
         return name, function, tuple(map(self._known, args))
 
     def close(self) -> None:
-        """Nothing: whoever made the executor behind this one closes it."""
+        """Do nothing: the executor behind this one is closed by its maker."""
 
     def _needs_waiting(self, args: Iterable[Any]) -> bool:
         found = (self._waiting.get(arg) for arg in args if isinstance(arg, Handle))
@@ -225,7 +225,7 @@ class ExecutorOfOne:
         return handle
 
     def _taken(self, handle: Handle) -> _Waiting | None:
-        """The task behind a handle of this executor, which is void from now on; None for others."""
+        """The task behind a handle of this executor, which becomes void; None for other handles."""
         waiting = self._waiting.pop(handle, None)
         if waiting is not None:
             handle.void()
@@ -238,13 +238,13 @@ class ExecutorOfOne:
 
 
 def _reads_of(args: Iterable[Any]) -> frozenset[str]:
-    """Names of what a task reads, as far as its arguments tell."""
+    """Names of a task's reads, as far as its arguments tell."""
     loads = (load_of(arg) for arg in args)
     return frozenset(load.key for load in loads if load is not None and load.key is not None)
 
 
 def _groups_of(waiting: Sequence[_Waiting]) -> list[list[_Waiting]]:
-    """Tasks that become one: each with the first before it, of another state, that reads something of the same."""
+    """Groups of tasks to join: each task with the first earlier group that shares a read with it."""
     groups: list[list[_Waiting]] = []
     reads: list[set[str]] = []
     for one in waiting:
@@ -260,7 +260,7 @@ def _groups_of(waiting: Sequence[_Waiting]) -> list[list[_Waiting]]:
 
 
 def _task_of(group: Sequence[_Waiting]) -> Task:
-    """The task that is sent for some."""
+    """The task that is sent for a group."""
     if len(group) == 1:
         return group[0].task
     name = group[0].task[0]

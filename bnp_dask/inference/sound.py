@@ -1,7 +1,7 @@
-"""The last look at a state before others get it: is its total that of its batches, its posterior that of its total?
+"""Last check of a state before it is published: its total must fit its batches, and its posterior its total.
 
-Callbacks, moves and likelihoods of others run beside the engine, in its process.  Whatever they did to its statistics
-ends here: nothing is published of a state that does not fit.
+Callbacks, moves and likelihoods of others run beside the engine, in its process.  Any damage that they did to its
+statistics stops here: a state that does not fit is not published.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inference.state import State
 
 TOLERANCE = 1e-6
-"""Share of a sum by which rounding may change it: far more than it does, and far less than whoever writes into it."""
+"""Share of a sum by which it may differ by rounding: far more than rounding does, and far less than a stray write."""
 
 
 def require_sound(state: State, survey: Survey, what: str, loses: bool = False, besides: float = 0.0) -> None:
-    """StoreError unless the total and the posterior of a state are those of its batches.
+    """StoreError unless the total and the posterior of a state fit its batches.
 
     Parameters
     ----------
     state
-        Of which every batch was visited.
+        State of which every batch was visited.
     survey
-        Of all its batches, those that were left out among them.
+        Survey of all its batches, including any that were left out.
     what
         Subject of the message: ``"version 3 of runs/news"``.
     loses
         Whether atoms may have left the total with clusters that faded.
     besides
-        Weight of atoms in the total that are of none of these batches.
+        Weight of atoms in the total that belong to none of these batches.
 
     Raises
     ------
     StoreError
-        A statistic is not finite, or negative where it is a count; the mass of the total is not the weight of the
-        batches; or the posterior is not the one that the total gives.
+        A statistic is not finite, or a count is negative; the mass of the total is not the weight of the batches; or
+        the posterior does not follow from the total.
     """
     value = state.total.value()
     found = next(_problems(state, value, survey, loses, besides), None)
@@ -55,7 +55,7 @@ def require_sound(state: State, survey: Survey, what: str, loses: bool = False, 
 
 
 def _problems(state: State, value: Summary, survey: Survey, loses: bool, besides: float) -> Iterator[str]:
-    """What does not fit, one after the other."""
+    """Descriptions of the faults, one after the other."""
     for name, array in value.values.items():
         least = -TOLERANCE * max(1.0, array.max(initial=0.0)) if name in state.model.counts else -np.inf
         wrong = ~np.isfinite(array) | (array < least)
@@ -86,7 +86,7 @@ PARTS = ("allocation", "observation")
 
 
 def _weight(state: State, survey: Survey) -> float:
-    """Weight of all atoms that the total holds, as the batches' list has it."""
+    """Weight of all atoms in the total, according to the survey of the batches."""
     weights = np.array(survey.batch_weights, np.float64)
     weights[list(state.lost)] = 0.0
     return math.fsum((weights if state.weights is None else weights * state.weights).tolist())

@@ -1,4 +1,4 @@
-"""The state of a run between two steps: all that a schedule needs to go on, and nothing else."""
+"""The state of a run between two steps: everything that a schedule needs to continue, and nothing else."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from bnp_dask.structure.base import Visit
 logger = logging.getLogger("bnp_dask")
 
 ROUNDING = 1e-12
-"""Share of the objective's terms below which a change is rounding."""
+"""Share of the objective's terms below which a change counts as rounding."""
 
 
 class Memo(Protocol):
-    """Where summaries of batches wait for the next visit."""
+    """Store of the summaries of batches between visits."""
 
     def put_summary(
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
@@ -60,26 +60,26 @@ class Memo(Protocol):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
     def part_files(self) -> PartFiles:
-        """Where larger things lie that the state refers to."""
+        """Files of larger data that the state refers to."""
         ...
 
     def forget_parts(self, parts: Iterable[Part]) -> None:
-        """The state refers to these no longer."""
+        """Drop parts that the state no longer refers to."""
         ...
 
 
 @dataclass
 class Reach:
-    """Access of the last tasks to the run directory, as they told it.
+    """Access of the last tasks to the run directory, as they reported it.
 
-    ``is_rare``: whether most of them did not reach it, so that there is no use in leaving anything to others.
+    ``is_rare``: whether most of them did not reach it, so that leaving work to workers is no use.
     """
 
     is_rare: bool = False
     _told: bool = False
 
     def note(self, n_kept: int, unkept: Sequence[str]) -> None:
-        """How many batches were kept by workers, and why others were not."""
+        """Record how many batches were kept by workers, and why others were not."""
         if n_kept or unkept:
             self.is_rare = len(unkept) > n_kept
         if unkept and not self._told:
@@ -91,15 +91,15 @@ class Reach:
 class Work:
     """Facts that do not change during a run.
 
-    ``shelf`` are the files behind ``memo``, where there are any: workers that reach them read the statistics of a
-    batch's last visit and write those of this one themselves, and send differences only; ``reach`` says how that went.
-    ``skips`` says whether a batch that goes bad is left out, or an error.  ``unread`` says of every batch ``(B,)``
-    whether an earlier call surveyed it and nobody visited it since: then its checksum is compared at its next visit.
-    ``room`` are the bytes of atoms gathered for moves that may be held in memory.  ``readable`` says of every batch
-    ``(B,)`` whether it can be read whenever the run is worked on: then assignments may be kept in place of statistics.
-    None: of none.  ``lockstep`` says whether other states visit the same batches at the same time: then schedules
-    give a step also when the first batches of a lap are out.  ``first_lap`` are the laps of the run before those of the
-    state: batches are visited in the order of the run's lap.
+    ``shelf`` holds the files behind ``memo``, if there are any.  Workers that reach them read the statistics of a
+    batch's last visit and write this visit's themselves, and send differences only; ``reach`` records how that went.
+    ``skips``: whether a batch that goes bad is left out; False: it is an error.  ``unread``, ``(B,)`` bool: whether a
+    batch was surveyed by an earlier call and not visited since; its checksum is then compared at its next visit.
+    ``room``: bytes of atoms gathered for moves that may be held in memory.  ``readable``, ``(B,)`` bool: whether a
+    batch can be read whenever the run is worked on, so that assignments may be kept in place of statistics; None: no
+    batch can.  ``lockstep``: whether other states visit the same batches at the same time; schedules then also yield a
+    step once the first batches of a lap are sent out.  ``first_lap``: number of laps of the run before the state's
+    first; batches are visited in the order of the run's lap.
     """
 
     model: Model
@@ -119,11 +119,11 @@ class Work:
     first_lap: int = 0
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
-        """Random numbers that depend on the seed, the lap and what they are for, and on nothing else."""
+        """Random numbers that depend on the seed, the lap and their purpose, and on nothing else."""
         return _generator(self.seed, lap, purpose)
 
     def rng_of_all(self, lap: int, purpose: str) -> np.random.Generator:
-        """As :meth:`rng`, one for all starts of a seed, and for all states in one lap of the run."""
+        """As :meth:`rng`, but shared by all starts of a seed, and by all states in one lap of the run."""
         return _generator(self.seed % SEEDS, self.first_lap + lap, purpose)
 
 
@@ -133,9 +133,9 @@ def _generator(seed: int, lap: int, purpose: str) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Loss:
-    """A batch that went bad under the run and was left out.
+    """A batch that went bad during the run and was left out.
 
-    ``why`` it cannot be used; ``lap`` (from 1) and ``step`` of the first row of the history without it.
+    ``why``: reason why it cannot be used; ``lap`` (from 1) and ``step`` of the first row of the history without it.
     """
 
     why: str
@@ -145,10 +145,10 @@ class Loss:
 
 @dataclass
 class Stream:
-    """Where a schedule stands that learns from a stream of minibatches.
+    """Progress of a schedule that learns from a stream of minibatches.
 
-    ``seen`` is the weight of all atoms so far, those of the start among them; ``tables (K,)`` are those of the topics
-    of the total, None for models without topics.
+    ``seen`` is the weight of all atoms so far, including the start's; ``tables (K,)`` are the tables of the topics in
+    the total, None for models without topics.
     """
 
     seen: float
@@ -157,18 +157,18 @@ class Stream:
 
 @dataclass
 class State:
-    """Where a run stands.
+    """State of a run.
 
     Parameters
     ----------
     posterior
-        Current beliefs; its summary says what they were computed from.
+        Current posterior, with the summary that it was computed from.
     total
         Sum of the latest summary of every batch visited so far.
     visits
-        Visit number of each batch's latest summary, ``(B,)``; -1 before the first, and ``SEALED`` where none is kept.
+        Visit number of each batch's latest summary, ``(B,)``; -1 before the first, and ``SEALED`` if none is kept.
     receipts
-        Bytes and CRC-32 of the files of these visits, ``(B, 2)``; -1 where there is none, or nobody noted them.
+        Bytes and CRC-32 of the files of these visits, ``(B, 2)``; -1 if there is none, or if they were not recorded.
     lap, position, step
         Laps completed; batches folded in the current lap; steps taken in all.
     terms
@@ -176,18 +176,18 @@ class State:
     edits, seen
         Changes of clusters so far, and how many of them each batch's latest summary has seen, ``(B,)``.
     plan, trials, void
-        What the current lap tries out, the sums of its trials so far, and whether they are void because a batch
-        kept an older summary.
+        Plan of the current lap, the sums of its trials so far, and whether they are void because a batch kept an older
+        summary.
     memory
-        What earlier laps taught the moves.
+        The moves' memory of earlier laps.
     in_flight
-        When the state is saved: what the posteriors behind the groups of batches in flight were computed from, and
-        how many edits there were then.
+        Set when the state is saved: the summary behind the posterior of each group of batches in flight, and the number
+        of edits in it.
     lap_elbo, lap_counts
         Objective and N_k at the end of the last lap, for the stopping rule.
     calm, calm_laps
         Whether no cluster came, went or noticeably changed its count in the last lap, and in how many laps in
-        a row (those in which deletes were refined count less).
+        a row (laps in which deletes were refined count less).
     gathered
         Atoms of some clusters, gathered so far in this lap for births in the next.
     pending
@@ -195,15 +195,15 @@ class State:
     partial
         Sum of the new summaries of an unfinished full-batch lap.
     lost
-        Batches that went bad under the run, by number.
+        Batches that went bad during the run, by number.
     weights
-        Weight of each batch in all totals, ``(B,)``; None where all weigh one.  Kept statistics are weighted.
+        Weight of each batch in all totals, ``(B,)``; None if all weigh one.  Kept statistics are weighted.
     sealed
-        Sum of the batches of which nothing else is kept; None where there are none.
+        Sum of the batches of which nothing else is kept; None if there are none.
     sampler
-        Chains of a schedule that samples.
+        Chains of a sampling schedule.
     stream
-        Where a schedule stands that learns from a stream of minibatches.
+        Progress of a schedule that learns from a stream of minibatches.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
     """
@@ -239,7 +239,7 @@ class State:
 
     @classmethod
     def start(cls, model: Model, initial: Summary, n_batches: int) -> State:
-        """The state before the first step, from the summary that an initialisation gave."""
+        """The state before the first step, from the summary of an initialisation."""
         return cls(
             posterior=model.global_step(initial),
             total=RunningTotal(model.empty_summary(initial.ids)),
@@ -251,7 +251,7 @@ class State:
 
     @property
     def model(self) -> Model:
-        """The model with the prior in force: that of the run, but for settings that were learned."""
+        """The model with the current prior: the run's model, except for learned settings."""
         return self.posterior.model
 
     @property
@@ -278,7 +278,7 @@ class State:
         Returns
         -------
         is_made
-            Whether the change was made.  Where it was not, and where it raises, every bit of total, posterior and
+            Whether the change was made.  If it was not, or if an error is raised, every bit of total, posterior and
             objective is as before.
         """
         undo = self.total.before(None if instead_of else change)
@@ -301,7 +301,7 @@ class State:
         return [*self.gathered.parts(), *([] if self.sampler is None else self.sampler.parts)]
 
     def note(self, batch: int, visit: int, seen: int, receipt: Receipt) -> None:
-        """A visit of a batch was kept: its number, how many changes of clusters it has seen, and what its file is."""
+        """Record a kept visit of a batch: its number, how many changes of clusters it has seen, and its receipt."""
         self.visits[batch], self.seen[batch] = visit, seen
         self.receipts[batch] = receipt.nbytes, receipt.crc32
 
@@ -310,7 +310,7 @@ class State:
         return 1.0 if self.weights is None else float(self.weights[batch])
 
     def receipt(self, batch: int) -> Receipt:
-        """Receipt by which the file of a batch's latest visit is known."""
+        """Receipt of the file of a batch's latest visit."""
         return receipt_of(self.receipts, batch)
 
 
@@ -322,21 +322,21 @@ def remember(
     seen: int | None = None,
     more: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Keep what was found in a batch for its next visit; ``seen`` of the changes of clusters are in it (all).
+    """Keep a batch's visit for its next one; the first ``seen`` changes of clusters are in it (default: all).
 
-    ``more`` are arrays of the schedule's own, which :func:`recall_more` gives back.
+    ``more`` are arrays of the schedule's own, which :func:`recall_more` returns.
     """
     _keep(work, state, batch, {**visit_to_arrays(work.model, found), **(more or {})}, seen)
 
 
 def recall_more(work: Work, state: State, batch: int, prefix: str) -> dict[str, np.ndarray]:
-    """Arrays of the schedule's own whose names begin so, of the batch's latest visit, without the prefix."""
+    """The schedule's own arrays of the batch's latest visit whose names begin with ``prefix``, without it."""
     kept = _kept(work, state, batch).items()
     return {name.removeprefix(prefix): array for name, array in kept if name.startswith(prefix)}
 
 
 def remember_states(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
-    """Keep where a batch's groups stand, and no statistics; for schedules that do not need those again."""
+    """Keep the states of a batch's groups, and no statistics; for schedules that do not need statistics again."""
     if work.model.keeps_states:
         _keep(work, state, batch, states_to_arrays(found), seen)
 
@@ -348,9 +348,9 @@ def _keep(work: Work, state: State, batch: int, arrays: Mapping[str, np.ndarray]
 
 
 def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary:
-    """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (all).
+    """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (default: all).
 
-    Where assignments are kept, the batch is read; DataError where it is not what it was.
+    If assignments are kept, the batch is read; DataError if it has changed.
     """
 
     def read() -> Batch:
@@ -367,7 +367,7 @@ def recall_counts(work: Work, state: State, batch: int) -> Summary:
 
 
 def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
-    """Arrays that the latest visit of a batch left, where it takes the batch to tell the statistics of that."""
+    """Assignments kept from the last visit, to recompute the summary from, given the batch; None if there are none."""
     model = work.model
     if state.visits[batch] < 0 or model.keeps_states:
         return None
@@ -379,14 +379,14 @@ def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
 
 
 def recall_parts(work: Work, state: State, batch: int) -> Mapping[str, Summary]:
-    """Statistics that the batch's latest visit gave receivers of trials, up to date with changes of clusters."""
+    """Statistics of the receivers of trials at the batch's latest visit, up to date with changes of clusters."""
     return parts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
 
 
 def recall_states(work: Work, state: State, batch: int, seen: int | None = None) -> GroupStates | None:
-    """Where the batch's groups stood at its last visit, brought up to date with the first ``seen`` changes (all).
+    """States of the batch's groups at its last visit, up to date with the first ``seen`` changes (default: all).
 
-    None where nothing was kept.
+    None if nothing was kept.
     """
     if not work.model.keeps_states or state.visits[batch] < 0:
         return None

@@ -1,13 +1,13 @@
-"""A run that goes on: its state from a checkpoint, once all that the checkpoint refers to is seen to be there.
+"""Resuming a run: its state from a checkpoint, after everything that the checkpoint refers to was verified.
 
-Every stored summary is read before the first batch is visited, by workers or here, and compared with the checksum that
-the checkpoint lists; brought up to date and added up, they must give the running total.  That costs one pass over the
-summaries, which the first lap reads anyway, and no more memory than some of them.
+Every stored summary is read before the first batch is visited, by workers or here, and compared with its checksum in
+the checkpoint; brought up to date and added up, they must give the running total.  This costs one pass over the
+summaries, which the first lap reads anyway, and memory for a few of them.
 
-Of batches whose assignments are kept the data would have to be read.  Counts and entropies of all batches must then
-give those of the total before the first visit, the total must have the checksum that it was saved with, and the other
-statistics of a batch are compared with the sums that were noted of them when its first visit computes them again; its
-data have their checksum then, as have all.
+If assignments of a batch are kept, its statistics would require its data.  Then the counts and entropies of all batches
+must add up to the total's before the first visit, and the total must have the checksum that it was saved with.  The
+batch's other statistics are compared with their recorded sums when its first visit recomputes them; its data are
+compared with their checksum then, as for all batches.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from bnp_dask.store import Checkpoint, DamagedError, Listing, Receipt, RunStore
 logger = logging.getLogger("bnp_dask")
 
 TOLERANCE = 1e-12
-"""Share of the terms that were summed, by which a running total may differ from their fresh sum."""
+"""Share of the summed terms by which a running total may differ from their fresh sum."""
 
 NEGLIGIBLE = 1e-15
-"""Share of the total weight below which counts and nats of an allocation are rounding: assignments that have become
-certain leave less of what was once summed than its last digits."""
+"""Share of the total weight below which counts and nats of an allocation are rounding: once assignments have become
+certain, less remains of an earlier sum than its last digits."""
 
 PIECE_BYTES = 2**26
-"""Bytes of summaries that one task reads, at least, unless they are ..."""
+"""Bytes of summaries that one task reads, at least, unless it reaches ``MOST`` summaries before."""
 
 FEWEST, MOST = 16, 256
-"""... so many: of fewer the sums that come back would be much beside what was read, of more a task takes long."""
+"""Bounds of the number of summaries of one task: with fewer, the returned sums would be large compared with the data
+read; with more, a task takes long."""
 
 WINDOW = 8
-"""Such tasks in flight."""
+"""Verification tasks in flight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +58,12 @@ class Checked:
     Parameters
     ----------
     n_full
-        How many of them hold statistics, or assignments; others hold states of groups only.
+        Number of them that hold statistics or assignments; others hold states of groups only.
     total, size
-        The sum of these statistics and of their absolute values, where some hold assignments without those of the
-        observation model; None where there are none.
+        Sums of these statistics and of their absolute values, without the observation model's if some hold assignments;
+        None if there are none.
     problem
-        Why one of them cannot be used; empty where all can.
+        Why one of them cannot be used; empty if all can.
     """
 
     n_full: int = 0
@@ -73,7 +74,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Entry:
-    """One summary to look at: batch, visit and receipt, and how many of the edits it has seen."""
+    """One summary to check: batch, visit and receipt, and how many of the edits it has seen."""
 
     batch: int
     visit: int
@@ -82,7 +83,7 @@ class Entry:
 
 
 def restored(work: Work, store: RunStore, checkpoint: Checkpoint) -> tuple[State, Checkpoint]:
-    """The state that a checkpoint holds, verified; where it is damaged, that of the checkpoint before, with a warning.
+    """The verified state of a checkpoint; if it is damaged, the state of the checkpoint before, with a warning.
 
     Raises
     ------
@@ -96,7 +97,7 @@ def restored(work: Work, store: RunStore, checkpoint: Checkpoint) -> tuple[State
             _verify(work, store, state, checkpoint)
         except DamagedError as error:
             refused[checkpoint.number] = str(error)
-            before = store.load(refused)  # StoreError where there is none
+            before = store.load(refused)  # StoreError if there is none
             assert before is not None
             checkpoint = before
             continue
@@ -108,7 +109,7 @@ def _state_of(work: Work, checkpoint: Checkpoint) -> State:
         return state_from_saved(work.model, checkpoint.state, checkpoint.arrays, checkpoint.listing)
     except BnpDaskError:
         raise
-    except Exception as error:  # what was not written by this package
+    except Exception as error:  # not written by this package
         raise StoreError(
             f"checkpoint {checkpoint.number} has the right checksums but is not the state of a run "
             f"({type(error).__name__}: {error}); remove it to resume from the one before"
@@ -116,7 +117,7 @@ def _state_of(work: Work, checkpoint: Checkpoint) -> State:
 
 
 def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -> None:
-    """DamagedError unless all summaries are what the checkpoint lists, and their sum is the running total."""
+    """DamagedError unless all summaries match the checkpoint's list and their sum is the running total."""
     listing = checkpoint.listing
     if not len(listing):
         return
@@ -126,7 +127,7 @@ def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -
     tasks = ((f"verify-batch{p[0].batch}", check_summaries, (model, store.shared, edits, p)) for p in pieces)
     fresh, size, n_full = None, None, 0
     for piece, found in zip(pieces, in_order(work.executor, tasks, WINDOW), strict=True):
-        if found.problem:  # the worker may not reach the run directory; what this process finds there counts
+        if found.problem:  # the worker may not reach the run directory; this process's check counts
             found = check_summaries(work.model, store.summaries, edits, piece)
         if found.problem:
             raise DamagedError(found.problem)
@@ -143,7 +144,7 @@ def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -
         if n_full != len(listing):
             raise DamagedError(f"{base} is damaged (some of its summaries hold no statistics)")
         _require_equal(state.total, fresh, size, work.model.observation.fields, base)
-        if fresh.high.fields.keys() != state.total.high.fields.keys():  # the sum does not tell all
+        if fresh.high.fields.keys() != state.total.high.fields.keys():  # the sum lacks some statistics
             require_sums(state, checkpoint.state, base)
     seconds = time.perf_counter() - started
     logger.info("verified %d summaries, %.1f MB, in %.1f s", len(listing), listing.nbytes / 1e6, seconds)
@@ -176,7 +177,7 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
         try:
             tell = counts_from if is_assigned(arrays) else summary_from
             own = tell(model, arrays, edits[entry.seen :]).without_pairs()
-        except SummaryError as error:  # version 0.1 left no checksums: any file of the run may be there
+        except SummaryError as error:  # version 0.1 wrote no checksums: any file of the run may be there
             name = f"the summary of batch {entry.batch} at visit {entry.visit}"
             return Checked(problem=f"{name} is damaged (it is not of this run: {error})")
         sizes = own.absolute()

@@ -1,7 +1,7 @@
 """A visit of one batch, the same for all schedules: read it, compare its checksum, compute.
 
-Workers make visits.  A batch that went bad is left out where the run allows that, and an error where not; an error of
-our own with a good batch is an error in any case.
+Workers make visits.  A batch that went bad is left out if the run allows that, else it is an error.  An error of our
+own with a good batch is always an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One batch that a task visits; travels with the task.
+    """One batch for a task to visit; sent with the task.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class Request:
     reader
         Reads the batch.
     seed
-        Seed of the run; with the lap and the batch the key of all random numbers.
+        Seed of the run; with the lap and the batch it is the key of all random numbers.
     checksum
-        CRC-32 that the batch must have, as it was surveyed by an earlier call; None: not compared.
+        CRC-32 that the batch must have, from the survey of an earlier call; None: not compared.
     empty
-        Reads the batch without atoms that takes its place when it has gone bad; None: that is an error.
+        Reads the empty batch that takes its place if it has gone bad; None: a bad batch is an error.
     """
 
     batch: int
@@ -54,7 +54,7 @@ class Request:
 
 
 def request_of(work: Work, state: State, batch: int) -> Request:
-    """Request for a visit of a batch; of one that was left out the batch without atoms in its place."""
+    """Request for a visit of a batch; for one that was left out, of the empty batch in its place."""
     is_there = batch not in state.lost
     is_unread = work.unread is not None and bool(work.unread[batch])
     return Request(
@@ -73,7 +73,7 @@ def visit(model: Model, request: Request, compute: Callable[[Batch], T], lose: C
     Parameters
     ----------
     model
-        Checks a batch that could not be computed with.
+        Checks a batch on which the computation failed.
     request
         The batch.
     compute
@@ -97,7 +97,7 @@ def visit(model: Model, request: Request, compute: Callable[[Batch], T], lose: C
 
 
 def fault_of(model: Model, batch: Batch) -> str | None:
-    """Fault of a batch that could be read; None when there is none."""
+    """Fault of a batch that could be read; None if there is none."""
     try:
         survey_checked(model, batch)
     except DataError as error:

@@ -20,22 +20,22 @@ from bnp_dask.observation.interface.drawing import SampledObservation
 
 
 def first_chain(model: Model, start: Summary) -> Chain:
-    """A chain at the statistics that an initialisation gave.
+    """A chain at the statistics of an initialisation.
 
-    Where the number of clusters is unbounded, only those that hold an atom are taken; one without atoms if none does.
+    If the number of clusters is unbounded, only clusters that hold an atom are taken; if none does, one empty cluster.
     """
     held = start.ids if not model.allocation.nonparametric else start.ids[start["N"] >= 1.0]
     if not len(held):
         held = start.ids[:1]
     total = start.without_pairs().take(held)
     if model.allocation.nonparametric:
-        counts = np.maximum(total["N"], 1.0)  # weights of clusters have a density then, whatever the start
+        counts = np.maximum(total["N"], 1.0)  # so that weights of clusters have a density, whatever the start
         total = replace(total, values={**total.values, "N": counts})
     return Chain(total, None, int(start.ids.max(initial=-1)) + 1)
 
 
 def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, n_atoms: int) -> Drawn:
-    """Weights and parameters of a chain's clusters for a sweep.
+    """Draw weights and parameters of a chain's clusters for a sweep.
 
     Parameters
     ----------
@@ -55,25 +55,25 @@ def draw_clusters(model: Model, chain: Chain, number: int, lap: int, seed: int, 
 
 
 def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> object:
-    """Parameters of the likelihood at a draw from their posterior given a partition."""
+    """Draw parameters of the likelihood from their posterior given a partition."""
     observation = as_a(model.observation, SampledObservation)
     return observation.at_draw(model.observation_step(total), rng)
 
 
 def begin_sweep(model: Model, chain: Chain, n_rows: int) -> None:
-    """Sums over no batch."""
+    """Begin a sweep of a chain, with sums over no batch."""
     ids = chain.total.ids
     chain.sweep = Sweep(RunningTotal(model.empty_summary(ids)), Pins.none(len(ids)), np.full(n_rows, -1))
 
 
 def others(chain: Chain, number: int, lap: int, drawn: Drawn | None) -> Others:
-    """The batches of a sweep so far, which the atoms of the last one are seated among."""
+    """Statistics of a sweep's batches so far, among which the atoms of its last batch are seated."""
     assert chain.sweep is not None
     return Others(number, lap, chain.sweep.total.value(), chain.next_id, drawn)
 
 
 def add_batch(chain: Chain, found: Assigned, rows: np.ndarray, labels: np.ndarray) -> None:
-    """Add what a batch holds; ``labels`` are the clusters of the noted rows at the positions ``rows``."""
+    """Add the statistics of a batch; ``labels`` are the clusters of the noted rows at the positions ``rows``."""
     assert chain.sweep is not None
     new = found.summary.ids[chain.sweep.total.high.n_clusters :]
     if len(new):
@@ -85,7 +85,7 @@ def add_batch(chain: Chain, found: Assigned, rows: np.ndarray, labels: np.ndarra
 
 
 def end_sweep(model: Model, chain: Chain) -> np.ndarray:
-    """The sums become the chain's total, without clusters that nobody joined; clusters of the noted rows."""
+    """Make the sums the chain's total, without empty clusters; returns the clusters of the noted rows."""
     assert chain.sweep is not None
     value = chain.sweep.total.value()
     chain.total = value

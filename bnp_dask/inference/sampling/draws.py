@@ -1,4 +1,4 @@
-"""Draws of a sampler: partitions, clusters, and what is said about all of them."""
+"""Draws of a sampler: partitions, clusters, and summaries over all draws."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Draws:
     Parameters
     ----------
     model
-        With the prior set.
+        Model with its prior set.
     seed
         Of the run.
     laps
@@ -46,15 +46,15 @@ class Draws:
     rows
         Rows of the data whose clusters were noted, ``(R,)``.
     labels
-        Ids of their clusters, ``(C, S, R)``; -1 where a row was left out.  Ids are those of one chain.
+        Ids of their clusters, ``(C, S, R)``; -1 if a row was left out.  Ids are specific to a chain.
     log_joint
         Log probability of partition and data, ``(C, S)`` nats.
     offsets
         Clusters of draw s of chain c are ``offsets[c S + s]:offsets[c S + s + 1]`` below, ``(C S + 1,)``.
     ids
-        Of all clusters of all draws, ``(M,)``.
+        Ids of all clusters of all draws, ``(M,)``.
     values
-        Statistics by name: of clusters ``(M, ...)``, of all atoms together ``(C S,)``.
+        Statistics by name: per cluster ``(M, ...)``, over all atoms ``(C S,)``.
     words, columns
         As in :class:`~bnp_dask.model.Posterior`.
     """
@@ -96,7 +96,7 @@ class Draws:
 
     # -- one draw --------------------------------------------------------------------------------------------------
     def summary(self, chain: int, draw: int) -> Summary:
-        """Statistics of the clusters at a draw, those with most atoms first."""
+        """Statistics of the clusters at a draw, the largest clusters first."""
         place = whole_number("chain", chain, 0, self.n_chains - 1) * self.n_draws
         place += whole_number("draw", draw, 0, self.n_draws - 1)
         own = slice(self.offsets[place], self.offsets[place + 1])
@@ -107,8 +107,7 @@ class Draws:
         return found.take(found.ids[np.argsort(-found["N"], kind="stable")])
 
     def posterior(self, chain: int, draw: int) -> Posterior:
-        """Posterior of weights and parameters given the partition at a draw; :func:`bnp_dask.score` and all others take
-        it."""
+        """Posterior of weights and parameters given a draw's partition, for :func:`bnp_dask.score` and all others."""
         found = self.model.global_step(self.summary(chain, draw))
         return replace(found, words=self.words, columns=self.columns)
 
@@ -125,10 +124,10 @@ class Draws:
         return out
 
     def point(self) -> tuple[int, int]:
-        """Chain and draw whose partition of the noted rows is nearest to all draws, the first of equals.
+        """Chain and draw whose partition of the noted rows is nearest to all draws; the first one in a tie.
 
-        Nearest is the least posterior expectation of the variation of information, by its lower bound of Wade &
-        Ghahramani (2018), eq. 13: ``sum_n log |c_n| - 2 log sum_m 1(c_m = c_n) p_nm``, p the co-clustering.
+        The nearest partition has the least posterior expectation of the variation of information, by the lower bound of
+        Wade & Ghahramani (2018), eq. 13: ``sum_n log |c_n| - 2 log sum_m 1(c_m = c_n) p_nm``, with p the co-clustering.
         """
         kept = np.flatnonzero((self.labels >= 0).all(axis=(0, 1)))
         if not len(kept):
@@ -142,11 +141,10 @@ class Draws:
         return best // self.n_draws, best % self.n_draws
 
     def to_dict(self) -> dict[str, np.ndarray]:
-        """Numbers that mean the same in every chain, whatever clusters are called: ``arviz.from_dict`` takes them as
-        its ``posterior``.
+        """Numbers comparable across chains, whatever the ids of clusters: the ``posterior`` of ``arviz.from_dict``.
 
         ``log_joint`` and ``n_clusters`` ``(C, S)``; ``share (C, S, K)``, the shares of all atoms in the clusters by
-        falling size, zero where there are fewer than K.
+        falling size, zero beyond a draw's clusters.
         """
         share = np.zeros((self.n_chains, self.n_draws, int(np.diff(self.offsets).max())))
         for c, s in np.ndindex(self.n_chains, self.n_draws):
@@ -160,7 +158,7 @@ class Draws:
         ``log_joint``, ``n_clusters``, ``share`` as in :meth:`to_dict`; ``labels (chain, draw, row)``; and parameters of
         the likelihood, one draw given each partition, under the names of :meth:`Posterior.to_xarray
         <bnp_dask.model.Posterior.to_xarray>`, such as ``mean (chain, draw, cluster, feature)``: clusters by falling
-        size, NaN where there are fewer.
+        size, NaN beyond a draw's clusters.
         """
         try:
             import xarray
@@ -182,7 +180,7 @@ class Draws:
         return xarray.Dataset(variables, coords=coords, attrs={"observation": type(self.model.observation).__name__})
 
     def _put_parameters(self, variables: Variables, coords: dict[str, Any], c: int, s: int) -> None:
-        """Write the parameters at one draw into arrays of all draws, which the first call makes."""
+        """Write the parameters at one draw into arrays of all draws, which the first call creates."""
         most = variables["share"][1].shape[2]
         rng = generator(self.seed, c, int(self.laps[s]), PARAMETERS)
         params = drawn_parameters(self.model, self.summary(c, s), rng)
@@ -216,7 +214,7 @@ def draw_to_arrays(chains: Sequence[DrawnState]) -> dict[str, np.ndarray]:
 def draws_from(
     model: Model, seed: int, laps: np.ndarray, rows: np.ndarray, held: Sequence[Mapping[str, np.ndarray]]
 ) -> Draws:
-    """All draws from those that :func:`draw_to_arrays` took apart."""
+    """All draws from the arrays of :func:`draw_to_arrays`."""
     n_chains = sum(name.endswith("/:ids") for name in held[0])
     order = [(c, arrays) for c in range(n_chains) for arrays in held]
     sizes = [len(arrays[f"{c}/:ids"]) for c, arrays in order]

@@ -44,42 +44,42 @@ class Gibbs:
     Parameters
     ----------
     laps
-        Sweeps of the data, those of ``burn_in`` among them.
+        Sweeps of the data, including ``burn_in``.
     burn_in
         Sweeps before the first draw is kept.  Default: half of ``laps``.
     thin
-        Every how many sweeps a draw is kept; each holds the statistics of its clusters.
+        Interval, in sweeps, at which a draw is kept; each draw holds the statistics of its clusters.
     chains
         Independent chains.  All are swept with one read of each batch, and start from one initialisation.
     window
-        Batches in flight; here it changes nothing but how busy workers are.
+        Batches in flight; here it only changes how busy workers are.
     rows
-        Rows of the data whose clusters are kept with each draw: so many, evenly spread, or which ones.  The point
-        estimate and :meth:`Draws.co_clustering <bnp_dask.Draws.co_clustering>` are about these.
+        Rows of the data whose clusters are kept with each draw: their number, evenly spread, or the rows themselves.
+        The point estimate and :meth:`Draws.co_clustering <bnp_dask.Draws.co_clustering>` use these rows.
 
     Notes
     -----
-    For ``FiniteMixture``, ``DPMixture`` and ``NGGPMixture`` with likelihoods that draw their parameters, that is all of
-    this package.  Weights of atoms are how often they are there, whole numbers.
+    For ``FiniteMixture``, ``DPMixture`` and ``NGGPMixture`` with likelihoods that draw their parameters: all
+    likelihoods of this package.  The weight of an atom is its number of copies, a whole number.
 
-    There is no truncation.  Where the number of clusters is unbounded, each lap seats atoms of one batch again, in
-    turn, all where they are documents, else 1,000 or one in 32 of the data, whichever is more: each leaves its cluster
-    and draws one given all other atoms, with weights and parameters integrated out, which opens clusters and gives them
-    up.  All other atoms are swept side by side before that, each given weights and parameters drawn from the totals,
-    among the clusters that there are (see :mod:`bnp_dask.inference.sampling.sweep`).  Few data of one batch are seated
-    again as a whole in each lap, which keeps one worker busy.  Some laps, most at first and one in 16 later, end with a
-    round in which whole clusters are split and united over all batches (see
-    :mod:`bnp_dask.inference.sampling.rounds`); it reads the data once more.  Where all documents are one batch, each
-    lap does so without.
+    There is no truncation.  If the number of clusters is unbounded, each lap seats atoms of one batch again, with the
+    batches taking turns: all atoms if they are documents, else 1,000 or one in 32 of the data, whichever is more.  Each
+    atom leaves its cluster and draws one given all other atoms, with weights and parameters integrated out; this opens
+    clusters and gives them up.  All other atoms are swept before that, side by side, each given weights and parameters
+    drawn from the totals, among the existing clusters (see :mod:`bnp_dask.inference.sampling.sweep`).  Few data in one
+    batch are all seated again in each lap, which keeps one worker busy.  Some laps, most at first and one in 16 later,
+    end with a round in which whole clusters are split and united over all batches (see
+    :mod:`bnp_dask.inference.sampling.rounds`); it reads the data once more.  If all documents are one batch, each lap
+    splits and unites without such a round.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
     of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.Draws.point>` chooses
-    among the draws.  What uses a posterior, such as :func:`bnp_dask.predict` and :func:`bnp_dask.score`, uses that;
-    :meth:`Draws.posterior <bnp_dask.Draws.posterior>` gives that of any draw, to average over.
+    among the draws.  Functions of a posterior, such as :func:`bnp_dask.predict` and :func:`bnp_dask.score`, use this
+    one; :meth:`Draws.posterior <bnp_dask.Draws.posterior>` returns the posterior of any draw, to average over.
 
     The history's objective is the log probability of partition and data of the first chain, with weights and parameters
     integrated out, in nats: it goes up and down.  Columns besides the usual: ``log_joint``, the same number.  In a
-    ``FiniteMixture`` it is that of assignments to clusters that are told apart.
+    ``FiniteMixture`` it is the log probability of assignments to labelled clusters.
 
     References
     ----------
@@ -147,10 +147,10 @@ class Gibbs:
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Results[Swept]]:
-        """One batch each; all are swept side by side, and the last one, where there is one, is seated again.
+        """Groups of one batch each; all are swept side by side, and the last one, if there is one, is seated again.
 
-        Where the number of clusters is unbounded each lap seats the atoms of one batch again; the first lap none, since
-        its atoms have no clusters before.
+        If the number of clusters is unbounded, each lap seats the atoms of one batch again, except the first lap, whose
+        atoms have no clusters yet.
         """
         self.check(work.model)
         if work.moves:
@@ -169,7 +169,7 @@ class Gibbs:
         if chains[0].pins is not None:
             last.append(together.pop(lap % len(together)))
         n_left = len(together) - state.position
-        sweeps_last = not is_counted(work.model)  # the atoms that are not seated again
+        sweeps_last = not is_counted(work.model)  # sweeps the atoms that are not seated again
         drawn = _drawn(work, state) if n_left > 0 or sweeps_last else ()
         numbers = sum(len(d.ids) for d in drawn) * numbers_per_cluster(work.model.observation)
         is_shared = n_left > 0 and not is_slight(n_left, numbers)
@@ -200,7 +200,7 @@ class Gibbs:
         return {}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """Splits and unions, totals of all chains, and the draw where it is kept."""
+        """Split and unite clusters, set the totals of all chains, and keep the draw if it is due."""
         assert state.sampler is not None
         split_and_unite(work, state, self.window)
         rows = [end_sweep(work.model, chain) for chain in state.sampler.chains]
@@ -216,7 +216,7 @@ class Gibbs:
             state.sampler.draws.append((state.lap + 1, part))
         if state.lap + 1 >= self.laps:
             self._finish(work, state)
-        # of the last draw, not of the point estimate that the posterior may be by now
+        # for the last draw: the posterior may be the point estimate by now
         return {"exact": False, "action": SAMPLED, "moves": [], "n_clusters": first.total.n_clusters}
 
     def _places(self, work: Work) -> np.ndarray:
@@ -233,7 +233,7 @@ class Gibbs:
         return np.stack([batch, rows - (ends - work.survey.batch_atoms)[batch]], axis=1)
 
     def _finish(self, work: Work, state: State) -> None:
-        """The point estimate becomes the posterior; draws of what is burn-in now, after laps were added, go."""
+        """Make the point estimate the posterior; drop draws that are burn-in now, after laps were added."""
         assert state.sampler is not None
         gone = [part for lap, part in state.sampler.draws if lap <= self._burnt]
         work.memo.forget_parts(gone)
@@ -247,7 +247,7 @@ class Gibbs:
 
 
 def kept_draws(work: Work, state: State, schedule: Gibbs) -> Draws | None:
-    """The draws that a run has kept; None where it has none."""
+    """The draws that a run has kept; None if it has none."""
     if state.sampler is None or not state.sampler.draws:
         return None
     places = schedule._places(work)
@@ -259,7 +259,7 @@ def kept_draws(work: Work, state: State, schedule: Gibbs) -> Draws | None:
 
 
 def _require_pins(work: Work, state: State) -> None:
-    """StoreError where a run of version 0.2 or before would have to go on."""
+    """StoreError if a run of version 0.2 or before would have to continue."""
     assert state.sampler is not None
     if work.model.allocation.nonparametric and not state.sampler.kind and state.finished is None:
         raise StoreError(

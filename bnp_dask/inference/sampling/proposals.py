@@ -1,4 +1,4 @@
-"""Clusters for a few atoms by Metropolis & Hastings: proposed given the data without them, accepted given all."""
+"""Clusters for a few atoms by Metropolis-Hastings: proposed given the data without these atoms, accepted given all."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def reseat_few(
 ) -> tuple[np.ndarray, int]:
     """Move a few atoms between clusters, one after the other.
 
-    Each is proposed a cluster from its conditional distribution given the atoms of ``base``, or that of another of the
-    few where that holds none of ``base``, with the prior's density in place of its own.  The proposal knows nothing of
-    where the atom is, so that it is accepted with probability ``min(1, p(new) q(old) / (p(old) q(new)))``.
+    A cluster is proposed to each from its conditional distribution given the atoms of ``base``.  A cluster that holds
+    others of the few but no atom of ``base`` may be proposed too, with the prior's density in place of its own.  The
+    proposal does not depend on the atom's current cluster.  So its acceptance probability is
+    ``min(1, p(new) q(old) / (p(old) q(new)))``.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def reseat_few(
     Returns
     -------
     places, n_clusters
-        Positions after the moves, and how many are in use; some may hold nothing.
+        Positions after the moves, and the number of positions; some clusters may be empty.
     """
     moves = _Moves.of(model, urn, base, atoms, places, uniform[0])
     settled = (np.array(moves.proposed) == places) & (base["N"][places] > 0.0)
@@ -55,12 +56,12 @@ def reseat_few(
 
 @dataclass
 class _Moves:
-    """Where the few are, and what is proposed to each.
+    """Clusters of the few atoms, and the proposal to each.
 
-    ``counts`` are all atoms by cluster, ``held`` those of the base, ``members`` the few by cluster.  ``proposed``,
-    ``odds``, ``fresh`` are by atom: position given the base (K: a new cluster), sum of what it was drawn from over the
-    density under the prior, log of that density.  ``here`` and ``there`` are log densities given the base under the
-    cluster that the atom is in at first, and under the one proposed.
+    By cluster: ``counts`` of all atoms, ``held`` atoms of the base, ``members`` among the few.  By atom: ``proposed``
+    position given the base (K: a new cluster); ``odds``, the sum of the weights it was drawn from over its density
+    under the prior; ``fresh``, the log of that density; ``here`` and ``there``, its log densities given the base under
+    its first cluster and under the proposed one.
     """
 
     urn: Urn
@@ -110,10 +111,10 @@ class _Moves:
         )
 
     def in_turn(self, settled: np.ndarray, first: np.ndarray) -> Iterator[int]:
-        """Atoms that are proposed another cluster than their own, in order, while others move.
+        """Atoms to which a cluster other than their own is proposed, in order, while others move.
 
-        ``settled (m,)`` are those whose proposal given the base is where they are: unless others of the few hold
-        clusters of their own there is nothing to accept.
+        ``settled (m,)`` marks atoms whose proposal given the base is their own cluster: there is nothing to accept
+        unless others of the few hold clusters without atoms of the base.
         """
         others, i = np.flatnonzero(~settled), 0
         while i < len(settled):
@@ -138,7 +139,7 @@ class _Moves:
             self._move(i, place, target)
 
     def _target(self, i: int, place: int, uniform: float) -> tuple[int, float]:
-        """Position that is proposed, and the log density of the atom there given the base."""
+        """Proposed position, and the log density of the atom there given the base."""
         spare = self.spare - (self.held[place] == 0.0)
         share = self.share_of_few(i, spare)
         if uniform < share:
@@ -152,11 +153,12 @@ class _Moves:
         return (NEW if target == self.n_known else target), self.there[i]
 
     def share_of_few(self, i: int, spare: int) -> float:
-        """Probability of a proposal of a cluster of another of the few, where so many others hold none of the base."""
+        """Probability of proposing the cluster of another of the few; ``spare`` others share no cluster with the
+        base."""
         return spare / (spare + self.odds[i]) if spare else 0.0
 
     def _excess(self, i: int, k: int, of_base: float) -> float:
-        """Log of the conditional probability of a cluster over that with which it is proposed, up to a constant."""
+        """Log of the conditional probability of a cluster over its proposal probability, up to a constant."""
         if k == NEW:
             alone = self.counts[self.places[i]] == 1.0
             return self._price(self.occupied - alone) - self.log_price
@@ -172,7 +174,7 @@ class _Moves:
         return math.log(count - self.urn.sigma) + density - proposed
 
     def _price(self, occupied: int) -> float:
-        """Log weight of a new cluster where that of another is its count less the discount."""
+        """Log weight of a new cluster, if the weight of any other is its count minus the discount."""
         if occupied not in self.prices:
             seat, new = self.urn.rule_after(sum(self.counts) - 1.0, float(occupied))
             self.prices[occupied] = math.log(new / seat)
@@ -196,8 +198,8 @@ class _Moves:
 def _columns(
     model: Model, base: Summary, atoms: Batch, places: np.ndarray, weight: np.ndarray, uniform: np.ndarray
 ) -> tuple[tuple[np.ndarray, ...], Density]:
-    """Proposals given the base, logs of sums, and three log densities of each atom; see :class:`_Moves`.  Density of
-    each atom where others of the few are too."""
+    """Proposals given the base, logs of sums, and three log densities of each atom, as in :class:`_Moves`; and the
+    density of each atom in clusters that hold others of the few."""
     observation, m, k = model.observation, atoms.n_atoms, base.n_clusters
     base = base.insert_empty([int(base.ids.max(initial=-1)) + 1])
     params = observation.global_step(base)
@@ -219,7 +221,7 @@ def density_of(model: Model, base: Summary, params: Any, atoms: Batch) -> Densit
     Parameters
     ----------
     model
-        Its likelihood may have a closed form; any other goes by its summaries.
+        Its likelihood may have a closed form; otherwise summaries are used.
     base, params
         Statistics of the clusters without any of the atoms, and parameters at these.
     atoms
@@ -230,7 +232,7 @@ def density_of(model: Model, base: Summary, params: Any, atoms: Batch) -> Densit
 
 
 def _by_summaries(model: Model, base: Summary, atoms: Batch) -> Density:
-    """Densities by the summary of a cluster with those that joined it."""
+    """Densities by the summary of a cluster with the atoms that joined it."""
     singles: dict[int, Summary] = {}
 
     def density(i: int, k: int, others: list[int]) -> float:

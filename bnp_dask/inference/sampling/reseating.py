@@ -1,10 +1,10 @@
 """The task that opens clusters and gives them up: atoms of one batch, each seated again given all others.
 
-Weights and parameters are integrated out, so that a cluster which no atom has come from yet is one more choice.
-Documents are drawn from their conditional distribution.  Atoms of other likelihoods are proposed a cluster given the
-data without a few of them, in one pass of arrays, and the proposal is accepted as Metropolis & Hastings have it; where
-the cluster is that which the atom is in, which is most often so, there is nothing to accept.  Of a batch that is a
-large part of the data few are seated again, chosen at random, and the others are swept before that.
+Weights and parameters are integrated out, so that a new cluster is one more choice.  Clusters of documents are drawn
+from their conditional distribution.  For other likelihoods, clusters are proposed to a few atoms at a time given the
+data without them, in one pass over arrays, and each proposal is accepted by the Metropolis-Hastings rule; if it is the
+atom's own cluster, the most frequent case, there is nothing to accept.  In a batch that is a large part of the data, a
+few atoms chosen at random are seated again, and the others are swept before that.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from bnp_dask.observation import Multinomial
 from bnp_dask.observation.checks import as_csr
 
 CHUNK_SHARE = 1 / 16
-"""Share of all atoms that are proposed clusters at once, given the others; draws are exact for any.
+"""Share of all atoms to which clusters are proposed at once, given the others; draws are exact for any share.
 
 6,000 points of four features about twelve centers, four batches, two chains of 300 laps: shares of 1/64,
-1/16, 1/4 took 30, 18, 18 ms a lap, and the number of clusters forgot itself in 11.3, 11.8, 11.1 laps."""
+1/16, 1/4 took 30, 18, 18 ms a lap, and the number of clusters stayed correlated for 11.3, 11.8, 11.1 laps."""
 
 SEATED_SHARE, LEAST_SEATED = 1 / 32, 1000
-"""Atoms that are seated again in a lap: at most this share of all, or so many where that is more.
+"""Atoms that are seated again in a lap, at most: this share of all, or this number if it is more.
 
 40,000 points of 16 and of four features and diagonal ones, four batches: shares of 1, 1/16, 1/32 leave sweeps of a
-Dirichlet process at 0.56, 0.43, 0.35; 0.75, 0.59, 0.63; and 0.84, 0.66, 0.75 of the speed of laps.  The number of
-clusters forgets itself the more slowly the fewer are seated (6,000 points: 0.21, 0.38, 0.41 CPU seconds), pairs of
-atoms the faster (0.63, 0.43, 0.16): hence all of few."""
+Dirichlet process at 0.56, 0.43, 0.35; 0.75, 0.59, 0.63; and 0.84, 0.66, 0.75 of the speed of laps.  The fewer atoms are
+seated, the longer the number of clusters stays correlated (6,000 points: 0.21, 0.38, 0.41 CPU seconds) and the shorter
+pairs of atoms do (0.63, 0.43, 0.16).  Hence few data are all seated."""
 
 SPLIT_SHARE = 1 / 32
-"""Splits and unions of clusters of documents that are attempted in a lap, over the documents.
+"""Splits and unions of clusters of documents attempted in a lap, as a share of the documents.
 
 KOS, split 1, from one cluster: after 7 to 8 CPU seconds shares of 1/128, 1/32, 1/8 are at log probabilities of
--1,372,250, -1,370,820 and about -1,370,900; 86 attempts cost a quarter of what seating all documents does."""
+-1,372,250, -1,370,820 and about -1,370,900; 86 attempts cost a quarter of seating all documents."""
 
 
 def is_counted(model: Model) -> bool:
-    """Whether atoms are documents, which are seated again by a compiled loop at less than what a sweep costs."""
+    """Whether atoms are documents, which a compiled loop seats again at less than the cost of a sweep."""
     return isinstance(model.observation, Multinomial)
 
 
@@ -65,11 +65,11 @@ class Others:
     chain, lap
         Numbers from 0; with the seed and the batch they are the key of all random numbers.
     summary
-        Their statistics; clusters that only the batch itself has are there, and hold nothing.
+        Their statistics; clusters that only the batch itself holds are included, and empty.
     next_id
         Id of the next cluster.
     drawn
-        The clusters as the other batches were swept; None where the atoms are seated again as a whole.
+        The clusters with which the other batches were swept; None if all atoms are seated again.
     """
 
     chain: int
@@ -92,7 +92,7 @@ def reseat(
 
 
 def seat_again(model: Model, others: Others, atoms: Batch, request: Request, before: Labels | None) -> Assigned:
-    """Draw a cluster for each of some atoms given those of all others."""
+    """Draw a cluster for each of some atoms given the clusters of all others."""
     assert before is not None
     places = before.places_in(others.ids, atoms).astype(np.int64)
     rng = generator(request.seed, others.chain, others.lap, RESEAT, request.batch)
@@ -117,7 +117,7 @@ def seat_again(model: Model, others: Others, atoms: Batch, request: Request, bef
 
 
 def _seated(model: Model, n_atoms: int, n_others: float, rng: np.random.Generator) -> np.ndarray:
-    """Rows of a batch that are seated again, rising, ``(m,)``; all others are swept."""
+    """Rows of a batch that are seated again, in increasing order, ``(m,)``; all others are swept."""
     most = n_atoms if is_counted(model) else max(LEAST_SEATED, math.ceil(SEATED_SHARE * (n_atoms + n_others)))
     if n_atoms <= most:
         return np.arange(n_atoms)
@@ -133,7 +133,7 @@ def _statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray)
 
 
 def urn_of(model: Model) -> Urn:
-    """Predictive rule of a model, whatever approximation a filter takes."""
+    """Exact predictive rule of a model, whatever approximation a filter uses."""
     urn = as_a(model.allocation, UrnAllocation).urn
     return Urn(urn.a, urn.sigma, urn.tau)
 
@@ -171,7 +171,7 @@ def _reseat_any(model: Model, rest: Summary, atoms: Batch, places: np.ndarray, r
 
 
 def _without(whole: Summary, own: Summary) -> Summary:
-    """Statistics without those of some atoms; exactly nothing of clusters that hold no other."""
+    """Statistics minus the statistics of some atoms; exactly zero for clusters that hold no other atom."""
     rest = whole - own
     empty = rest["N"] < 0.5
     for name, declared in rest.fields.items():

@@ -1,9 +1,9 @@
-"""Rounds of splits and unions: a batch leads, all others follow, and the coordinator decides.
+"""Rounds of splits and unions: one batch leads, all others follow, and the coordinator decides.
 
-A round reads the data once more, the leading batch before all others, and looks at the atoms of few clusters.  Totals,
-labels, the atoms that stay in their places and the noted rows follow where a proposal is accepted.  Each number depends
-on the seed, the lap and the batch, sums are taken in the order of batches, and what a round changes is changed at its
-end, so that bits are the same on any cluster and after any interruption.
+A round reads the data once more, the leading batch before all others, and looks at the atoms of a few clusters.  If a
+proposal is accepted, totals, labels, the atoms that stay in their places and the noted rows follow.  Random numbers
+depend on the seed, the lap and the batch, sums are taken in the order of batches, and all changes are made at the end
+of a round, so that bits are the same on any cluster of workers and after any interruption.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from bnp_dask.inference.visit import Request, visit
 from bnp_dask.model import Model
 
 EARLY, LATE = 8, 1 / 16
-"""A lap, counted from 0, ends with a round with probability EARLY / (EARLY + lap), and LATE at least.
+"""A lap, counted from 0, ends with a round with probability EARLY / (EARLY + lap), but at least LATE.
 
-A round costs one to two laps where clusters are few.  Data as for ``GROWTH`` of
+A round costs one to two laps if clusters are few.  Data as for ``GROWTH`` of
 :mod:`bnp_dask.inference.sampling.split_merge`: with rounds in a quarter of the laps 24 of the 30 clusters are found in
-60 laps, without any 4.  Bits (5,000 rows of 30 about ten centers) did not choose it: 9 clusters after 60 laps without,
-11 with."""
+60 laps, without rounds 4.  Bits (5,000 rows of 30 about ten centers), not used for the choice: 9 clusters after 60 laps
+without rounds, 11 with."""
 
 MOST = 8
 """Proposals of a round and chain, at most.  The same data: 4, 8 and 16 find 27, 30 and 30 clusters in 80 laps."""
@@ -52,7 +52,7 @@ MOST = 8
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A chain in a round: number of the chain and of the lap, and what is proposed; None for the batch that leads."""
+    """A chain in a round: number of the chain and of the lap, and the proposals; None for the leading batch."""
 
     chain: int
     lap: int
@@ -66,11 +66,11 @@ class Found:
     Parameters
     ----------
     sides
-        Its atoms.
+        The batch's atoms by side.
     pins
-        The atom of each side that the next sweep may keep in its place.
+        Atom of each side that the next sweep may keep in its place.
     noted
-        Sides of the rows that are noted, ``(R,)``; -1 of those that no proposal is about.
+        Sides of the noted rows, ``(R,)``; -1 for rows that no proposal concerns.
     """
 
     sides: Sides
@@ -81,7 +81,7 @@ class Found:
 def lead(
     model: Model, asked: tuple[Asked, ...], request: Request, rows: np.ndarray, before: tuple[Labels, ...]
 ) -> tuple[tuple[Proposals, Found], ...] | None:
-    """The task of the batch that leads: proposals of each chain, and its own atoms in them; None if it went bad."""
+    """The task of the leading batch: proposals of each chain, and its own atoms in them; None if it went bad."""
     sigma = urn_of(model).sigma
 
     def sides_of(own: Asked, atoms: Batch, ids: np.ndarray, rng: np.random.Generator) -> tuple[Proposals, Sides]:
@@ -127,7 +127,7 @@ def _by_chain(
 
 def _found(own: Asked, request: Request, noted: np.ndarray, atoms: Batch, sides: Sides) -> Found:
     n_sides = sides.held.n_clusters
-    places = np.full(atoms.n_atoms + 1, n_sides)  # the last is that of rows that are not there
+    places = np.full(atoms.n_atoms + 1, n_sides)  # the last is for missing rows
     places[sides.rows] = sides.place
     pins = pins_of(own, request, places[:-1], n_sides + 1).take(np.arange(n_sides))
     return Found(sides, pins, np.where(places[noted] < n_sides, places[noted], -1))
@@ -135,9 +135,9 @@ def _found(own: Asked, request: Request, noted: np.ndarray, atoms: Batch, sides:
 
 # -- the coordinator ----------------------------------------------------------------------------------------------
 def split_and_unite(work: Work, state: State, window: int) -> None:
-    """End a lap with a round, or not: clusters are split and united in all chains.
+    """End a lap, with some probability, with a round: clusters are split and united in all chains.
 
-    A batch that cannot be read leaves a round without effect; the next sweep sees to it.
+    If a batch cannot be read, the round has no effect; the next sweep handles the batch.
     """
     assert state.sampler is not None
     n_batches, lap, chains = work.source.n_batches, state.lap, state.sampler.chains
@@ -175,7 +175,7 @@ def split_and_unite(work: Work, state: State, window: int) -> None:
 
 
 def _has_rounds(work: Work) -> bool:
-    """Whether clusters may be split at all, and are not by the compiled loop over all documents."""
+    """Whether clusters may be split, and are not split by the compiled loop over all documents already."""
     at_once = is_counted(work.model) and work.source.n_batches == 1
     return bool(work.model.allocation.nonparametric) and not at_once
 
@@ -188,18 +188,18 @@ def decide(
     Parameters
     ----------
     model, chain, asked
-        The model, the chain after a sweep, and what is proposed.
+        The model, the chain after a sweep, and its proposals.
     found
-        What each batch says of the proposals, the leading one first.
+        Each batch's atoms in the proposals, the leading batch first.
     rows
         Positions of the noted rows of each batch.
     seed
-        Of the run.
+        Seed of the run.
 
     Returns
     -------
     accepted
-        For each proposal that was, by its position: the id of the cluster that the atoms of its second side are in.
+        For each accepted proposal, by its position: the id of the cluster that holds the atoms of its second side.
     """
     assert chain.sweep is not None
     proposals, accepted = asked.proposals, {}
@@ -226,7 +226,7 @@ def decide(
 
 
 def _split(chain: Chain, first: int, part: Summary, pins: Pins) -> None:
-    """Open a cluster for a part of another; ``pins`` are those of what stays and of the part."""
+    """Open a cluster for a part of another; ``pins`` are the pins of the remainder and of the part."""
     assert chain.sweep is not None
     sweep, new = chain.sweep, chain.next_id
     chain.next_id += 1
@@ -256,7 +256,7 @@ def _moved(total: Summary, source: int, target: int, part: Summary) -> Summary:
 
 
 def relabelled(labels: Labels, accepted: Mapping[int, int], found: Found) -> Labels:
-    """Clusters of a batch's atoms after what :func:`decide` accepted of a chain's proposals."""
+    """Clusters of a batch's atoms after the proposals of a chain that :func:`decide` accepted."""
     ids = labels.ids
     for number, into in accepted.items():
         ids[found.sides.rows[found.sides.place == 2 * number + 1]] = into

@@ -1,14 +1,16 @@
-"""Clusters split in two and united by Metropolis & Hastings, for any likelihood and over any number of batches.
+"""Splits and unions of clusters by Metropolis-Hastings, for any likelihood and over any number of batches.
 
-Atoms that move one by one hardly ever take a large cluster apart.  Two atoms of a leading batch are chosen at random,
-its anchors.  From one cluster: the other atoms there join one of the two, first those of the leading batch in a random
-order, ever more of them at once, each given those that joined before (Dahl 2005, but for the groups); then those of all
-other batches, side by side, given what the leading batch holds on either side.  The split is accepted or not.  From two
-clusters: these are united or not, and the probability of coming back is that of such a split with the outcome that is
-there.  Everything is exact but for rounding: the proposal may be any distribution whose probability is known.
+Atoms that move one by one hardly ever take a large cluster apart.  So two atoms of a leading batch are chosen at random
+as anchors.  If they are in one cluster, a split is proposed: every other atom of the cluster joins one of the anchors.
+Atoms of the leading batch join first, in a random order and in growing groups, each given the atoms that joined before
+(Dahl 2005, except for the groups).  Then the atoms of all other batches join, side by side, given the leading batch's
+atoms on either side.  The split is accepted or not.  If the anchors are in two clusters, a union is proposed; its
+reverse probability is the probability of a split with the present clusters as its outcome.  Everything is exact except
+for rounding: the proposal may be any distribution whose probability is known.
 
-Several proposals are made at once.  Anchors of each are chosen among the atoms of the leading batch that are in no
-cluster of a proposal before it, so that neither which atoms these are nor their clusters depend on what is accepted.
+Several proposals are made at once.  The anchors of each are chosen among the atoms of the leading batch outside the
+clusters of all earlier proposals, so that neither these atoms nor their clusters depend on which proposals are
+accepted.
 """
 
 from __future__ import annotations
@@ -26,29 +28,29 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 
 GROWTH, ENOUGH = 3.0, 250
-"""Atoms of the leading batch that are allocated at once, over those allocated before, and after how many all others
-are; proposals are exact for any.
+"""Atoms of the leading batch that are allocated at once, relative to the atoms allocated before; and the number after
+which all others are allocated at once.  Proposals are exact for any value.
 
-8,000 points of eight features about 30 centers, diagonal covariances, four batches, from one cluster: 27 and 30 are
-found in 80 laps where GROWTH is 1 and 3.  6,000 points of four features about twelve centers, full covariances, which
-did not choose it: the log probability after 40 laps is -50,524 and -49,225.  ENOUGH is a guess."""
+8,000 points of eight features about 30 centers, diagonal covariances, four batches, from one cluster: 27 and 30
+clusters are found in 80 laps with a GROWTH of 1 and 3.  Not used for the choice: on 6,000 points of four features about
+twelve centers, full covariances, the log probability after 40 laps is -50,524 and -49,225.  ENOUGH is a guess."""
 
 AT_ONCE = 20_000
-"""Atoms up to which densities under the sides of all proposals are one table; of more each sees those of its own."""
+"""Atoms up to which densities under the sides of all proposals are one table; beyond it each proposal has its own."""
 
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """Splits of one cluster and unions of two, as their leading batch has them.
+    """Splits of one cluster and unions of two, as proposed by their leading batch.
 
     Parameters
     ----------
     first, second
         Ids of the clusters of the two anchors, ``(P,)``; equal for a split.
     log_choice
-        Log probability that the anchors are chosen after the split, over that before it, ``(P,)`` nats.
+        Log ratio of the probabilities of choosing these anchors after the split and before it, ``(P,)`` nats.
     start
-        Statistics of the atoms of the leading batch on either side: clusters 2 p and 2 p + 1 are those of proposal p.
+        Statistics of the atoms of the leading batch on either side: clusters 2 p and 2 p + 1 for proposal p.
     """
 
     first: np.ndarray
@@ -61,19 +63,19 @@ class Proposals:
 
     @property
     def is_split(self) -> np.ndarray:
-        """Where one cluster is to become two, ``(P,)``."""
+        """Which proposals are splits, ``(P,)``."""
         return self.first == self.second
 
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The atoms of a batch that proposals are about.
+    """The atoms of a batch that proposals concern.
 
     Parameters
     ----------
     rows, place
-        Which they are, and the side of each: 2 p or 2 p + 1 for proposal p, ``(m,)``.  Sides of splits are drawn, those
-        of unions are the clusters that are there.
+        Rows of the atoms, and the side of each: 2 p or 2 p + 1 for proposal p, ``(m,)``.  Sides of splits are drawn;
+        sides of unions are the existing clusters.
     log_q
         Log probability of this allocation by proposal, ``(P,)`` nats.
     held
@@ -98,14 +100,14 @@ def led(
     atoms, ids
         The batch, and the id of each atom's cluster, ``(n,)``.
     most
-        How many proposals at most.
+        Proposals at most.
     rng
-        Where random numbers come from.
+        Random number generator.
     """
     left, n_left, anchors, orders = np.ones(len(ids), bool), [], [], []
     for _ in range(most):
         chosen = _anchors(np.flatnonzero(left), ids, rng)
-        if chosen is None:  # nor are there more: whether there are two anchors is no matter of what was proposed
+        if chosen is None:  # nor are there more: whether anchors exist does not depend on the proposals
             break
         own = left & np.isin(ids, ids[chosen])
         n_left.append(left.sum())
@@ -122,7 +124,7 @@ def led(
 
 
 def _anchors(rows: np.ndarray, ids: np.ndarray, rng: np.random.Generator) -> list[int] | None:
-    """Two of some atoms, of one cluster as often as of two; None where the one chosen first has no such partner."""
+    """Two of some atoms, from one cluster or from two with equal probability; None if the first has no such partner."""
     if not len(rows):
         return None
     i, alike = int(rng.choice(rows)), rng.random() < 0.5
@@ -139,7 +141,7 @@ def _sequentially(
     ids: np.ndarray,
     rng: np.random.Generator,
 ) -> Sides:
-    """Let atoms join the ``anchors (P, 2)`` in the order of each proposal; sides of unions are those of ``ids``."""
+    """Let atoms join the ``anchors (P, 2)`` in the order of each proposal; sides of unions follow from ``ids``."""
     n_pairs, all_sides = len(anchors), np.arange(2 * len(anchors))
     rows, place, log_q, done = [anchors.ravel()], [all_sides], np.zeros(n_pairs), 0
     held = statistics(model, all_sides, atoms.take(rows[0]), all_sides) if n_pairs else model.empty_summary(all_sides)
@@ -159,7 +161,7 @@ def _sequentially(
 def followed(
     model: Model, sigma: float, proposals: Proposals, atoms: Batch, ids: np.ndarray, rng: np.random.Generator
 ) -> Sides:
-    """The atoms of another batch than the leading one; arguments are those of :func:`led`."""
+    """The atoms of a batch other than the leading one; arguments as in :func:`led`."""
     pair = np.full(len(ids), -1)
     for number, (first, second) in enumerate(zip(proposals.first, proposals.second, strict=True)):
         pair[(ids == first) | (ids == second)] = number
@@ -181,8 +183,8 @@ def given(
 ) -> Sides:
     """Let some rows of a batch join a side of their proposals, side by side.
 
-    ``held`` are the statistics of the atoms of either side that are known, ``pair (m,)`` the proposals of the rows,
-    ``forced (m,)`` the sides that they take, 0 or 1, and -1 where that is drawn.
+    ``held`` are the statistics of the known atoms of either side, ``pair (m,)`` the proposals of the rows; ``forced``
+    ``(m,)`` holds the sides that they take, 0 or 1, or -1 if the side is drawn.
     """
     if not len(rows):
         return Sides(rows, pair, np.zeros(held.n_clusters // 2), model.empty_summary(held.ids))
@@ -196,7 +198,7 @@ def given(
 
 
 def _log_odds(model: Model, held: Summary, few: Batch, pair: np.ndarray) -> np.ndarray:
-    """Log density of each atom under the second side of its proposal less that under the first, ``(m,)``."""
+    """Log density of each atom under the second side of its proposal, minus under the first, ``(m,)``."""
     out, together = np.empty(len(pair)), len(pair) <= AT_ONCE
     for number in range(1 if together else held.n_clusters // 2):
         own = np.arange(len(pair)) if together else np.flatnonzero(pair == number)
@@ -220,18 +222,18 @@ def joined(parts: Sequence[Sides]) -> tuple[Summary, np.ndarray]:
 
 
 def log_gains(model: Model, proposals: Proposals, sides: Summary, log_q: np.ndarray) -> np.ndarray:
-    """Log ratios by which splits are accepted, and unions by their inverse, but for the probability of the partition.
+    """Log ratios by which splits are accepted, and unions by their inverse, without the probability of the partition.
 
-    The log evidence of two clusters less that of one, and the log probability of the way back over that of the way
-    there, ``(P,)`` nats.
+    They add the log evidence of two clusters minus the log evidence of one to the log ratio of the reverse and the
+    forward proposal probabilities, ``(P,)`` nats.
     """
     two, one = model.best_data_terms(sides).reshape(-1, 2).sum(axis=1), model.best_data_terms(_united(sides))
     return np.asarray(two - one + proposals.log_choice - log_q)
 
 
 def log_prior_ratio(model: Model, sizes: np.ndarray, counts: np.ndarray) -> float:
-    """Log probability of a partition with two clusters of ``sizes (2,)`` atoms over that with one of their union, nats;
-    ``counts (K,)`` are the atoms of all others, none without."""
+    """Log ratio of the probabilities of a partition with two clusters of ``sizes (2,)`` atoms and of one with their
+    union, nats; ``counts (K,)`` are the atoms of all other clusters, none of them empty."""
     allocation = as_a(model.allocation, SampledAllocation)
     apart, whole = np.append(counts, sizes), np.append(counts, sizes.sum())
     return allocation.log_partition(apart) - allocation.log_partition(whole)

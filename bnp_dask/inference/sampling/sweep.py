@@ -1,9 +1,9 @@
 """The task of a sweep: one batch, each atom assigned to a cluster drawn given weights and parameters.
 
-Where the number of clusters is unbounded a sweep keeps it: one atom of each cluster, chosen uniformly, stays in its
-place, and all others move among the clusters that there are.  The choice has probability ``prod 1 / n_k``, by which the
-partitions before and after are weighed; a variate ``t_k ~ Exponential(n_k)`` of each cluster takes that back, so that
-weights are ``J_k exp(-t_k)``, J the jumps given the partition.  Clusters are opened and given up by
+If the number of clusters is unbounded, a sweep keeps it: one atom of each cluster, chosen uniformly, stays in its
+place, and all others move among the existing clusters.  The choice has probability ``prod 1 / n_k``, which weights the
+partitions before and after.  A variate ``t_k ~ Exponential(n_k)`` of each cluster compensates for it, so that weights
+are ``J_k exp(-t_k)``, with J the jumps given the partition.  Clusters are opened and given up by
 :mod:`bnp_dask.inference.sampling.reseating`.
 """
 
@@ -45,7 +45,7 @@ class Drawn:
     log_weight
         Log weights of the clusters, not normalized, ``(K,)``.
     pins
-        The atom of each cluster that stays in its place; None: all move.
+        Atom of each cluster that stays in its place; None: all move.
     """
 
     chain: int
@@ -64,7 +64,7 @@ def sweep(
 
 
 def assign(model: Model, drawn: Drawn, atoms: Batch, request: Request, before: Labels | None) -> Assigned:
-    """Draw a cluster for each of some atoms, which had others before."""
+    """Draw a cluster for each of some atoms; ``before`` are their former clusters."""
     if before is not None:
         before.places_in(drawn.ids, atoms)
     total, labels = model.empty_summary(drawn.ids), [np.zeros(0, np.int64)]
@@ -77,7 +77,7 @@ def assign(model: Model, drawn: Drawn, atoms: Batch, request: Request, before: L
 
 
 def drawn_places(model: Model, drawn: Drawn, atoms: Batch, request: Request) -> Iterator[tuple[Batch, np.ndarray]]:
-    """Some atoms after the other, in the order of rows, with the places of the clusters drawn for them."""
+    """Pieces of a batch, in the order of rows, with the places of the clusters drawn for their atoms."""
     uniform = generator(request.seed, drawn.chain, drawn.lap, ASSIGN, request.batch).random(atoms.n_atoms)
     pinned = np.full(atoms.n_atoms, NOBODY)
     if drawn.pins is not None:
@@ -92,7 +92,7 @@ def drawn_places(model: Model, drawn: Drawn, atoms: Batch, request: Request) -> 
 
 
 def _pieces(model: Model, drawn: Drawn, atoms: Batch) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
-    """Tiles in the order of rows, with the weights of the clusters that matter; None where all are looked at."""
+    """Tiles in the order of rows, with the weights of the clusters that matter; None if all clusters are considered."""
     if not model.screens:
         for tile in model.allocation.tiles(atoms, len(drawn.ids)):
             yield tile, None

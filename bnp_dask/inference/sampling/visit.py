@@ -1,4 +1,4 @@
-"""Visit of one batch by all chains: reading, labels, statistics, and what is done with a batch that went bad."""
+"""Visit of one batch by all chains: reading, labels, statistics, and the handling of a batch that went bad."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE = range(8)
 
 
 def generator(seed: int, chain: int, lap: int, purpose: int, batch: int = 0) -> np.random.Generator:
-    """Random numbers of a chain that depend on the seed, the lap, the batch and what they are for, and nothing else."""
+    """Random numbers of a chain that depend on the seed, the lap, the batch and their purpose, and on nothing else."""
     key = (*b"gibbs", chain, lap, purpose, batch)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 class Numbered(Protocol):
-    """Number of a chain and of a lap, from 0: with the seed and the batch the key of all random numbers."""
+    """Numbers of a chain and of a lap, from 0: with the seed and the batch they are the key of all random numbers."""
 
     @property
     def chain(self) -> int:
@@ -61,7 +61,7 @@ class Labels:
 
     @staticmethod
     def of(ids: np.ndarray, places: np.ndarray) -> Labels:
-        """From places ``(n,)`` among all clusters ``ids (K,)``; they take as few bytes as they need."""
+        """Labels from places ``(n,)`` among all clusters ``ids (K,)``, stored in as few bytes as possible."""
         used = np.bincount(places, minlength=len(ids)) > 0
         fewest = np.min_scalar_type(max(int(used.sum()) - 1, 0))
         return Labels(ids[used], (np.cumsum(used) - 1).astype(fewest)[places])
@@ -72,12 +72,12 @@ class Labels:
         return self.names[self.places]
 
     def places_in(self, ids: np.ndarray, atoms: Batch) -> np.ndarray:
-        """Place of each atom's cluster among ``ids``, all of which are there, ``(n,)``.
+        """Place of each atom's cluster among ``ids``, which contain all of them, ``(n,)``.
 
         Raises
         ------
         DataError
-            The batch has not as many atoms as there are labels.
+            The number of atoms in the batch differs from the number of labels.
         """
         if len(self.places) != atoms.n_atoms:
             raise DataError(
@@ -96,7 +96,7 @@ class Assigned:
     summary
         Statistics by cluster; clusters that the batch opened come last.
     pins
-        The atom of the batch in each cluster of ``summary`` that the next sweep may keep in its place.
+        Atom of the batch in each cluster of ``summary`` that the next sweep may keep in its place.
     labels
         Cluster of each atom.
     """
@@ -113,11 +113,11 @@ class Swept:
     Parameters
     ----------
     chains
-        What each chain found.
+        Result of each chain.
     rows
-        Ids of the clusters of the rows that were wanted, ``(chains, R)``; -1 for a row of weight zero.
+        Ids of the clusters of the requested rows, ``(chains, R)``; -1 for a row of weight zero.
     lost
-        Why the batch is left out; empty where it is not.
+        Why the batch is left out; empty if it is used.
     """
 
     chains: tuple[Assigned, ...]
@@ -139,7 +139,7 @@ def visited(
 ) -> Swept:
     """Read a batch and draw a cluster for each atom in every chain.
 
-    ``rows (R,)`` are those whose clusters are noted; ``before`` are the labels that the last sweep left.
+    ``rows (R,)`` are the rows whose clusters are noted; ``before`` are the labels of the last sweep.
     """
 
     def drawn(batch: Batch) -> Swept:
@@ -152,7 +152,7 @@ def visited(
 
 
 def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray) -> np.ndarray:
-    """Clusters of some rows: of a row that is there several times that of its first atom."""
+    """Clusters of some rows; for a repeated row, the cluster of its first atom."""
     first = first_atoms(batch, rows)
     out, there = np.full((len(found), len(rows)), -1), first >= 0
     out[:, there] = [one.labels.ids[first[there]] for one in found]
@@ -160,7 +160,7 @@ def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray)
 
 
 def first_atoms(batch: Batch, rows: np.ndarray) -> np.ndarray:
-    """The first atom of each of some rows where rows are repeated, ``(R,)``; -1 of a row of weight zero."""
+    """First atom of each of some rows after rows are repeated, ``(R,)``; -1 for a row of weight zero."""
     if batch.weights is None:
         return rows
     times = batch.weights.astype(np.int64)
@@ -174,7 +174,7 @@ def _lost(model: Model, known: Sequence[Known], rows: np.ndarray, why: str) -> S
 
 
 def repeated(batch: Batch) -> Batch:
-    """Atoms as often as they count; DataError for weights that are no whole numbers."""
+    """Batch with each atom repeated by its weight; DataError for weights that are not whole numbers."""
     if batch.weights is None:
         return batch
     times = batch.weights.astype(np.int64)
@@ -188,17 +188,17 @@ def repeated(batch: Batch) -> Batch:
 
 
 def pins_of(known: Numbered, request: Request, places: np.ndarray, n_clusters: int) -> Pins:
-    """The atom of a batch in each cluster whose number is least, for the lap after this one."""
+    """Atom of a batch in each cluster whose random number is least, for the next lap."""
     number = generator(request.seed, known.chain, known.lap + 1, PIN, request.batch).random(len(places))
     least, row = np.full(n_clusters, np.inf), np.full(n_clusters, -1)
     np.minimum.at(least, places, number)
-    own = np.flatnonzero(number == least[places])[::-1]  # of equals the first
+    own = np.flatnonzero(number == least[places])[::-1]  # the first of equals
     row[places[own]] = own
     return Pins(least, np.where(row >= 0, request.batch, -1), row)
 
 
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Positions of some ids, ``(J,)``, all of which are there."""
+    """Positions of the ``wanted`` ids, all of which are among ``ids``, ``(J,)``."""
     order = np.argsort(ids, kind="stable")
     return order[np.searchsorted(ids, wanted, sorter=order)]
 

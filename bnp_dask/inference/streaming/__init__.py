@@ -1,14 +1,14 @@
 """Inference without a truncation: atoms seated one after the other, in one pass or in many.
 
-    batch, statistics of all others (the cavity) -> atoms in order, each given those before -> site -> total
+    batch, statistics of all others (the cavity) -> atoms in order, each given earlier ones -> site -> total
 
-The site of a batch is its summary, and the total less a site is the cavity that the next visit of the batch starts from
+The site of a batch is its summary.  The total minus a site is the cavity from which the next visit of the batch starts
 (expectation propagation).  In one pass every site is added once and forgotten (assumed density filtering).
 
-    batch, what is believed -> minibatch by minibatch: clusters drawn together, a step of the learning rate -> change
+    batch, beliefs -> minibatch by minibatch: clusters drawn together, a step of the learning rate -> change
 
-The change by a batch is how much of what was believed is left, and what is added; changes follow one another
-(truncation-free stochastic variational inference).
+The change by a batch consists of the share of the beliefs that remains and the statistics that are added; changes
+follow one another (truncation-free stochastic variational inference).
 """
 
 from bnp_dask.inference.streaming.filtering import Filter

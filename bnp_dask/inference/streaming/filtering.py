@@ -21,7 +21,7 @@ from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
 
 GREW = 1.5
-"""Factor by which a cluster has to have grown in a batch to be compared with all others anew."""
+"""Factor by which a cluster must grow in a batch to be compared with all others again."""
 
 
 @register
@@ -33,20 +33,21 @@ class Filter:
     ----------
     epsilon
         Probability of a new cluster above which an atom opens one, 0 to less than 1.  Default: the discount sigma of
-        the prior, and 0.01 where that is less: a cluster of less mass than sigma gets no further atom.
+        the prior, or 0.01 if sigma is less: a cluster of less mass than sigma gets no further atom.
     merge
-        Nats by which the probability of two clusters as one has to exceed that of two, to unite them after a batch; a
-        large number unites only what is clearly one.  None: clusters are never united.
+        Nats by which the log probability of one united cluster must exceed the log probability of two, to unite them
+        after a batch; a large number unites only clear cases.  None: clusters are never united.
 
     Notes
     -----
-    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  What it holds does not grow with the number of atoms.
-    Batches are seated one after the other, on workers where there are any.  The history's objective is the log
-    predictive density of the atoms so far, each given those before it: an estimate of the log evidence, in nats.
+    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  Its memory does not grow with the number of atoms.
+    Batches are seated one after the other, on workers if there are any.  The history's objective is the log predictive
+    density of the atoms so far, each given those before it: an estimate of the log evidence, in nats.
 
-    ``init=FromPosterior(p)`` goes on where another posterior stands, with what it knows as the atoms before the first.
+    ``init=FromPosterior(p)`` continues from another posterior, whose statistics count as earlier atoms.
 
-    Columns of the history besides the usual: ``log_predictive``, nats, that of all batches so far.
+    Columns of the history besides the usual: ``log_predictive``, the log predictive density of all batches so far, in
+    nats.
 
     References
     ----------
@@ -73,7 +74,7 @@ class Filter:
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Results[Site]]:
-        """One batch each, given all before it."""
+        """Groups of one batch each, given all batches before it."""
         self.check(work.model)
         if work.moves:
             raise SettingError("Filter() has no objective to decide moves with; unite clusters with Filter(merge=...)")
@@ -102,7 +103,7 @@ class Filter:
         return told
 
     def _unite(self, work: Work, state: State, before: Summary, last: bool) -> list[dict[str, Any]]:
-        """Unite clusters that are one, of those that are new or grew; at the end of the stream, of all."""
+        """Unite clusters that are one, among the new and the grown ones; at the end of the stream, among all."""
         if self.merge is None:
             return []
         out = []
@@ -122,7 +123,7 @@ class Filter:
 
 
 def _begin(state: State) -> None:
-    """The total of a run that starts: what the posterior was computed from, without clusters that hold nothing."""
+    """Set the total at the start of a run: the summary behind the posterior, without empty clusters."""
     start = state.posterior.summary
     assert start is not None
     held = start.ids[start["N"] > 0.0]

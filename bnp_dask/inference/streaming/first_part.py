@@ -1,4 +1,4 @@
-"""The first part of a stream: what it holds, and how well a filter predicts it."""
+"""The first part of a stream: its survey, and how well a filter predicts it."""
 
 from __future__ import annotations
 

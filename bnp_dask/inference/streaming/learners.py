@@ -1,4 +1,4 @@
-"""Mixtures in truncation-free inference: clusters of the atoms of a minibatch are drawn, and move what is believed."""
+"""Mixtures in truncation-free inference: clusters of the atoms of a minibatch are drawn, and move the beliefs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from bnp_dask.observation.checks import as_csr
 from bnp_dask.observation.dependence import unrecorded_covariance
 
 ROOM = 8
-"""Clusters for which there is room beyond those that exist, at first."""
+"""Room for new clusters beyond the existing ones, at first."""
 
 LEAST_SCALE = 1e-100
-"""Factor of what was added below which it is multiplied out."""
+"""Scale of the added statistics below which it is multiplied out."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """How many sweeps of a minibatch are made: ``burn_in``, and then ``samples`` that count."""
+    """Numbers of sweeps of a minibatch: ``burn_in``, and then ``samples`` that count."""
 
     burn_in: int
     samples: int
 
     def sweeps(self, n_atoms: int) -> int:
-        """Sweeps of so many atoms; one alone is drawn exactly each time."""
+        """Sweeps of ``n_atoms`` atoms; a single atom is drawn exactly and needs no burn-in."""
         return self.samples + (self.burn_in if n_atoms > 1 else 0)
 
 
@@ -45,7 +45,8 @@ class Learner(Protocol):
     """Beliefs while the minibatches of one batch are visited."""
 
     def step(self, rows: np.ndarray, keep: float, size: float) -> float:
-        """Draw what is hidden of some rows given ``size`` times what is held; add their statistics to ``keep`` of it.
+        """Draw the hidden variables of some rows given ``size`` times the beliefs; scales beliefs by ``keep``, adds
+        draws.
 
         Returns the log predictive density of the rows, each given those before it, nats.
         """
@@ -99,8 +100,8 @@ class WordSums:
         return cls(np.ascontiguousarray(x.T), x.sum(axis=1), np.zeros((x.shape[1], wide)), np.zeros(wide))
 
     def table(self, words: np.ndarray, n_clusters: int, size: float) -> tuple[np.ndarray, np.ndarray]:
-        """Some words of all clusters ``(R, C)``, and totals ``(C,)``, all ``size`` times, with room for more clusters
-        than ``n_clusters``."""
+        """Counts of some words in all clusters ``(R, C)``, and totals ``(C,)``, all times ``size``, with room for more
+        clusters than ``n_clusters``."""
         known, room = len(self.base_totals), n_clusters + ROOM
         out, totals = np.zeros((len(words), room)), np.zeros(room)
         gather_words(self.base, size * self.fade, self.added[:, :n_clusters], size * self.scale, words, out)
@@ -109,7 +110,7 @@ class WordSums:
         return out, totals
 
     def weigh(self, keep: float, n_clusters: int) -> None:
-        """Keep so much of all, and make room for so many clusters."""
+        """Keep the share ``keep`` of all counts, and make room for ``n_clusters`` clusters."""
         self.fade *= keep
         self.scale *= keep
         if self.scale < LEAST_SCALE:
@@ -143,7 +144,7 @@ class Counted:
         return self.known + self.added
 
     def move(self, keep: float, more: np.ndarray) -> None:
-        """Keep so much and add ``more (K + J,)``, J of which are new."""
+        """Keep the share ``keep`` and add ``more (K + J,)``, J of which are new."""
         new = np.zeros(len(more) - len(self.known))
         self.known = np.concatenate([keep * self.known, new])
         self.added = np.concatenate([keep * self.added, new]) + more
@@ -191,7 +192,7 @@ class CountLearner:
         args = self.words.added, self.words.added_totals
         add_documents(local, words, labels, times / self.words.scale, *args)
         self.seen = keep * self.seen + float(weights.sum())
-        # the coefficients, those of a mean document
+        # the coefficients of a mean document
         return float(logs) + self.log_base * float(weights.sum() / self.weights.sum())
 
     def added(self) -> tuple[Summary, np.ndarray | None]:
@@ -247,8 +248,7 @@ class SummaryLearner:
 
 
 def is_plain_gaussian(model: Model) -> bool:
-    """Whether points may be moved between clusters by rotations of factors: what is not recorded of atoms is no part of
-    them."""
+    """Whether rotations of factors may move points between clusters: factors lack the unrecorded parts of atoms."""
     observation = model.observation
     return isinstance(observation, Gaussian) and unrecorded_covariance(observation.grain, observation.null) is None
 
@@ -312,7 +312,7 @@ def gibbs_any(
 
 @dataclass
 class _Places:
-    """Which atoms of a minibatch are where, and log predictive densities under each cluster with those it has."""
+    """Clusters of the atoms of a minibatch, and log predictive densities under each cluster given its atoms."""
 
     model: Model
     current: Summary
@@ -344,14 +344,14 @@ class _Places:
         return np.array([*(column[i] for column in self.table[:n_clusters]), self.fresh[i]])
 
     def take_out(self, i: int, k: int) -> np.ndarray:
-        """Take an atom out of a cluster; the densities before."""
+        """Take an atom out of a cluster; returns the densities before."""
         before = self.table[k]
         self.members[k].remove(i)
         self.table[k] = self._column(k)
         return before
 
     def put(self, i: int, k: int, column: np.ndarray | None) -> None:
-        """Put an atom into a cluster, whose densities with it are ``column`` where they are known."""
+        """Put an atom into a cluster; ``column`` holds the cluster's densities with it, None if they are not known."""
         if k == len(self.members):
             self.members.append([])
             self.table.append(self.fresh)

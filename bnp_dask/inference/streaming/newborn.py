@@ -1,4 +1,4 @@
-"""Clusters that batches visited side by side have opened: united or kept apart, by evidence, before they get ids."""
+"""Clusters opened by batches that were visited side by side: united or kept apart, by evidence, before they get ids."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from bnp_dask.model import Model
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """Clusters that a batch opened: statistics of the atoms that did so, and their counts (of topics: tables),
-    ``(J,)``."""
+    """Clusters that a batch opened: statistics of their atoms, and their counts (in topic models: tables), ``(J,)``."""
 
     summary: Summary
     counts: np.ndarray
@@ -37,8 +36,8 @@ class Newborn:
     def names_for(self, model: Model, opened: Opened, next_id: int) -> list[int]:
         """Ids of the clusters that one more batch opened, new ones from ``next_id`` on.
 
-        Each is the one of those before it is most probably one with, where that is more probable than two; clusters of
-        one batch stay apart.
+        A cluster takes the name of its most probable match among the earlier ones, if the union is more probable than
+        two clusters; clusters of one batch stay apart.
         """
         out, free = [], list(range(len(self.names)))
         for j in range(len(opened)):
@@ -56,7 +55,7 @@ class Newborn:
         return out
 
     def _gains(self, model: Model, places: np.ndarray, opened: Opened, j: int) -> np.ndarray:
-        """Log of how much more probable it is that a cluster is one with some before than two, ``(M,)`` nats."""
+        """Log odds that a cluster and each of some earlier ones are one cluster rather than two, ``(M,)`` nats."""
         assert self.held is not None
         evidence = evidence_gains(model, rows(self.held.summary, places), rows(opened.summary, np.full(len(places), j)))
         a, b = np.maximum(self.held.counts[places], 1.0), max(float(opened.counts[j]), 1.0)
@@ -64,7 +63,7 @@ class Newborn:
         return np.asarray(evidence + gammaln(a + b) - gammaln(a) - gammaln(b) - price)
 
     def _add(self, names: list[int], opened: Opened) -> None:
-        """Add the atoms of clusters that have got their names."""
+        """Add the atoms of clusters that now have names."""
         ids = np.array(self.names, np.int64)
         mine = replace(opened.summary, ids=np.array(names, np.int64))
         mine = mine.insert_empty(ids[~np.isin(ids, mine.ids)]).take(ids)

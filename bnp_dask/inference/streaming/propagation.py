@@ -27,7 +27,7 @@ SEATS = "seats/"
 """Prefix of the arrays that keep the responsibilities of a batch's atoms."""
 
 BLOCK = 16
-"""Clusters that a batch opened which are compared at once with those of others of its group; results are the same."""
+"""Clusters opened by a batch that are compared at once with the clusters of its group; results do not depend on it."""
 
 
 @register
@@ -38,22 +38,23 @@ class ExpectationPropagation:
     Parameters
     ----------
     laps
-        Passes over the data at most; the first is that of :class:`~bnp_dask.inference.streaming.Filter`.
+        Passes over the data at most; the first is the pass of :class:`~bnp_dask.inference.streaming.Filter`.
     window
-        Batches that are seated side by side, given the same total.  Clusters that two of them open are united where
-        they are more probable as one, else kept apart.  Results depend on it, and not on the number of workers.
+        Batches that are seated side by side, given the same total.  Clusters that two of them open are united if they
+        are more probable as one, else kept apart.  Results depend on the window, not on the number of workers.
     epsilon
         Probability of a new cluster above which an atom opens one, and mass below which a cluster is given up, 0 to
-        less than 1.  Default: 0.01, whatever the prior, because an atom may leave a cluster that turns out to be none.
+        less than 1.  Default: 0.01, whatever the prior, because an atom may leave a cluster that turns out to be
+        spurious.
     count_tolerance
         Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.
 
     Notes
     -----
-    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  This is Alg. 2 whatever the size of batches: with the
-    statistics of a batch the memo keeps how its atoms are shared among clusters, so that each leaves alone and is
-    seated given all others, those of its batch too.  With ``window=1`` the size of batches changes nothing but
-    rounding; batches of a window do not know what the others of it do.
+    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  This is Alg. 2 for any size of batches: besides the
+    statistics of a batch the memo keeps the responsibilities of its atoms, so that each atom leaves alone and is seated
+    given all others, including the others of its batch.  With ``window=1`` the size of batches only changes rounding;
+    batches of a window do not see each other's changes.
 
     The history's objective is the log predictive density of the batches so far in the lap, given all others, in nats:
     it is no bound, and need not rise.  Columns besides the usual: ``log_predictive``, the same number.
@@ -80,7 +81,7 @@ class ExpectationPropagation:
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Results[Site]]:
-        """A window each, seated with one total."""
+        """Groups of one window each, seated with one total."""
         self.check(work.model)
         if work.moves:
             raise SettingError("ExpectationPropagation() has no objective to decide moves with; leave moves out")
@@ -100,7 +101,8 @@ class ExpectationPropagation:
     def fold(self, work: Work, state: State, group: Results[Site]) -> Told:
         """Exchange the batches' sites in order, and give up clusters that hold too little.
 
-        Workers seat later batches meanwhile: a site changes nothing that those of its group are given.
+        Workers seat later batches meanwhile: a site does not change the total that the other batches of its group were
+        given.
         """
         known, newborn = state.total.high.ids, list[int]()
         for batch, site in group.found:
@@ -115,7 +117,7 @@ class ExpectationPropagation:
         return {"exact": False, "action": "folded", "moves": []}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """Stop where no count changes any more."""
+        """Stop if no count changes any more."""
         counts, old = state.total.value()["N"], state.lap_counts
         if old is not None and len(old) == len(counts):
             moved = float(np.abs(counts - old).max(initial=0.0))
@@ -134,10 +136,11 @@ class ExpectationPropagation:
     def _named(
         self, work: Work, state: State, site: Site, known: np.ndarray, newborn: list[int]
     ) -> tuple[Summary, np.ndarray]:
-        """The site's statistics of the clusters of the total, which gets those that the batch opened, and their ids.
+        """Statistics of the site for the clusters of the total, which gains the batch's new clusters, and the site's
+        ids.
 
-        Each is one of ``newborn``, which other batches of the group opened, where that is more probable; two of one
-        batch stay two.
+        A new cluster becomes one of ``newborn``, opened by other batches of the group, if that is more probable; two
+        clusters of one batch stay two.
         """
         total, summary = state.total.value(), site.summary
         names = _same(work.model, total, newborn, summary, len(known))
@@ -164,8 +167,8 @@ class ExpectationPropagation:
 
 
 def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, first: int) -> np.ndarray:
-    """Ids of those among ``newborn``, clusters of a total, that are one with a cluster of a summary, from position
-    ``first`` on, ``(J,)``; -1 where none is."""
+    """Ids of the clusters among ``newborn``, clusters of a total, that match the clusters of a summary from position
+    ``first`` on, ``(J,)``; -1 if none does."""
     others, names = np.array(newborn, np.int64), np.full(summary.n_clusters - first, -1)
     for start in range(0, len(names) if len(others) else 0, BLOCK):
         own = np.arange(start, min(start + BLOCK, len(names)))
@@ -181,7 +184,7 @@ def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, fi
 
 
 def _begin(state: State) -> None:
-    """A total without clusters; SettingError where the run starts from clusters that hold atoms."""
+    """Begin with a total without clusters; SettingError if the run starts from clusters that hold atoms."""
     start = state.posterior.summary
     assert start is not None
     if start["N"].any():
@@ -195,7 +198,7 @@ def _begin(state: State) -> None:
 
 
 def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
-    """Statistics that a batch is seated by: the total, which its atoms leave one by one after its first visit."""
+    """Statistics given which a batch is seated: the total, which its atoms leave one by one after its first visit."""
     if state.visits[batch] < 0:
         return Given(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)

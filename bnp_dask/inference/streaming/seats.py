@@ -1,4 +1,4 @@
-"""Filtering the atoms of one batch: each is seated given those before it, and what it brings is added at once."""
+"""Filtering the atoms of one batch: each is seated given the atoms before it, and its statistics are added at once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr
 
 ROOM = 32
-"""Clusters for which there is room beyond those that exist, at first."""
+"""Room for new clusters beyond the existing ones, at first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Seated:
-    """Where the atoms of a batch were put.
+    """Clusters of the atoms of a batch.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def seat_batch(model: Model, held: Summary, batch: Batch, epsilon: float, before
         Probability of a new cluster above which it is opened.
     before
         Responsibilities of the visit before, ``(n, K)``, which are part of ``held``: each atom leaves its clusters
-        before it is seated anew (Tank et al. 2015, Alg. 2), and clusters that hold less than ``epsilon`` then are
-        closed.  None: ``held`` knows nothing of the batch.
+        before it is seated again (Tank et al. 2015, Alg. 2), and clusters that then hold less than ``epsilon`` are
+        closed.  None: ``held`` does not include the batch.
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else np.asarray(batch.weights, np.float64)
     if isinstance(model.observation, Multinomial):
@@ -124,9 +124,9 @@ class _Loop:
     n: int
 
     def run(self, tables: list[np.ndarray], k: int, before: RaggedResp | None, anew: Any = None) -> tuple[_Lists, int]:
-        """Call the kernel until all atoms are seated, with more room each time that it is full.
+        """Call the kernel until all atoms are seated, with more room each time it fills up.
 
-        ``anew`` computes all tables again, after some atoms in some clusters, where a kernel asks for that.
+        ``anew`` recomputes all tables, given the atoms seated so far, if a kernel asks for it.
         """
         lists, done, old = _Lists.of(self.n), 0, _old_of(before, self.n, self.epsilon)
         tables = self._grown(tables, ROOM)
@@ -147,14 +147,14 @@ class _Loop:
 
 
 def _old_of(before: RaggedResp | None, n: int, epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Responsibilities of the visit before as kernels take them; none where this is the first."""
+    """Responsibilities of the visit before as kernels take them; empty at the first visit."""
     if before is None:
         return np.zeros(n + 1, np.int64), np.zeros(0, np.int64), np.zeros(0), 0.0
     return before.offsets.astype(np.int64), before.index.astype(np.int64), before.value.astype(np.float64), epsilon
 
 
 def _grown(table: np.ndarray, prior: Any, more: int) -> np.ndarray:
-    """A table with room for more clusters, which hold nothing yet."""
+    """A table with room for more, empty clusters."""
     out = np.empty((*table.shape[:-1], table.shape[-1] + more))
     out[..., : table.shape[-1]] = table
     out[..., table.shape[-1] :] = np.asarray(prior)[..., None]
@@ -212,7 +212,7 @@ def _after(
     done: int,
     epsilon: float,
 ) -> Summary:
-    """Statistics after ``done`` atoms were seated anew and the next one left its clusters."""
+    """Statistics after ``done`` atoms were seated again and the next one left its clusters."""
     k = resp.n_clusters
     known = held.insert_empty(int(held.ids.max(initial=-1)) + 1 + np.arange(k - held.n_clusters))
     for found, rows, sign in ((before, done + 1, -1.0), (resp, done, 1.0)):
@@ -228,7 +228,7 @@ def _after(
 
 
 def columns_of(params: Any, d: int) -> list[np.ndarray]:
-    """Parameters with the cluster axis last: means, roots, one over the diagonals of these, nu, kappa, constants."""
+    """Parameters with the cluster axis last: means, roots, inverse diagonals of the roots, nu, kappa, constants."""
     roots = np.linalg.cholesky(params.B)
     inverse = 1.0 / np.diagonal(roots, axis1=1, axis2=2)
     log_det = -2.0 * np.log(inverse).sum(axis=1)
@@ -279,7 +279,7 @@ def _seat_any(
 def _left(
     model: Model, held: Summary, absent: np.ndarray, one: Batch, weight: float, before: RaggedResp, n: int
 ) -> tuple[Summary, np.ndarray, int]:
-    """Statistics after atom ``n`` left the clusters it was in, and which of these holds nothing now, -1 for none."""
+    """Statistics after atom ``n`` left its clusters, and which of these is empty now, -1 for none."""
     at = slice(int(before.offsets[n]), int(before.offsets[n + 1]))
     resp, counts, absent, vacant = np.zeros(held.n_clusters), held["N"].copy(), absent.copy(), -1
     for k, r in zip(before.index[at], before.value[at], strict=True):

@@ -23,7 +23,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation.missing.entries import require_exact_atoms
 
 LEAST_EPSILON = 0.01
-"""Probability of a new cluster above which it is opened, of priors without a discount, by default."""
+"""Probability of a new cluster above which it is opened, by default, for priors without a discount."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +33,15 @@ class Site:
     Parameters
     ----------
     summary
-        Statistics of its atoms: of the clusters of the cavity in their order, then of those that were opened here.
+        Statistics of its atoms: for the clusters of the cavity in their order, then for the clusters opened here.
     log_predictive
-        Log predictive density of its atoms given the cavity, each given those before it, nats.
+        Log predictive density of its atoms given the cavity and the atoms before each, nats.
     n_new
         Clusters opened here: the last ones; their ids are provisional.
     lost
-        Why the batch is left out; empty where it is not.
+        Why the batch is left out; empty if it is used.
     resp
-        Responsibilities of its atoms, ``(n, K + J)``; None where nobody needs them later.
+        Responsibilities of its atoms, ``(n, K + J)``; None if they are not needed later.
     """
 
     summary: Summary
@@ -53,12 +53,12 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Statistics that a batch is seated by.
+    """Statistics given which a batch is seated.
 
     Parameters
     ----------
     held
-        Statistics of other atoms, or with ``before`` of all.
+        Statistics of the other atoms, or of all atoms if ``before`` is given.
     before
         Responsibilities of the batch's own atoms that are part of ``held``, ``(n, K)``.
     keep
@@ -97,7 +97,7 @@ def seat(model: Model, given: Given, epsilon: float, request: Request) -> Site:
 
 
 def lost_site(model: Model, held: Summary, why: str) -> Site:
-    """The site of a batch that is left out: it holds nothing."""
+    """The empty site of a batch that is left out."""
     return Site(model.empty_summary(held.ids), 0.0, 0, why)
 
 
@@ -122,9 +122,9 @@ def site_of(
 
 
 def with_site(total: RunningTotal, site: Site, next_id: int) -> tuple[RunningTotal, int]:
-    """A total with the site of a batch, whose new clusters have ids from ``next_id`` on, and the next id after those.
+    """Total with the site of a batch added, its new clusters under ids from ``next_id`` on, and the next free id.
 
-    The total that is given may be changed.
+    The given total may be changed.
     """
     new = np.arange(next_id, next_id + site.n_new)
     grown = total.insert_empty(new)

@@ -20,7 +20,7 @@ from bnp_dask.observation import Multinomial
 from bnp_dask.observation.checks import as_csr
 
 Tokens = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Where documents begin, ``(G + 1,)``; place of the word, and topic, of each token, ``(T,)``."""
+"""Offsets of documents, ``(G + 1,)``; place of the word, and topic, of each token, ``(T,)``."""
 
 LEAST_SHARE = 1e-300
 """Weight of a topic at the top level, at least."""
@@ -140,7 +140,7 @@ class _Minibatch:
         return float(logs)
 
     def resample(self, is_last: bool) -> np.ndarray:
-        """Draw tables given topics, and weights given tables where they are needed once more; tables, ``(K,)``."""
+        """Draw tables given topics, and weights given tables unless this is the last time; returns tables, ``(K,)``."""
         share = float(self.allocation.alpha) * self.weight
         tables = draw_tables(self.tokens[0], self.tokens[2], self.weights, share, self.n_topics, self.state)
         if not is_last:
@@ -148,7 +148,7 @@ class _Minibatch:
         return tables
 
     def note(self) -> np.ndarray:
-        """The topics as they are, ``(T,)``: their positions are not used again."""
+        """Copy of the current topics, ``(T,)``; their positions are never given to other topics."""
         topics = self.tokens[2].copy()
         self.kept[topics[topics != NONE]] = True
         return topics
@@ -157,7 +157,7 @@ class _Minibatch:
         """Weights at the top level given the tables of the minibatch.
 
         Known topics have sticks Beta(1 + S_k, gamma + S_>k) by falling size (S.2.2, with the second exponent v_k - 1).
-        What these leave is shared out by a Dirichlet distribution with the tables of new topics and gamma.
+        The remaining weight is divided by a Dirichlet distribution with the tables of new topics and gamma.
         """
         known, gamma = len(self.known), float(self.allocation.gamma)
         own = (self.known + tables[:known])[self.order]

@@ -1,4 +1,4 @@
-"""Truncation-free stochastic variational inference (Wang & Blei 2012): the schedule, and the task of a worker."""
+"""Truncation-free stochastic variational inference (Wang & Blei 2012): the schedule, and the workers' task."""
 
 from __future__ import annotations
 
@@ -34,66 +34,68 @@ STREAMED = "streamed"
 """Reason of a run that has made all of its passes."""
 
 MOST_LAPS, MOST_SWEEPS = 10**6, 10**4
-"""Passes over the data, and sweeps of a minibatch, that may be asked for: nothing else ends them."""
+"""Largest numbers of passes over the data, and of sweeps of a minibatch: nothing else ends them."""
 
 LEAST = 1.0
-"""Atoms (of topics: tokens) of the whole data below which a cluster is given up."""
+"""Atoms (in topic models: tokens) of the whole data below which a cluster is given up."""
 
 
 def has_topics(model: Model) -> bool:
-    """Whether tokens are drawn, which share the weights of their document."""
+    """Whether topics of tokens are drawn; tokens share the weights of their document."""
     return model.structure.has_shares
 
 
 @register
 @dataclass(frozen=True)
 class TruncationFreeSVI:
-    """Stochastic variational inference that opens clusters as the data call for them, starting from none.
+    """Stochastic variational inference that opens clusters as the data require, starting from none.
 
-    The clusters of the atoms of a minibatch are drawn from their joint distribution given what is believed, with
-    parameters and weights integrated out: a cluster that no atom has come from yet is one more choice.  What was drawn,
-    taken for the whole data, moves what is believed with learning rate ``S / n_t``, S being the weight of the minibatch
-    and n_t that of all seen so far, or of all data once they were seen.
+    The clusters of the atoms of a minibatch are drawn from their joint distribution given the beliefs, with parameters
+    and weights integrated out: a new cluster is one more choice.  The draws, taken for the whole data, move the beliefs
+    with learning rate ``S / n_t``.  S is the weight of the minibatch; n_t is the weight of all atoms seen so far, or of
+    all data once they were seen.
 
     Parameters
     ----------
     laps
         Passes over the data.
     minibatch
-        Atoms (of topic models: documents) between two changes of what is believed; cut from the batches of the data,
-        never across two.
+        Atoms (in topic models: documents) between two changes of the beliefs; minibatches are cut from the batches of
+        the data, never across two.
     window
         Batches of the data that are visited side by side, from one state.  1 is the algorithm of the paper, which keeps
-        one worker busy.  Clusters that two of them open are united where they are more probable as one, else kept
-        apart.  Results depend on it, and not on the number of workers.
+        one worker busy.  Clusters that two of them open are united if they are more probable as one, else kept apart.
+        Results depend on the window, not on the number of workers.
     burn_in
-        Sweeps of a minibatch before the draw that counts; the first of all seats atoms in order.  One atom alone, which
-        is drawn exactly, needs none.
+        Sweeps of a minibatch before the draw that counts; the very first sweep seats atoms in order.  A single atom is
+        drawn exactly and needs none.
     samples
         Draws that count, one sweep after the other; the paper has one.
     order
-        ``"shuffled"``: batches, and rows within them, in a new random order each lap.  ``"fixed"``: as they lie.
+        ``"shuffled"``: batches, and rows within them, in a new random order each lap.  ``"fixed"``: their order in the
+        data.
     extrapolate
-        What a minibatch of the first pass is drawn given.  True: that all data are like those seen so far, as eq. 11
-        has it.  False: those seen so far alone, so that little is certain at first (sequential prediction).  From the
-        second pass on both are one.  None: True for mixtures, False for topics.  Chosen by held-out documents of KOS
-        (nats per word or token; True and False: mixtures -7.62 and -7.66, topics -7.95 and -7.85, with 5 and 10
-        documents in a minibatch), and checked on bars of 5 x 5 pixels, whose ten topics are found with False alone.
+        Assumption about unseen data when a minibatch of the first pass is drawn.  True: all data are like the data seen
+        so far (eq. 11).  False: only the data seen so far count, so that little is certain at first (sequential
+        prediction).  From the second pass on the two are the same.  None: True for mixtures, False for topics.  Chosen
+        by held-out documents of KOS (nats per word or token; True and False: mixtures -7.62 and -7.66, topics -7.95 and
+        -7.85, with 5 and 10 documents in a minibatch), and checked on bars of 5 x 5 pixels, whose ten topics are found
+        with False alone.
     prune_every
-        Weight of atoms (documents) after which clusters of less than one atom of the whole data (topics: token) go,
-        at the end of a batch.
+        Weight of atoms (documents) after which clusters of less than one atom of the whole data (topics: token) are
+        dropped, at the end of a batch.
 
     Notes
     -----
     For ``DPMixture`` with any likelihood, and ``HDPTopics`` with ``Multinomial``.  Clusters are ordered by size, which
-    is the order of their sticks: what is kept are counts, so that reordering changes nothing else.
+    is the order of their sticks.  Only counts are kept, so reordering changes nothing else.
 
-    The posterior's statistics are those of the whole data, as believed; entropies are zero, since assignments are
-    draws.  The history's objective is the log predictive density of the rows of the lap so far, each given what was
-    known before it, in nats: no bound.  Columns besides the usual: ``log_predictive``, the same number.
+    The posterior's statistics are estimates for the whole data; entropies are zero, since assignments are draws.  The
+    history's objective is the log predictive density of the rows of the lap so far, each given the beliefs before it,
+    in nats.  It is no bound.  Columns besides the usual: ``log_predictive``, the same number.
 
-    The atoms of an ``init`` count as seen before the first, and what was learned from more atoms than the data have as
-    if it came from so many.  ``HDPTopics`` start from no topic.
+    The atoms of an ``init`` count as seen before the first atom; if they outnumber the data, they are scaled down to
+    the weight of the data.  ``HDPTopics`` start from no topic.
 
     References
     ----------
@@ -123,7 +125,7 @@ class TruncationFreeSVI:
             flag("extrapolate", self.extrapolate)
 
     def check(self, model: Model) -> None:
-        """SettingError unless the model can be learned so."""
+        """SettingError unless the model can be learned by this schedule."""
         name, observation = "TruncationFreeSVI()", model.observation
         if not isinstance(model.allocation, StickAllocation):
             raise SettingError(
@@ -148,11 +150,11 @@ class TruncationFreeSVI:
             )
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
-        settle_sticks(work, state)  # a checkpoint holds counts, from which sticks follow, also of a finished run
+        settle_sticks(work, state)  # a checkpoint holds counts, from which sticks follow, even for a finished run
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Results[Change]]:
-        """A window each, visited from one state."""
+        """Groups of one window each, visited from one state."""
         self.check(work.model)
         if work.moves:
             raise SettingError("TruncationFreeSVI() opens and gives up clusters itself; leave moves out")
@@ -177,7 +179,7 @@ class TruncationFreeSVI:
         return Flight(work, state, order, self.window, size=self.window, visits=visits)
 
     def fold(self, work: Work, state: State, group: Results[Change]) -> Told:
-        """Change what is believed by each batch, in order."""
+        """Update the beliefs by each batch, in order."""
         assert state.stream is not None
         known, found = state.total.high.ids, dict(group.found)
         seen = state.stream.seen
@@ -200,7 +202,7 @@ class TruncationFreeSVI:
         return told
 
     def _turn(self, work: Work, state: State, before: Sequence[int]) -> Turn:
-        """How a batch is visited, given those of its group that come ``before`` it."""
+        """How a batch is visited, given the batches of its group that come ``before`` it."""
         assert state.stream is not None
         seen = state.stream.seen
         for batch in before:
@@ -216,10 +218,10 @@ class TruncationFreeSVI:
         )
 
     def _change(self, work: Work, state: State, one: Change, known: np.ndarray, newborn: Newborn) -> None:
-        """Fade what is believed and add what a batch has found, its new clusters under ids of their own.
+        """Fade the beliefs and add the statistics of a batch, its new clusters under ids of their own.
 
-        Those that are more probably one with clusters that other batches of the group opened become these; two of one
-        batch stay two.
+        A new cluster is united with one that another batch of the group opened if that is more probable; two clusters
+        of one batch stay two.
         """
         stream = state.stream
         assert stream is not None
@@ -241,7 +243,7 @@ class TruncationFreeSVI:
 
 
 def _begin(work: Work, state: State) -> None:
-    """A total of the clusters of the start that hold something, whose atoms count as seen."""
+    """Set the total to the nonempty clusters of the start, whose atoms count as seen."""
     start = state.posterior.summary
     assert start is not None
     held = start.take(start.ids[start["N"] > 0.0]).without_pairs()
@@ -258,7 +260,7 @@ def _begin(work: Work, state: State) -> None:
 
 
 def settle_sticks(work: Work, state: State) -> None:
-    """The posterior of the total, once a cluster holds something, with sticks by the counts or tables."""
+    """Set the posterior of the total, once a cluster holds atoms, with sticks from the counts or tables."""
     value = state.total.value()
     if not value.n_clusters or state.stream is None:
         return
@@ -267,7 +269,7 @@ def settle_sticks(work: Work, state: State) -> None:
     state.posterior = replace(found, allocation=as_a(model.allocation, StickAllocation).from_counts(counts))
 
 
-# -- the task: one batch, visited minibatch by minibatch from what was believed before it ----------------------------
+# -- the task: one batch, visited minibatch by minibatch from the beliefs before it ---------------------------------
 @dataclass(frozen=True)
 class Turn:
     """How the rows of a batch are visited.
@@ -275,19 +277,19 @@ class Turn:
     Parameters
     ----------
     lap
-        Number of the lap; with seed and batch the key of all random numbers.
+        Number of the lap; with seed and batch it is the key of all random numbers.
     minibatch
-        Atoms (of topic models: documents) between two changes of what is believed.
+        Atoms (in topic models: documents) between two changes of the beliefs.
     draws
-        Sweeps of each of them.
+        Sweeps of each minibatch.
     is_shuffled
         Whether rows are visited in a random order.
     seen
-        Weight of all that was seen before this batch.
+        Weight of all atoms seen before this batch.
     total
         Weight of the data.
     extrapolates
-        Whether all data are believed to be like those seen.
+        Whether all data are assumed to be like the data seen.
     """
 
     lap: int
@@ -301,22 +303,22 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Effect of a batch on what is believed: ``fade * before + added``.
+    """Effect of a batch on the beliefs: ``fade * before + added``.
 
     Parameters
     ----------
     fade
-        Share of what was believed that is left, 0 to 1.
+        Share of the former beliefs that is left, 0 to 1.
     added
-        Statistics: of the clusters before in their order, then of those that were opened, whose ids are provisional.
+        Statistics: for the clusters before in their order, then for the clusters opened, whose ids are provisional.
     tables
-        Tables of topics, as ``added``; None for mixtures.
+        Tables of topics, in the order of ``added``; None for mixtures.
     weight
-        Of the rows that were seen.
+        Weight of the rows that were seen.
     log_predictive
-        Log predictive density of the rows, each given what was known before it, nats.
+        Log predictive density of the rows, each given the beliefs before it, nats.
     lost
-        Why the batch is left out; empty where it is not.
+        Why the batch is left out; empty if it is used.
     """
 
     fade: float
@@ -345,10 +347,11 @@ def change(model: Model, held: Summary, tables: np.ndarray | None, turn: Turn, r
 
 
 def kept_share(seen: float, weight: float, total: float) -> float:
-    """Share of what is believed that a minibatch leaves, whose own statistics are added as they are.
+    """Share of the beliefs that a minibatch leaves; its own statistics are added unscaled.
 
-    What is held are statistics of ``min(seen, total)`` atoms.  A step of learning rate ``weight / n`` with n of these
-    after it (Wang & Blei 2012, eq. 11 and section 3) is this: until all data were seen nothing is forgotten.
+    The beliefs are statistics of ``min(seen, total)`` atoms.  This share is a step of learning rate ``weight / n``,
+    with n that number after the step (Wang & Blei 2012, eq. 11 and section 3): nothing is forgotten until all data were
+    seen.
     """
     if seen <= 0.0:
         return 1.0
@@ -392,7 +395,7 @@ def change_of(
 
 
 def change_task(work: Work, state: State, batch: int, turn: Turn, held: Summary, tables: np.ndarray | None) -> Task:
-    """The task :func:`change` on a batch of a run, from what is believed now."""
+    """The task :func:`change` on a batch of a run, from the current beliefs."""
     light = replace(held, values=dict(held.values), fields=dict(held.fields))
     args = (work.model, light, tables, turn, request_of(work, state, batch))
     return f"change-lap{turn.lap}-batch{batch}", change, args

@@ -1,4 +1,4 @@
-"""Whether two clusters are one: the evidence of their union against that of both, from summaries."""
+"""Whether two clusters are one: the evidence of their union against the evidence of both, from summaries."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from bnp_dask.kernels.streaming.urn import ABSENT, expected_clusters
 from bnp_dask.model import Model
 
 PAIRS_BYTES = 2**25
-"""Bytes of statistics of unions that are held at once."""
+"""Bytes of statistics of unions held at once."""
 
 
 def union_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndarray:
-    """Log of how much more probable it is that clusters are one than two, ``(M,)`` nats.
+    """Log odds that pairs of clusters are one cluster rather than two, ``(M,)`` nats.
 
-    Data and partition count: the evidence of all atoms in one cluster over that of both, and the probability of the
-    partition with the union over that without (exact where atoms belong to one cluster each).
+    Both data and partition count: the evidence of all atoms in one cluster over the evidence of two, times the
+    probability of the partition with the union over the probability without (exact if each atom belongs to one
+    cluster).
 
     Parameters
     ----------
     a, b
-        M clusters each, which are compared in order.
+        M clusters each, compared in order.
     total
         Statistics of all clusters.
     """
@@ -41,7 +42,7 @@ def union_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndar
 
 
 def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
-    """Log of the evidence of the atoms of two clusters in one over that of both, ``(M,)`` nats."""
+    """Log of the evidence of the atoms of two clusters in one over the evidence of two, ``(M,)`` nats."""
     both = replace(a, values={name: value + b[name] for name, value in a.values.items()})
     return np.asarray(model.best_data_terms(both) - model.best_data_terms(a) - model.best_data_terms(b))
 
@@ -72,7 +73,7 @@ def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) ->
     least
         Nats.
     concerned
-        Ids of clusters of which a pair needs one at least, ``(J,)``.
+        Ids of clusters, ``(J,)``; each pair must contain at least one of them.
     """
     bare = total.without_pairs()
     first, second = np.triu_indices(total.n_clusters, 1)
@@ -94,7 +95,7 @@ def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) ->
 
 
 def rows(summary: Summary, positions: np.ndarray) -> Summary:
-    """Some clusters of a summary, each as often as it is named, with ids of their own."""
+    """Clusters of a summary at some positions, which may repeat, with new ids."""
     values = {
         name: value[positions] if summary.fields[name].n_cluster_axes else value
         for name, value in summary.values.items()

@@ -1,7 +1,7 @@
 """Time that passes: all batches of a run fade together, so that totals are scaled and stay exact.
 
-A batch weighs ``2 ** (-age / half_life)``.  The objective is that of the weighted data; it changes by what fades only
-where time passes, and never falls otherwise.
+A batch weighs ``2 ** (-age / half_life)``.  The objective is computed on the weighted data.  Fading changes it only
+when time passes; otherwise it never falls.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.state import State
 
 AGED = "aged"
-"""Action of a row of the history where time passed."""
+"""Action of the history row that records that time passed."""
 
 
 def fade(state: State, factor: float) -> dict[str, Any]:
-    """Let all that a run holds weigh ``factor`` of what it weighed; the row of the history that says so.
+    """Multiply the weight of all data of a run by ``factor``; returns the row of the history that records it.
 
     Kept statistics of batches are scaled when they are next used, as after every change of clusters.
     """
@@ -41,9 +41,9 @@ def fade(state: State, factor: float) -> dict[str, Any]:
 
 
 def _note(state: State, edit: Fade) -> None:
-    """Record that time has passed; together with the last time, where that was the last change and no batch saw it.
+    """Record that time has passed; merged with the previous fade if that was the last change and no batch has seen it.
 
-    So the record of a stream that only fades does not grow.
+    The record of a stream that only fades therefore does not grow.
     """
     if state.sealed is not None:
         state.sealed.catch_up(state.edits)

@@ -1,9 +1,9 @@
 """Visits when data arrive: new batches in their order, then some that were visited longest ago.
 
-Proposals about all data are tracked over rounds.  A round ends when every batch was visited since it began, be that in
-one update or in ten, and its proposals are decided then, on the exact objective of all data.  Births at new batches are
-decided at once: no other batch holds mass of what they create.  They come first: what a round proposes about a cluster
-that is split is dropped.
+Proposals about all data are tracked over rounds.  A round ends once every batch has been visited since it began, in one
+update or in ten.  Its proposals are decided then, on the exact objective of all data.  Births at new batches are
+decided at once, because no other batch holds mass of the newborn clusters.  They take precedence: a round's proposals
+about a cluster that is split are dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bnp_dask.moves.base import Plan
 from bnp_dask.moves.births.move import Birth
 
 REGAINED = "regained"
-"""Action of a row of the history where atoms come back that left the model with their clusters."""
+"""Action of a history row in which atoms return that had left the model with their clusters."""
 
 SHORT = 1e-9
 """Share of a batch's atoms that may be missing by rounding."""
@@ -56,7 +56,7 @@ class Round:
 
     @classmethod
     def begin(cls, n_batches: int, step: int) -> Round:
-        """Before the first round, all batches having been visited by ``step``."""
+        """Return the record before the first round, with all batches visited by ``step``."""
         return cls(np.zeros(n_batches, np.bool_), np.full(n_batches, step, np.int64), np.zeros(n_batches, np.bool_))
 
     def extended(self, count: int) -> Round:
@@ -65,13 +65,13 @@ class Round:
         return Round(seen, np.concatenate([self.last, np.full(count, -1, np.int64)]), short, self.is_open)
 
     def note(self, batches: Sequence[int], step: int) -> None:
-        """Batches were visited."""
+        """Record that batches were visited."""
         self.seen[list(batches)] = True
         self.last[list(batches)] = step
         self.short[list(batches)] = False
 
     def due(self, may: np.ndarray, most: int) -> list[int]:
-        """Batches to visit next of those that ``may`` be, ``(B,)`` bool: longest ago first, none twice in a round."""
+        """Batches to visit next among the allowed ones, ``may (B,)`` bool: longest ago first, none twice in a round."""
         chosen = np.flatnonzero(may & ~self.seen) if self.is_open else np.flatnonzero(may)
         order = np.lexsort((chosen, self.last[chosen]))
         return [int(b) for b in chosen[order[:most]]]
@@ -96,14 +96,13 @@ def visit_arrivals(
     work
         All batches of the run, the new ones last.
     state
-        Where the run stands, extended by the new batches.
+        State of the run, extended by the new batches.
     turn
-        The round under way, extended likewise.
+        The round under way, extended by the new batches too.
     n_new, n_again
         New batches, and older ones to visit.
     may
-        Which older batches can be read again, ``(B,)`` bool.  Where some cannot be, no round is begun: it would
-        never end.
+        Which older batches can be read again, ``(B,)`` bool.  If some cannot, no round is begun, as it would never end.
     window
         Batches in flight, as for :class:`~bnp_dask.inference.variational.memoized.Memoized`.
     laps
@@ -124,8 +123,8 @@ def visit_arrivals(
     may[new] = False
     rounds = bool(work.moves) and n_again > 0 and bool(may[: n_batches - n_new].all())
     state.finished, state.calm, state.calm_laps = None, False, 0.0
-    # splits that failed were judged without what is new; topics of whole documents are tried again when there are twice
-    # as many tokens
+    # failed splits were judged without the new data; topics of whole documents are tried again once there are twice as
+    # many tokens
     state.memory.failures = {key: n for key, n in state.memory.failures.items() if key[0] != Birth.kind}
     if turn.is_open and n_again and not rounds:
         abandon(state, turn)
@@ -157,7 +156,7 @@ def visit_arrivals(
 
 
 def _plan(work: Work, state: State, turn: Round, new: Sequence[int], rounds: bool) -> None:
-    """Begin a round where none is open, and plan births at the new batches."""
+    """Begin a round if none is open, and plan births at the new batches."""
     if rounds and not turn.is_open:
         _begin_round(work, state, turn)
     elif not turn.is_open:
@@ -180,7 +179,7 @@ def abandon(state: State, turn: Round) -> None:
 
 
 def _regains(work: Work, state: State, turn: Round, batches: Sequence[int]) -> bool:
-    """Whether atoms of some batches come back that left with their clusters, so that the objective is of more data."""
+    """Whether atoms of these batches return that left with their clusters: the objective covers more data then."""
     short = [batch for batch in batches if turn.short[batch] and batch not in state.lost]
     held = (float(recall_counts(work, state, batch)[COUNTS].sum()) for batch in short)
     full = (work.survey.batch_weights[batch] * state.weight(batch) for batch in short)
@@ -213,7 +212,7 @@ class Stretch:
     decides_moves = True
 
     def run(self, work: Work, state: State) -> Iterator[Step]:
-        """Visit the batches, which counts as a lap, be there none."""
+        """Visit the batches; this counts as a lap even if there are none."""
         if not self.batches:
             state.lap, state.position = state.lap + 1, 0
             return iter(())
@@ -221,7 +220,7 @@ class Stretch:
         return drive_lap(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Taken]:
-        """Half a window each, or as many new batches as look for births together."""
+        """Groups of half a window, or of as many new batches as look for births together."""
         is_whole = self._births(work, state) is not None
         half = max(1, self.window // 2)
         size = size_of_new(work, state, self.batches, self.window) if self.is_new else half
@@ -247,7 +246,7 @@ class Stretch:
         return {"exact": True, "action": REGAINED if regains else action, "gain": gain, "moves": moves}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """Nothing: a round may take many stretches."""
+        """Do nothing: a round may take many stretches."""
         return told
 
     def _births(self, work: Work, state: State) -> Birth | None:

@@ -1,13 +1,13 @@
-"""Births at batches that are new to a run, decided when these are folded, with further visits until none succeeds.
+"""Births at batches new to a run: decided when the batches are folded, with further visits until none succeeds.
 
 
-A batch alone may show too few atoms for a cluster of their own to be worth it, though all that came with it show
-enough.  So a small run looks at the atoms of all of them in a cluster.  What it finds is a trial that all of them carry
-out, decided on the exact whole-data objective.
+One batch may hold too few atoms for a new cluster to pay, while all batches that arrived with it hold enough.  So a
+small run looks at the atoms of all of them in a cluster.  Its result becomes a trial that all of them carry out,
+decided on the exact whole-data objective.
 
-A new batch was assigned before its newborn clusters were there, so atoms of theirs are in several older ones.  It is
-visited again with every birth, at first as if older clusters had none of its atoms: parameters that were estimated with
-a few atoms of another kind hold on to these.
+A new batch was assigned before its newborn clusters existed, so their atoms lie in several older clusters.  It is
+visited again with every birth.  The first such visit treats older clusters as if they had none of its atoms, because
+parameters estimated with a few atoms of another kind hold on to these.
 """
 
 from __future__ import annotations
@@ -47,29 +47,30 @@ from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit
 
 TOGETHER = 2**24
-"""Numbers in the statistics of new batches that are folded together, 128 MB, at most where those are more than half a
-window."""
+"""Upper limit of the numbers in the statistics of new batches that are folded together (128 MB), if the batches are
+more than half a window."""
 
 ROUNDS = 4
-"""How often births are followed by others at most.
+"""Rounds of births at most.
 
-On digits of MNIST, 1,000 of one a day in five batches a day, twelve rounds gave the same result; no other data
-were tried.
+On digits of MNIST (1,000 of one digit each day, in five batches a day), twelve rounds gave the same result; no other
+data were tried.
 """
 
 VISITS = 2
 """Visits of new batches after births.
 
-The first leaves atoms of newborn clusters where they were while these still held their like.  The stream of
-``tests/growing/test_dormant.py`` chose two, where one left spurious clusters; that of drifting clusters agrees.
+The first leaves atoms of newborn clusters in the older ones, as these still held similar atoms.  Two visits were chosen
+on the stream of ``tests/growing/test_dormant.py``, on which one visit left spurious clusters; the stream of drifting
+clusters agrees.
 """
 
 
 def births_of_new(work: Work, state: State) -> Birth | None:
-    """The births that all batches of a group seek together where they are new; None where each seeks its own, or none.
+    """Births that all new batches of a group seek together; None if each seeks its own, or if there are none.
 
-    Of topics none do: documents elsewhere would have no weight for them.  Of states of sequences each: steps to and
-    from newborn ones are counted apart.
+    For topics there are none, as documents elsewhere would have no weight for them.  For states of sequences each batch
+    seeks its own, as steps to and from newborn states are counted apart.
     """
     policy = work.model.structure.policy
     if not (policy.splits_at_batches and policy.splits_beside_trials):
@@ -78,8 +79,8 @@ def births_of_new(work: Work, state: State) -> Birth | None:
 
 
 def splits_of_new(work: Work, state: State, new: Sequence[int]) -> dict[int, Split]:
-    """Births that new batches seek each by itself: of states of sequences, while no trial counts steps to each state
-    there is."""
+    """Births that each new batch seeks by itself: births of sequence states, while no trial counts steps to every
+    existing state."""
     births = [move for move in work.moves if isinstance(move, Birth) and acts(move, state.lap)]
     plan, policy = state.plan, work.model.structure.policy
     if not births or not policy.splits_at_batches or policy.splits_beside_trials or plan.trials:
@@ -91,7 +92,7 @@ def splits_of_new(work: Work, state: State, new: Sequence[int]) -> dict[int, Spl
 
 
 def size_of_new(work: Work, state: State, new: Sequence[int], window: int) -> int:
-    """Batches of a group, of those that are new: half a window, or as many as show all that a small run looks at."""
+    """Number of new batches in a group: half a window, or as many as hold all atoms that a small run looks at."""
     half, birth = max(1, window // 2), births_of_new(work, state)
     if birth is None or len(new) <= half:
         return half
@@ -104,16 +105,16 @@ def size_of_new(work: Work, state: State, new: Sequence[int], window: int) -> in
 def fold_new(work: Work, state: State, taken: Taken, birth: Birth | None, window: int, remember: Remember) -> Folded:
     """Add batches that were never visited, take the global step, and decide their births.
 
-    The objective is that of more data then.
+    The objective covers more data afterwards.
 
     Parameters
     ----------
     work, state, taken
         The run, and the batches.
     birth, window
-        Births that all of the batches seek together, with so many tasks in flight; None: each seeks its own.
+        Births that all of the batches seek together, and the number of tasks in flight; None: each batch seeks its own.
     remember
-        Keeps their visits for the next, or passes over them where there will be none.
+        Keeps their visits for the next one, or does nothing if there will be none.
     """
     if birth is not None and any(_is_behind(state, found) for _, found in taken.visits):
         taken = taken.by.again(taken.batches)
@@ -162,7 +163,7 @@ class NewBatches:
     window
         Tasks in flight at most.
     refused
-        Clusters whose atoms of these batches are better left where they are.
+        Clusters whose atoms of these batches are better left in place.
     """
 
     work: Work
@@ -186,11 +187,11 @@ class NewBatches:
         return rows
 
     def _without_own(self) -> Posterior:
-        """Beliefs in which no cluster has the atoms that it holds of these batches, but for clusters of these alone.
+        """Posterior without the atoms of these batches, except in clusters that consist of these batches alone.
 
         On digits of MNIST, a digit a day, in two orders and in one batch or five a day, objectives are 225 to 3,097
-        nats higher than with the beliefs of now in four of four runs, and 14 of the 20 clusters of the first day keep
-        their counts within 5 %, where 9 did.
+        nats higher than with the current posterior in four of four runs, and 14 of the 20 clusters of the first day
+        keep their counts within 5 %, where 9 did.
         """
         value, shares = self.state.total.value().without_pairs(), self._shares()
         rest = value - shares.take(value.ids.tolist())
@@ -200,8 +201,8 @@ class NewBatches:
     def _sought(self, number: int) -> list[dict[str, Any]]:
         """One round of births; history rows.
 
-        What was born for one cluster may be there in another too: the second waits for the next round, by which its
-        atoms may have gone to the first.
+        Two clusters may each yield the same newborn cluster.  The second birth waits for the next round, by which time
+        its atoms may have moved to the first.
         """
         context = plan_context(self.work, self.state)
         splits = splits_by(self.birth, context, self._shares(), self.refused, number)
@@ -221,7 +222,7 @@ class NewBatches:
         return rows
 
     def _decided(self, target: int, newborn: Sequence[Summary]) -> list[dict[str, Any]]:
-        """Decide a birth in place of what the batches hold of a cluster, by the newborn clusters of each."""
+        """Decide a birth that replaces the batches' share of a cluster by the newborn clusters of each batch."""
         both = zip(self.known.values(), newborn, strict=True)
         visits = [replace(found, split=target, newborn=own) for found, own in both]
         visits, rows = try_split(self.work, self.state, visits, is_new=True)
@@ -231,17 +232,17 @@ class NewBatches:
         return rows
 
     def _are_among(self, born: set[int], newborn: Summary) -> bool:
-        """Whether some newborn clusters had better be one with some that were ``born`` in this round."""
+        """Whether some newborn clusters had better be united with clusters ``born`` in this round."""
         return are_alike(self.state.model, self.state.total.value().take(sorted(born)), newborn)
 
     def _shares(self) -> Summary:
-        """Statistics of what the batches hold of each cluster."""
+        """Statistics of the batches' share of each cluster."""
         return _sum([with_newer_clusters(self.state, found).summary.without_pairs() for found in self.known.values()])
 
     def _trials(self, splits: Sequence[Split]) -> list[Trial]:
         """Newborn clusters that small runs find in the atoms of all batches, each to be tried in place of one."""
         posterior, model = self.state.posterior, self.state.model
-        # twice what an even share would be, for clusters that some batches lack
+        # twice an even share, for clusters that some batches lack
         limit = -(-2 * splits[0].sample // len(self.known))
         taken = self._visited(Gather().also([split.target for split in splits], limit))
         if taken is None:
@@ -267,10 +268,10 @@ class NewBatches:
     def _visited(
         self, gather: Gather | None = None, trials: Sequence[Trial] = (), basis: Posterior | None = None
     ) -> Taken | None:
-        """Visit the batches, with the posterior of now unless another is given, and put what is found in place of what
-        is known of them.
+        """Visit the batches, with the current posterior unless another is given; replaces their last visits.
 
-        None where the objective would fall, by rounding or because of the other ``basis``, and what is known stays.
+        Returns None, and keeps the last visits, if the objective would fall by rounding or because of the other
+        ``basis``.
         """
         work, state, plan = self.work, self.state, self.state.plan
         state.plan = replace(plan, splits={}, gather=gather or Gather(), trials=(*plan.trials, *trials))

@@ -13,34 +13,35 @@ from bnp_dask.inference.variational.arrivals import Round, abandon
 from bnp_dask.moves.base import record
 
 DORMANT = "dormant"
-"""Action of a row of the history where clusters were laid away, and kind of the moves in it."""
+"""Action of a history row in which clusters were laid away, and kind of the moves in it."""
 
 MOST = 100
-"""Clusters that are laid away at most; those that left longest ago go first."""
+"""Clusters laid away at most; the earliest to leave are dropped first."""
 
 WORTH = 100.0
-"""Atoms that the statistics of a cluster count at least while it is laid away.
+"""Least number of atoms that the statistics of a laid-away cluster stand for.
 
-They had many before they faded, and their shape is known as well as by these.  Set by judgement, not by data.
+Such clusters had many atoms before they faded, so their shape is known at least this well.  Set by judgement, not by
+data.
 """
 
 GROWN = 0.5
-"""Weight of the batch that a cluster was born at below which the cluster is young no more: a half-life has passed.
+"""Weight of the batch at which a cluster was born, below which the cluster is no longer young: a half-life has passed.
 
 By then it has half the atoms that it will ever have at its rate.
 """
 
 ROUNDING = 1e-9
-"""By how much weights may differ after a half-life, relatively: they are products of many factors."""
+"""Relative difference between weights after a half-life, by rounding: they are products of many factors."""
 
 
 def lay_away(state: State, turn: Round, least: float) -> dict[str, Any] | None:
-    """Let clusters of fewer (weighted) atoms leave the model with their atoms; the row of the history that says so.
+    """Remove clusters of fewer than ``least`` (weighted) atoms, with their atoms; returns the history row for it.
 
-    None where there are none; the largest cluster stays, and so does one that was born within the last half-life and
-    never had so many.  A round that is open ends undecided where one leaves.  The gain of the row is the change of the
-    objective, which is that of the other atoms from then on; atoms that left come back when their batch is visited
-    again.
+    Returns None if there are none.  The largest cluster stays, and so does one that was born within the last half-life
+    and never had that many.  If a cluster leaves, an open round ends undecided.  The gain of the row is the change of
+    the objective, which from then on covers the remaining atoms only.  Atoms that left return when their batch is
+    visited again.
     """
     value = state.total.value()
     counts = value["N"]

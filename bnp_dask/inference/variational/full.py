@@ -27,7 +27,7 @@ class FullBatch:
     laps
         Passes over the data at most.
     window
-        Batches in flight; here it changes nothing but how busy workers are.
+        Batches in flight; here it only changes how busy workers are.
     tolerance, count_tolerance
         As in :class:`~bnp_dask.inference.variational.memoized.Memoized`.
     """
@@ -45,7 +45,7 @@ class FullBatch:
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Taken]:
-        """Half a window each; what they find waits in a total of its own."""
+        """Groups of half a window; their summaries are added up in a separate total."""
         for move in work.moves:
             if move.at_batch:
                 raise SettingError(f"{move}: changes clusters within a lap; use Memoized(), or where='data'")
@@ -57,7 +57,7 @@ class FullBatch:
         return Flight(work, state, order, self.window, size=max(1, self.window // 2), visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
-        """Add up; the posterior stays."""
+        """Add the summaries; the posterior stays."""
         assert state.partial is not None
         group = lose(work, state, group, remember_states, keeps=False)
         state.partial.join(group.change.delta)
@@ -65,7 +65,7 @@ class FullBatch:
         return {}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """One global step, and moves."""
+        """Take one global step and decide the moves."""
         assert state.partial is not None
         is_same = state.lap > 0 and all(loss.lap <= state.lap for loss in state.lost.values())
         before = state.elbo if is_same else None

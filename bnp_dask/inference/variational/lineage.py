@@ -1,8 +1,8 @@
-"""Lineage: where the atoms of clusters went that were there before, so that the largest part of each keeps its id.
+"""Lineage: the clusters to which the atoms of earlier clusters went, so that the largest part of each keeps its id.
 
-A run's statistics say exactly how much every cluster holds before and after each change.  What leaves clusters in one
-change is taken to enter those that gain by it, in proportion.  That is exact for a merge, and for a birth that replaces
-one cluster; for visits of several batches it is an estimate.
+A run's statistics say exactly how much every cluster holds before and after each change.  Mass that leaves clusters in
+one change is assumed to enter the clusters that gain by it, in proportion.  This is exact for a merge, and for a birth
+that replaces one cluster.  For visits of several batches it is an estimate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bnp_dask.inference.state import State
 COUNTS = "N"
 
 TINY = 1e-300
-"""In place of a zero to divide by."""
+"""Smallest divisor, in place of zero."""
 
 
 class Lineage:
@@ -39,13 +39,13 @@ class Lineage:
     Attributes
     ----------
     own, away
-        Atoms of each cluster before that it holds still, or that other clusters before hold now, ``(O,)``.
+        Atoms of each earlier cluster that it still holds, and atoms that other earlier clusters hold now, ``(O,)``.
     born
-        The same for clusters that came since, by id, each ``(O,)``.
+        Atoms of each earlier cluster that a newer cluster holds now, ``(O,)``, by the newer cluster's id.
     """
 
     def __init__(self, summary: Summary, n_batches: int, trials: Mapping[str, Summary] = NO_PARTS) -> None:
-        self._now = self._old = counts_of(summary)  # of all atoms, and of those of batches before
+        self._now = self._old = counts_of(summary)  # counts of all atoms, and of atoms of earlier batches
         self._trials = {name: counts_of(trial) for name, trial in trials.items()}  # of these too
         self._row = {int(i): row for row, i in enumerate(summary.ids)}
         self._n_batches = n_batches
@@ -55,31 +55,31 @@ class Lineage:
 
     @staticmethod
     def of(state: State, n_batches: int) -> Lineage:
-        """That of the clusters that a state has, of which later batches than ``n_batches`` hold nothing."""
+        """Lineage of the current clusters of a state; batches after the first ``n_batches`` hold nothing of them."""
         assert state.posterior.summary is not None
         trials = {name: trial.high for name, trial in state.trials.items()}
         return Lineage(state.posterior.summary, n_batches, trials)
 
     @contextmanager
     def visited(self, state: State, batches: Iterable[int]) -> Iterator[None]:
-        """Around the fold of some batches."""
+        """Context around the fold of some batches."""
         are_old = [batch < self._n_batches for batch in batches]
         before = {name: counts_of(trial.high) for name, trial in state.trials.items()}
         yield
         assert state.posterior.summary is not None
         for name, trial in state.trials.items():
             own = self._trials.get(name, before[name].zeros())
-            # batches of both kinds go into one sum where the last old ones meet the first new ones
+            # batches of both kinds go into one sum if the last old ones meet the first new ones
             self._trials[name] = own + (counts_of(trial.high) - before[name]) if any(are_old) else own
         self.folded(state.posterior.summary, any(are_old), not all(are_old))
 
     @contextmanager
     def settled(self, state: State) -> Iterator[None]:
-        """Around the decision of proposals."""
+        """Context around the decision of proposals."""
         parts = {name: counts_of(trial.high) for name, trial in state.trials.items()}
         unseen = len(state.edits) - state.seen[0]
         yield
-        count = len(state.edits) - state.seen[0] - unseen  # those that everybody has seen may have been dropped
+        count = len(state.edits) - state.seen[0] - unseen  # edits seen by every batch may have been dropped
         self.edited(state.edits[len(state.edits) - count :], parts, self._trials)
         self._trials = {}
 
@@ -101,16 +101,18 @@ class Lineage:
     ) -> None:
         """Follow recorded changes of clusters.
 
-        ``parts`` are the counts that trials gave, by name, and ``old`` those of batches before (all).
+        ``parts`` are the counts that trials gave, by name, and ``old`` the part of them from earlier batches (default:
+        all).
         """
         for edit in edits:
             self._now = edit.apply(self._now, parts)
             self._move(edit.apply(self._old, parts if old is None else old))
 
     def successors(self) -> dict[int, int]:
-        """Cluster before whose id each of some clusters has to carry that came since.
+        """Earlier cluster whose id a newer cluster has to carry, by the newer cluster's id.
 
-        That is where the larger part of a cluster went, if nothing before was a larger part of its successor.
+        The successor is the newer cluster to which the larger part of an earlier one went, unless another earlier
+        cluster is a larger part of it.
         """
         new = [i for i in self._now.ids.tolist() if i in self.born]
         if not new:
@@ -123,7 +125,7 @@ class Lineage:
 
     # -- one change -----------------------------------------------------------------------------------------------
     def _move(self, after: Summary) -> None:
-        """Follow atoms of batches before to the clusters that hold them ``after`` one change."""
+        """Follow atoms of earlier batches to the clusters that hold them ``after`` one change."""
         ids = np.union1d(self._old.ids, after.ids)
         before, now = _at(self._old, ids), _at(after, ids)
         gain, loss = np.maximum(now - before, 0.0), np.maximum(before - now, 0.0)
@@ -132,7 +134,7 @@ class Lineage:
         self._receive(ids, gain / max(gain.sum(), TINY), self._give(ids, share))
 
     def _give(self, ids: np.ndarray, share: np.ndarray) -> np.ndarray:
-        """Take a share of what some clusters hold; how much of each cluster before that is, ``(O,)``."""
+        """Take a share of the atoms of some clusters; returns how much of each earlier cluster that is, ``(O,)``."""
         pool = np.zeros_like(self.own)
         rows, old = self._rows(ids)
         pool[rows[old]] = self.own[rows[old]] * share[old]
@@ -144,7 +146,7 @@ class Lineage:
         return pool
 
     def _receive(self, ids: np.ndarray, into: np.ndarray, pool: np.ndarray) -> None:
-        """Share out what was taken."""
+        """Distribute the pool of atoms that were taken."""
         rows, old = self._rows(ids)
         back = pool[rows[old]] * into[old]
         self.own[rows[old]] += back
@@ -155,7 +157,7 @@ class Lineage:
                 self.born[cluster] = self.born.get(cluster, 0.0) + pool * part
 
     def _rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of clusters, and which of them were there before."""
+        """Rows of clusters, and which of them are earlier clusters."""
         rows = np.array([self._row.get(i, -1) for i in ids.tolist()], np.int64)
         return rows, rows >= 0
 
@@ -166,7 +168,7 @@ def counts_of(summary: Summary) -> Summary:
 
 
 def _at(summary: Summary, ids: np.ndarray) -> np.ndarray:
-    """Counts of some clusters, 0 for those that are not there, ``(n,)``."""
+    """Counts of some clusters, 0 for missing ones, ``(n,)``."""
     order = np.argsort(summary.ids)
     place = np.minimum(np.searchsorted(summary.ids, ids, sorter=order), len(order) - 1)
     return np.where(summary.ids[order[place]] == ids, summary[COUNTS][order[place]], 0.0)
@@ -174,11 +176,11 @@ def _at(summary: Summary, ids: np.ndarray) -> np.ndarray:
 
 # -- ids as readers know them ---------------------------------------------------------------------------------------
 Names = Mapping[int, int]
-"""Ids that readers know clusters by, by the ids that the run works with; of those that differ."""
+"""Ids by which readers know clusters, by internal id; only ids that differ."""
 
 
 def inherited(names: Names, successors: Mapping[int, int]) -> dict[int, int]:
-    """Names after some clusters took over the ids of others, which have theirs from now on, dead or alive."""
+    """Names after some clusters took over the ids of others; from now on these have the former's ids, dead or alive."""
     out = dict(names)
     for successor, before in successors.items():
         out[successor], out[before] = out.get(before, before), out.get(successor, successor)
@@ -195,7 +197,8 @@ def told(
 ) -> list[dict[str, Any]]:
     """Rows of a history under the ids that readers know.
 
-    A cluster has the name that it had ``before`` until the birth of its successor, and that of ``names`` from then on.
+    A cluster keeps its name from ``before`` until the birth of its successor, and has its name from ``names``
+    afterwards.
     """
     waiting, out = set(successors.values()), []
     for row in rows:

@@ -29,18 +29,19 @@ class Memoized:
     laps
         Passes over the data at most.
     window
-        Batches in flight at most.  They are submitted and folded in groups of half of it, rounded down (of one where
-        it is 1), with one global step for each: with at least four times as many as workers hardly anybody waits, or
-        sixteen times where batches are so small that one task visits four or more.  1: a global step after every
-        batch, as the thesis has it.  Results depend on it, and not on the number of workers.
+        Batches in flight at most.  They are submitted and folded in groups of half the window, rounded down (of one
+        batch if it is 1), with one global step for each group.  With a window of at least four times the number of
+        workers, workers hardly wait; if batches are so small that one task visits four or more, that takes sixteen
+        times the number.  1: a global step after every batch, as the thesis has it.  Results depend on the window, not
+        on the number of workers.
     order
-        ``"shuffled"``: a new random order each lap.  ``"fixed"``: as they lie.
+        ``"shuffled"``: a new random order each lap.  ``"fixed"``: their order in the data.
     delay
         Share of the first lap, 0 to 1, during which the posterior stays as initialised (thesis 3.5.4): without
         it, clusters that the first batches lack are lost.
     tolerance, count_tolerance
         Stop when a lap changes the objective by less than ``tolerance`` nats per unit of weight and no cluster's
-        count by more than ``count_tolerance`` of all atoms, and moves have nothing left to propose.  They hurry once
+        count by more than ``count_tolerance`` of all atoms, and moves have nothing left to propose.  Moves hurry once
         clusters are calm: when a lap changes no count by more than 5 % and the objective by less than 1e-4 nats per
         atom (a token in topic models), or by less than these tolerances.  Default tolerance: 1e-6, or until clusters
         have been calm for five laps in a row.
@@ -48,15 +49,15 @@ class Memoized:
     Notes
     -----
     The objective never falls after the first lap.  Batches computed with the current posterior and folded together
-    cannot lower it; those computed with an older posterior can, so the exact objective is checked at every fold,
-    and batches that would lower it are sent back and computed again with the current posterior: rows of the history say
-    ``"recomputed"`` for their ``action``, ``"kept"`` where they could not raise it then either, else ``"folded"``.
-    That happens where two groups want to move to one cluster that can fit only one of them: in sorted rows, with few
-    atoms a batch.  Of 400 runs of four laps on small sorted blobs, with settings drawn at random, 15 sent a group back;
-    of 1,500 on small sorted corpora 9, and of 1,500 on short sequences 10.
+    cannot lower it; batches computed with an older posterior can.  So the exact objective is checked at every fold, and
+    batches that would lower it are sent back and computed again with the current posterior.  The ``action`` of their
+    history row is then ``"recomputed"``, or ``"kept"`` if they still would not raise the objective; else it is
+    ``"folded"``.  Batches are sent back when two groups want to move to one cluster that can fit only one of them: in
+    sorted rows, with few atoms a batch.  Of 400 runs of four laps on small sorted blobs, with settings drawn at random,
+    15 sent a group back; of 1,500 on small sorted corpora 9, and of 1,500 on short sequences 10.
 
-    Topic models hold to that when their documents start from where they stood (``DocumentStep(start="best")`` or
-    ``"warm"``): the counts of a batch's documents are kept beside its summary.
+    For topic models this guarantee needs documents that start from their state at the last visit
+    (``DocumentStep(start="best")`` or ``"warm"``): the counts of a batch's documents are kept beside its summary.
     """
 
     laps: int = 50
@@ -76,7 +77,7 @@ class Memoized:
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Taken]:
-        """Half a window each."""
+        """Groups of half a window."""
         order = lap_order(work, state.lap, self.order)
         if state.position == 0:
             begin_lap(work, state, state.total, pends=True)
@@ -84,13 +85,13 @@ class Memoized:
         return Flight(work, state, order, self.window, size=max(1, self.window // 2), visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
-        """Replace the batches' summaries and take the global step; in the first lap only add them at first."""
+        """Replace the batches' summaries and take the global step; in the first lap, only add them at first."""
         folded = fold_again(work, state, group, pends=True) if state.lap > 0 else self._add(work, state, group)
         action, gain, moves = folded
         return {"exact": state.lap > 0, "action": action, "gain": gain, "moves": moves}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """Moves."""
+        """Decide the moves."""
         moves = end_exact_lap(self, work, state, told["gain"])
         return {**told, "exact": True, "moves": [*told["moves"], *moves]}
 
@@ -102,7 +103,7 @@ class Memoized:
             state.settle()
         else:
             state.terms = state.model.elbo(state.posterior, state.total.value())
-        for batch, found in keep(work, state, group, remember):  # there is no exact objective yet to decide them
+        for batch, found in keep(work, state, group, remember):  # no exact objective yet to decide births on
             note(state.model, state.pending, found)
             remember(work, state, batch, found, group.seen)
         return "folded", None, []

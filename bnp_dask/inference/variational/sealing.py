@@ -1,4 +1,4 @@
-"""A pure stream: of new batches nothing is kept but their sum; the state of a run does not grow with its data."""
+"""A pure stream: only the sum of new batches is kept, so the state of a run does not grow with its data."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from bnp_dask.inference.state import State
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """The total before new batches are visited, and how many changes of clusters there were."""
+    """The total before new batches are visited, and the number of changes of clusters so far."""
 
     total: RunningTotal
     n_edits: int
 
     @staticmethod
     def of(state: State) -> Before:
-        """As a state has them now."""
+        """The current total and number of changes of a state."""
         return Before(state.total.copy(), len(state.edits))
 
 
 def seal(state: State, before: Before, batches: np.ndarray) -> None:
-    """Sum up all that entered the total since ``before``: these new batches, and nothing else.
+    """Add everything that entered the total since ``before`` to the sealed sum: these new batches, and nothing else.
 
-    Births at batches are the only changes of clusters since.
+    Births at batches are the only changes of clusters in between.
     """
     before.total.apply(state.edits[before.n_edits :])
     if state.sealed is None:

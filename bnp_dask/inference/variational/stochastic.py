@@ -23,7 +23,7 @@ from bnp_dask.model import Posterior
 @register
 @dataclass(frozen=True)
 class Stochastic:
-    """Move the posterior a little towards what each batch, taken for the whole data set, says.
+    """Move the posterior a little towards each batch, taken for the whole data set.
 
     Step t = 1, 2, ... has learning rate ``(delay + t) ** -decay``.  Offered for comparison: it needs tuning, and
     its objective goes up and down; :class:`~bnp_dask.inference.variational.memoized.Memoized` does neither.
@@ -45,9 +45,9 @@ class Stochastic:
 
     Notes
     -----
-    All natural parameters are the prior's plus a summary, so blending parameters is blending summaries.  The
-    objective in the history is that of the latest assignments of all batches under the current posterior; it is
-    exact once every batch was visited.
+    All natural parameters are the prior's plus a summary, so blending parameters is blending summaries.  The objective
+    in the history is computed from the latest assignments of all batches under the current posterior; it is exact once
+    every batch was visited.
     """
 
     laps: int = 20
@@ -75,7 +75,7 @@ class Stochastic:
         return drive(self, work, state)
 
     def groups(self, work: Work, state: State) -> Flight[Taken]:
-        """One batch each."""
+        """Groups of one batch each."""
         if work.moves:
             raise SettingError(
                 "Stochastic() has no exact objective to decide moves with; use Memoized() or FullBatch()"
@@ -85,7 +85,7 @@ class Stochastic:
         return Flight(work, state, order, self.window, size=1, visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
-        """Move what is believed towards the batch."""
+        """Move the posterior towards the batch."""
         group = lose(work, state, group, remember)
         state.total.join(group.change.delta)
         rate = self.learning_rate(state.step)
@@ -100,7 +100,7 @@ class Stochastic:
         return {**told, "exact": True}
 
     def _blend(self, work: Work, state: State, new: Summary, rate: float) -> Posterior:
-        """Global step on ``(1 - rate)`` of what was believed plus ``rate`` of the batch scaled to the data."""
+        """Global step on ``(1 - rate)`` of the believed summary plus ``rate`` of the batch scaled to the data."""
         believed = state.posterior.summary
         assert believed is not None
         mass = work.model.weight_in(new, work.survey.is_sparse)
@@ -110,5 +110,5 @@ class Stochastic:
 
 
 def blend(believed: Summary, new: Summary, rate: float, size: float) -> Summary:
-    """``1 - rate`` of what was believed plus ``rate`` of a batch that is taken ``size`` times."""
+    """``1 - rate`` of the believed summary plus ``rate`` of a batch that is taken ``size`` times."""
     return believed.scale(1.0 - rate) + new.scale(rate * size)

@@ -14,22 +14,22 @@ from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.when import is_to_come
 
 TOLERANCE = 1e-6
-"""Nats per unit of weight by which a lap changes the objective of a run that has come to its end, by default."""
+"""Default tolerance: nats per unit of weight; a run may end once a lap changes the objective by less."""
 
 PATIENCE = 5
-"""Calm laps in a row after which a run ends, where no tolerance was given.
+"""Calm laps in a row after which a run ends, if no tolerance was given.
 
 In nine runs on the toys of the thesis (bars, edges, letters) and two on clusters in 16 dimensions nothing was lost by
-it; in two on 32 overlapping clusters 0.6 and 1.2 nats of what a run to the strict end gained, in two on heavy tails 2
-and 7, in two on digits 0 and 33 (a merge found late).  Three laps lost up to 157.
+it.  Of the gain of a run to the strict end, two runs on 32 overlapping clusters lost 0.6 and 1.2 nats, two on heavy
+tails 2 and 7, and two on digits 0 and 33 (a merge found late).  Three laps lost up to 157.
 """
 
 REFINING = 0.25
-"""As how much of a calm lap one counts in which deletes were still being refined: they may be about to pay."""
+"""Weight, in calm laps, of a calm lap in which deletes were still being refined: they may be about to pay."""
 
 
 def hold_common(schedule: Any) -> None:
-    """Take over what all schedules are given; SettingError for laps, windows or tolerances out of range."""
+    """Check and set the settings common to all schedules; SettingError for laps, windows or tolerances out of range."""
     for name in ("laps", "window"):
         hold(schedule, name, whole_number(name, getattr(schedule, name), 1))
     if schedule.tolerance is not None:
@@ -53,7 +53,7 @@ class Stopping(Protocol):
 def end_exact_lap(rule: Stopping, work: Work, state: State, gain: float | None) -> list[dict[str, Any]]:
     """End a lap with the exact objective: decide its proposals, learn the prior, and decide whether to stop.
 
-    Returns rows of the moves; ``gain`` is that of the lap's last step in nats, None where it is not known.
+    Returns rows of the moves; ``gain`` is the gain of the lap's last step in nats, None if it is not known.
     """
     n_proposed = state.plan.n_proposed
     moves = settle_lap(work, state, gain)
@@ -65,11 +65,11 @@ def decide_to_stop(rule: Stopping, work: Work, state: State, n_proposed: int) ->
     """Decide at the end of a lap whether to stop.
 
     Converged if over one lap the objective changed by less than ``tolerance`` nats per unit of weight and no
-    N_k by more than ``count_tolerance`` of all atoms, and the moves found nothing new to propose.  Where no tolerance
-    was given it is :data:`TOLERANCE`, and :data:`PATIENCE` calm laps in a row are an end too: those in which no cluster
-    came, went or changed its count by more than ``LAP.calm_count``, and which raised the objective by less than
-    ``LAP.calm_gain`` nats per atom (of topics: token).  Those in which deletes are refined count as :data:`REFINING` of
-    one.  A run whose moves have not all begun to act is not converged.
+    N_k by more than ``count_tolerance`` of all atoms, and the moves found nothing new to propose.  If no tolerance was
+    given it is :data:`TOLERANCE`, and :data:`PATIENCE` calm laps in a row end the run too.  In a calm lap no cluster
+    comes, goes or changes its count by more than ``LAP.calm_count``, and the objective rises by less than
+    ``LAP.calm_gain`` nats per atom (in topic models: token).  A calm lap in which deletes are refined counts as
+    :data:`REFINING` of one.  A run whose moves have not all begun to act is not converged.
     """
     tolerance, count_tolerance = rule.tolerance, rule.count_tolerance
     exact = TOLERANCE if tolerance is None else tolerance
@@ -77,7 +77,7 @@ def decide_to_stop(rule: Stopping, work: Work, state: State, n_proposed: int) ->
     quiet = not work.moves or (state.lap > 0 and n_proposed == 0)
     counts = state.total.value_of("N")
     weight, mass = remaining_weight(work, state.lost), float(counts.sum())
-    # the objective of other data says nothing about this one
+    # objectives of different data cannot be compared
     same = all(loss.lap != state.lap + 1 for loss in state.lost.values())
     state.calm = False
     if same and state.lap_elbo is not None and state.lap_counts is not None and len(counts) == len(state.lap_counts):

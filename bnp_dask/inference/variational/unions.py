@@ -1,8 +1,9 @@
 """Merges in a pure stream, decided on totals alone: entropies of unions are bounded from below.
 
-Which atoms two clusters share is known of no batch that is not kept.  The objective of a union with a bound in place of
-its entropy is a bound of the objective, so that a merge which raises it raises the objective.  The bound is exact for
-clusters that share all of their atoms evenly, and for those that share none (:meth:`Summary.unite`).
+For batches that are not kept it is unknown which atoms two clusters share.  With a bound in place of the union's
+entropy, the objective after a merge is bounded from below, so a merge that raises this bound raises the objective.  The
+bound is exact for clusters that share all of their atoms evenly, and for clusters that share none
+(:meth:`Summary.unite`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from bnp_dask.moves.engine import decide
 from bnp_dask.moves.merge import pair_empty
 
 UNITED = "united"
-"""Action of a row of the history where merges were decided on totals."""
+"""Action of a history row in which merges were decided on totals."""
 
 LEAST = 1e-12
 """Share of an empty cluster, so that it has a logarithm."""
 
 
 def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]]:
-    """Decide merges on totals; yields the row of the history that says so, none where none is proposed."""
+    """Decide merges on totals; yields the history row that records them, nothing if no merge is proposed."""
     merges = [move for move in work.moves if isinstance(move, Merge)]
     if not merges or not work.model.structure.policy.bounds_unions:
         return
@@ -58,7 +59,7 @@ def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]
 
 
 def best_share(value: Summary, keep: int, drop: int) -> float | None:
-    """The share with which :meth:`Summary.unite` bounds an entropy best: that of ``keep`` in both; None for zero."""
+    """Share with which :meth:`Summary.unite` bounds an entropy best: the share of ``keep`` in both; None for zero."""
     pair = value.without_pairs().take([keep, drop])
     counts = np.maximum(pair["N"], 0.0)
     share = min(max(float(counts[0] / max(counts.sum(), LEAST)), LEAST), 1.0 - LEAST)

@@ -1,4 +1,4 @@
-"""Words that a run did not know: its statistics get places for them, where no older atom has anything."""
+"""Words new to a run: its statistics get columns for them, in which no older atom counts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bnp_dask.inference.state import State
 from bnp_dask.model import Model, Posterior
 
 WIDENED = "widened"
-"""Action of a row of the history where words were added."""
+"""Action of a history row in which words were added."""
 
 
 def widen(state: State, model: Model, size: int) -> dict[str, Any]:
-    """Let a run count ``size`` words, as ``model`` does; the row of the history that says so.
+    """Extend a run to ``size`` words, as in ``model``; returns the history row that records it.
 
     Kept statistics of batches are widened when they are next used, as after every change of clusters.  The objective
-    changes by the prior of what is new, and is that of a run which counted these words from its start.
+    changes by the prior of the new words, and equals the objective of a run that counted these words from its start.
     """
     edit = Widen(WORDS[1], size)
     count = size - state.model.observation.sizes[WORDS[1]]
