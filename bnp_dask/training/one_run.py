@@ -72,17 +72,17 @@ class OneRun:
     room
         Bytes of single batches that all states together may hold in memory.
     shadow
-        How shadows live beside it; None where there are none.
+        Setting of the shadows beside it; None if there are none.
     priors
-        Likelihoods with the priors that shadows begin with, ready; none where they begin with that of the run.
+        Likelihoods with the priors that shadows begin with, ready; none if they begin with the run's prior.
     scores
-        Words for scores, as it finds them at its end.
+        Words for scores, found at its end.
     settled
-        What became of the starts; None before that, and where there is one.
+        Outcome of the starts; None before that, and for a single start.
     change
-        Moves that it has from its next lap on; None where they are those of before.
+        Moves from its next lap on; None if they are unchanged.
     beside
-        Shadows that live beside it; None where there are none.
+        Shadows that live beside it; None if there are none.
     """
 
     work: Work
@@ -102,17 +102,17 @@ class OneRun:
     beside: Beside | None = None
 
     def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
-        """Train to the end, from a checkpoint where there is one; ``where`` it runs, for callbacks."""
+        """Train to the end, from a checkpoint if there is one; ``where`` it runs, for callbacks."""
         if checkpoint is not None and SETTLED in checkpoint.state:
             return self.alone(settled_from_saved(checkpoint.state[SETTLED]))._go(checkpoint, where)
         return self._go(checkpoint, where)
 
     def alone(self, settled: Settled) -> OneRun:
-        """The run as the start that goes on makes it."""
+        """The run of the start that goes on."""
         return replace(self, work=replace(self.work, seed=settled.seed), settled=settled)
 
     def with_shadows(self, checkpoint: Checkpoint | None, state: State) -> OneRun:
-        """The run with those beside it that a checkpoint knows, where it may have any."""
+        """The run with its shadows from a checkpoint, if it may have any."""
         if self.shadow is None:
             return self
         beside = Beside.of_run(self.shadow, self.work, self.schedule, rooms(self.room, True)[1], self.priors)
