@@ -229,8 +229,7 @@ def _taken_out(
     tell: Callable[[dict[str, Any]], None],
     dormant: float | None,
 ) -> Lineage:
-    """Take out batches that are too old or give way, and faded clusters; return the lineage of clusters from there
-    on."""
+    """Take out batches too old or giving way, and faded clusters; return the lineage of clusters from there on."""
     before, gives_way = state.posterior, found.gives_way
     if too_old := sorted(set(ages.too_old) - set(gives_way)):
         tell(take_out(work, state, run.turn, too_old, keeps_round=True))
