@@ -136,7 +136,7 @@ class Checkpoint:
     begun
         Whether any work was done since the start.
     code
-        Code versions that made the run, in order.
+        Code that made the run, version after version.
     """
 
     state: dict[str, Any]

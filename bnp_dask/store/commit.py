@@ -1,4 +1,4 @@
-"""Files of a checkpoint: its arrays, then its head, whose appearance is the commit; and numbers that are fenced off."""
+"""Files of a checkpoint: its arrays, then its head, whose appearance is the commit; and numbers that must not be used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent, code: S
     before
         Extent of the history before.
     code
-        Code versions that made the run, in order.
+        Code that made the run, version after version.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def claim_next(path: Path | Key, session: str) -> int:
 
 
 def head_of(path: Path | Key, number: int) -> dict[str, Any]:
-    """Head of a checkpoint; DamagedError if it marks a fenced number, StoreError if it holds no state."""
+    """Head of a checkpoint; DamagedError if there is none or it is damaged, StoreError if it holds no state."""
     content = unseal(checkpoint_base(path, number).with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
     if _FENCE in content:
         raise FenceError(f"checkpoint {number} of {path} was never made")

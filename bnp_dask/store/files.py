@@ -138,7 +138,7 @@ def seal(data: dict[str, Any]) -> bytes:
 
 
 def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
-    """Read what :func:`seal` wrote.
+    """Read a file that :func:`seal` wrote.
 
     Raises
     ------

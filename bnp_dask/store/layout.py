@@ -40,7 +40,7 @@ def is_run(folder: Path | Key) -> bool:
 
 
 def holds_run(path: str | os.PathLike[str]) -> bool:
-    """Whether a run is seen at a path or URL; False also if it may not be read, as beside a public posterior."""
+    """Whether a run is seen at a path or URL; False also without permission to look, as beside a public posterior."""
     try:
         return is_run(run_folder(path))
     except StoreError:

@@ -1,5 +1,5 @@
-"""The batches of a run's data, as a pass over them found them: a list that only grows, so that the data are never read
-for it again."""
+"""The batches of a run's data, as a pass over them found them: a list that only grows, and is never read from the data
+again."""
 
 from __future__ import annotations
 

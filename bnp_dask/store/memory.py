@@ -86,7 +86,7 @@ class MemoryStore:
         history: Sequence[Mapping[str, Any]],
         listing: Listing,
     ) -> None:
-        """Save nothing; forget summaries older than those in the ``listing``."""
+        """Save nothing; forget summaries older than the ``listing``."""
         self.forget((batch, visit) for batch, visit, _ in listing.entries())
 
     def forget(self, keep: Iterable[tuple[int, int]]) -> None:

@@ -18,7 +18,7 @@ from bnp_dask.store.place import DamagedError, Key, place_of
 
 @dataclass(frozen=True)
 class Part:
-    """A file, identified by its content.
+    """A file, with the size and checksum that it must have.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class CommittedParts:
         return [self.files.path(part.name) for part in parts if part.name not in self.names]
 
     def only(self, kept: Iterable[Part]) -> None:
-        """Keep these parts; remove the ones that checkpoints no longer refer to."""
+        """Keep these parts; remove parts that checkpoints no longer refer to."""
         names = {part.name for part in kept}
         self.files.remove(self.names - names)
         self.names = names

@@ -365,7 +365,7 @@ class RunStore:
         return found
 
     def _tell_of_other_code(self) -> None:
-        """Log the consequences if this process has other code than the one that wrote the run last."""
+        """Log the consequences if other code than that of this process wrote the run last."""
         other = None if not self._code else code_here().difference(self._code[-1])
         if other is not None:
             logger.warning(

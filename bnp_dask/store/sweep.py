@@ -18,7 +18,7 @@ def checkpoint_numbers(path: Path | Key) -> list[int]:
 
 
 def remove_checkpoints(path: Path | Key, kept: Iterable[int]) -> int:
-    """Remove all checkpoints except these numbers and newer ones; return the newest number there was."""
+    """Remove all checkpoints except these numbers and newer ones; return the newest number that existed."""
     numbers, files = set(kept), list(_checkpoint_files(path))
     newest = max(numbers, default=None)
     found = [f for f in files if f[0] not in numbers and (newest is None or f[0] < newest)]

@@ -3,7 +3,7 @@
 ::
 
     VERSION.json                  the number in force; replaced in one step
-    versions/00000003.json        record of version 3: its checkpoint, what came in, clusters, moves
+    versions/00000003.json        record of version 3: its checkpoint, new data, clusters, moves
     versions/00000003.zarr        its posterior, as long as it is kept
     versions/packs/               records of older versions, packed (store.packs)
 
@@ -120,7 +120,7 @@ class Versions:
         return sorted(int(stem) for stem, suffix, rest in found if suffix and not rest and stem.isdigit())
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Remove all posteriors except those of some versions; records stay."""
+        """Remove the posteriors of all versions except some; records stay."""
         for number in set(self.kept()) - set(numbers):
             place_of(self.path).remove_tree(self.posterior(number))
 

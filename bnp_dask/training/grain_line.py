@@ -17,8 +17,8 @@ MANY = 0.5
 """Share of the clusters that must be so narrow before a line is logged."""
 
 SAME = 1e-8
-"""Share of the squared distance of clusters' means below which a variance counts as zero, as of a single value: a
-guess, tried on synthetic tables alone."""
+"""Share of the squared distance of clusters' means below which a variance is taken for the variance of one value:
+a guess, tried on synthetic tables alone."""
 
 
 def tell_of_grain(posterior: Posterior) -> None:
@@ -83,7 +83,7 @@ def _holds_copies(summary: Summary) -> np.ndarray:
     if squares.shape[1] == n_packed(d):  # upper triangles, row by row: take the diagonal
         squares = squares[:, np.cumsum([0, *range(d, 1, -1)])]
     mean = x / np.maximum(n, 1.0)[:, None]
-    # of a row far away, which is a cluster, the variance of the means would tell nothing else
+    # the median: the variance of the means would show only a row far away that is a cluster of its own
     apart = np.median((mean - np.median(mean, axis=0)) ** 2, axis=0)
     own = squares - x * mean
     found: np.ndarray = (n >= 2.0) & (own <= SAME * n[:, None] * apart).all(axis=1)

@@ -23,7 +23,7 @@ COPIES = 2
 """A task holds the posterior it was sent and the summary that it makes, each about the size of a summary."""
 
 MEMORY = "256MB"
-"""Memory of the training process for summaries of single batches."""
+"""Memory of the training process for data of single batches."""
 
 MEMORY_BYTES = 256 * 10**6
 """Bytes of :data:`MEMORY`: Dask, which reads such texts, is not loaded for the default."""

@@ -156,7 +156,7 @@ class TrainResult:
     history
         One row per step.
     converged
-        Whether the run stopped because no value changed any more.
+        Whether the run stopped because nothing changed any more.
     reason
         Why it stopped, in words: ``"objective and counts stopped changing at lap 12"``.
     seconds

@@ -184,7 +184,7 @@ def survey_of_run(
 
 
 def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest:
-    """The list of batches of the present data, as far as it got; each model keeps its own, because it checks data."""
+    """The list of batches of the present data, as far as it got; each model has its own, because it checks the data."""
     identity = {**identity_of(source), "n_batches": source.n_batches, "model": to_identity(model)}
     try:
         return Manifest.open(store.manifests, identity)
@@ -212,9 +212,9 @@ def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> 
 
 
 def _compare(store: RunStore, first: Manifest, now: Manifest, source: Source, checkpoint: Checkpoint) -> dict[int, int]:
-    """Batches that are unreadable now, with their former checksums; StoreError if the data have changed.
+    """Batches that are out of reach now, with their former checksums; StoreError if the data have changed.
 
-    Their survey stays that of the begin of the run: the run has their statistics, and leaves them out at their next
+    Their survey stays as it was at the start of the run: the run has their statistics, and leaves them out at their next
     visit unless they are back by then.
     """
     lost = {int(batch) for batch, *_ in checkpoint.state["lost"]}

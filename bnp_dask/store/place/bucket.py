@@ -1,7 +1,7 @@
 """An object store: no renames, no appends, no locks.
 
 A commit refers to objects that are never replaced, and the commit is one object that is created only if it does not
-exist.  A file that grows is a folder of pieces.  Each piece is named by its begin and end, in bytes and checksums of
+exist.  A file that grows is a folder of pieces.  Each piece is named by its start and end, in bytes and checksums of
 everything before; pieces of no commit are in no chain, and are never read.  The writer holds a lease.
 """
 

@@ -137,7 +137,7 @@ class Lease:
     def committing(self) -> Iterator[None]:
         """Context of a commit.
 
-        After an unfinished commit no other may follow: whether it exists is known only when the run is opened again,
+        After an unfinished commit no other may follow: whether it exists is known only after the run is opened again,
         and a number must not be passed over.
         """
         if self._failed:
@@ -288,7 +288,7 @@ class _Beats:
 
     def __init__(self, claims: _Claims, number: int) -> None:
         self._claims, self._number, self._count = claims, number, 0
-        self.beaten = -math.inf  # before the first beat no time of sending was noted
+        self.beaten = -math.inf  # the time before the first beat was sent is unknown
         self.stopping = threading.Event()
         self.lost = False
 

@@ -16,7 +16,7 @@ from bnp_dask.store import MemoryStore
 
 @dataclass
 class Living:
-    """A living shadow: its first summary, the run's lap when it began, and its present state.
+    """A living shadow: its first summary, the number of laps of the run before it, and its present state.
 
     ``prior`` is its own prior in words; None if it began with the run's prior.
     """

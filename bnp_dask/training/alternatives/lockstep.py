@@ -60,7 +60,7 @@ class Beside:
     Parameters
     ----------
     setting
-        Setting of their lives.
+        Settings of the shadows.
     work
         Work of the run; its executor shares its reads.
     schedule

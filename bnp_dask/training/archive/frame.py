@@ -33,7 +33,7 @@ class Frame:
     Parameters
     ----------
     offsets
-        Begin of the numbers of each array, by name, in bytes and in the order of the file.
+        Offset of the numbers of each array, by name, in bytes and in the order of the file.
     nbytes
         Bytes of the file.
     heads

@@ -71,7 +71,7 @@ class GrowingRun:
     log
         Pieces that came later.
     turn
-        Visits of batches in their order.
+        Record of which batches were visited when.
     version, newest
         Number of the version in force, and the largest number so far.
     names
@@ -282,7 +282,7 @@ class GrowingRun:
         return self._placed(opened_again(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
 
     def publish(self) -> None:
-        """Put the newest committed version in force, wherever a kill left the run."""
+        """Put the version of the run's checkpoint in force, wherever a kill left the run."""
         growth = self.checkpoint.state.get(GROWTH)
         if growth is not None and self.versions.current != growth["version"]:
             self.on_disk.require_lock()
@@ -312,7 +312,7 @@ def commit(
     Raises
     ------
     StoreError
-        The state differs from its batches, see :func:`require_sound`: nothing is written then.
+        The state does not match its batches, see :func:`require_sound`: nothing is written then.
     """
     number = run.newest + 1
     require_sound(state, run.survey(), f"version {number} of {run.name}", run.lays_away, run.besides)

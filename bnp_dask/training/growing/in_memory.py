@@ -1,4 +1,4 @@
-"""Runs in memory that take in data: the statistics of all data, without summaries of single batches."""
+"""Runs in memory that take in data: the statistics of all data, and nothing of single batches."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class UpdateResult:
     refused
         Pieces of a version that ``on_version`` refused: the run is unchanged, and does not contain them.
     sealed
-        Number of new batches that are in the totals for good, because ``revisit=0`` keeps no summaries of single
+        Number of new batches that are in the totals for good, because ``revisit=0`` keeps nothing of single
         batches: they cannot be visited again, retired or replaced.
     set_aside
         Pieces that this update could not take in and set aside, and why; :func:`bnp_dask.set_aside` lists earlier ones.
@@ -102,7 +102,7 @@ class UpdateResult:
 class Rules:
     """Rules for taking in data, as in :func:`bnp_dask.update`; ``room`` in bytes.
 
-    ``seals``: no summaries of single new batches are kept.
+    ``seals``: nothing of single new batches is kept.
     """
 
     revisit: float
@@ -153,7 +153,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     reads = reads_old or take_data(run.store, state, out_of_total)
     source = run.source(found.sources, reads, found.aside.notes)
     may = source.present
-    # batches whose data may go stay readable if their statistics are still to be taken out
+    # summaries, not assignments, are kept of batches whose data may go before their statistics are taken out
     stays = may & run.has_place if reads_old and rules.keep is None else None
     work = replace(run.work(executor, source, rules.room), readable=stays)
     if work.unread is not None:

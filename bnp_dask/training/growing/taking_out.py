@@ -63,7 +63,7 @@ def held(run: GrowingRun, state: State) -> np.ndarray:
 
 
 def require_kept(run: GrowingRun, state: State, batches: Iterable[int], name: str) -> None:
-    """SettingError if summaries of some of these batches are not kept; ``name`` is the setting for the message."""
+    """SettingError if nothing of some of these single batches is kept; ``name`` is the caller in the message."""
     found = [batch for batch in batches if state.visits[batch] == SEALED]
     if not found:
         return

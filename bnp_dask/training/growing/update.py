@@ -78,7 +78,7 @@ def update(
         births of mixtures look at the atoms of all batches that are folded together, in clusters where these are unlike
         the others.  That is half a window of batches, or as many more as have ``Birth(sample=)`` atoms.
 
-        0 is a pure stream: with ``laps=0``, and without ``keep``, no summaries of single new batches are kept.  The
+        0 is a pure stream: with ``laps=0``, and without ``keep``, nothing of single new batches is kept.  The
         state of the run does not grow with them; they fade with a half-life as all others do, and cannot be visited
         again, retired or replaced.  Merges of mixtures are decided on totals, with a bound of the objective (rows
         ``"united"`` of the history); other merges, deletes and births from all data are proposed no more, not even by

@@ -53,7 +53,7 @@ MAGIC = {
     ".arrow": b"ARROW1",
     ".feather": b"ARROW1",
 }
-"""Bytes with which files of a format begin and end: a file with this begin and another end is not whole."""
+"""Bytes with which files of a format begin and end: a file that begins so and ends otherwise is not whole."""
 
 ENDINGS = ("; nothing was taken", "; nothing of this call was taken")
 """Ends of messages that are false if the other pieces are taken."""
@@ -180,7 +180,7 @@ class Aside:
 
 
 def nothing_aside() -> Aside:
-    """Without notes; bad data are errors."""
+    """Without notes; pieces that cannot be taken in are errors."""
     return Aside({})
 
 
