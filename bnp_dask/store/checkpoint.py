@@ -27,7 +27,7 @@ class Listing:
     Parameters
     ----------
     rows
-        Batch, visit, bytes and CRC-32, ``(N, 4)`` int64, by ascending batch; -1 where bytes or CRC-32 are unknown.
+        Batch, visit, bytes and CRC-32, ``(N, 4)`` int64, by ascending batch; -1 if bytes or CRC-32 are unknown.
     """
 
     rows: np.ndarray

@@ -1,4 +1,4 @@
-"""Files of a checkpoint: its arrays, then its head, whose appearance is the commit; and numbers that must not be used."""
+"""Files of a checkpoint: its arrays, then its head, whose appearance is the commit; and numbers that are barred."""
 
 from __future__ import annotations
 

@@ -403,7 +403,7 @@ class RunStore:
         )
 
     def pin(self, kept: Iterable[int], dropped: Iterable[int] = ()) -> None:
-        """Choose the checkpoints that commits keep beside the last two, and the ones that they no longer keep.
+        """Choose the checkpoints that commits keep beside the last two, and checkpoints that they no longer keep.
 
         Numbers of missing or damaged checkpoints are ignored.
         """

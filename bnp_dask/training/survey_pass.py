@@ -214,8 +214,8 @@ def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> 
 def _compare(store: RunStore, first: Manifest, now: Manifest, source: Source, checkpoint: Checkpoint) -> dict[int, int]:
     """Batches that are out of reach now, with their former checksums; StoreError if the data have changed.
 
-    Their survey stays as it was at the start of the run: the run has their statistics, and leaves them out at their next
-    visit unless they are back by then.
+    Their survey stays as it was at the start of the run: the run has their statistics, and leaves them out at their
+    next visit unless they are back by then.
     """
     lost = {int(batch) for batch, *_ in checkpoint.state["lost"]}
     bad, bad_now = set(first.reasons), set(now.reasons)

@@ -74,7 +74,7 @@ class Lock(Protocol):
         """Let another process write."""
 
     def require(self) -> None:
-        """StoreError where another process may have taken over; to be asked before something is replaced."""
+        """StoreError if another process may have taken over; to be called before something is replaced."""
 
     def committing(self) -> AbstractContextManager[None]:
         """Context of a commit: StoreError if another process has taken over, and then the directory belongs to it."""
@@ -87,7 +87,7 @@ class Lock(Protocol):
         claim
             Takes the number of the next commit, so that no other process can use it, and returns it.
         newest
-            The number of the newest commit as it was seen.
+            The number of the newest commit, as read before.
         """
 
 

@@ -30,8 +30,8 @@ class Shadow:
     Each of its laps costs about as much as one of the run's without births: a lap with a shadow took 1.92 to 1.95
     times the processor time of one without (60 full Gaussians, 100,000 points).  On 6,000 points of 60 overlapping
     clusters in the plane it won 20, 0 and 0 nats with full covariances (three seeds) and 0, 0.2 and 0 with diagonal
-    ones, in 1.0 to 2.1 times the time of the run: births beside neighbours now find changes that
-    won shadows up to 25 nats.
+    ones, in 1.0 to 2.1 times the time of the run: births beside neighbours now find the changes
+    with which shadows won up to 25 nats before.
 
     With another ``prior``, a quarter and four times the scale of a Gaussian's default, fixed priors win 154 to 204 nats
     on wine, whose held-out score rises by 0.4 to 1.1 nats per row, and 2 to 17 on iris, crabs, faithful and galaxies,

@@ -1,6 +1,6 @@
 """Several starts of one run: all take some laps side by side, and the best by the exact objective goes on alone.
 
-Each start has a state and random numbers of its own, so the start that goes on has the bits of a run of that start alone.
+Each start has a state and random numbers of its own, so the best start has the bits of a run of that start alone.
 All visit batches in one order, so that each is read once for all of them.
 """
 

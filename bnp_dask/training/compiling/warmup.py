@@ -62,7 +62,7 @@ def warm_task(posterior: Posterior, reader: Any) -> float:
 
 
 def _may_screen(n_clusters: int, batch: Batch) -> bool:
-    """Whether clusters of batches of this size may come to be screened while a run goes on.
+    """Whether clusters of batches of this size may be screened later in a run.
 
     Compiling that takes several CPU seconds; a run on a few hundred atoms takes one or two.
     """

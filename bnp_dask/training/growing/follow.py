@@ -58,7 +58,7 @@ def follow(
     data
         A folder, a pattern such as ``"inbox/*.parquet"``, or a feed.
     every
-        Seconds between the end of one look and the begin of the next.
+        Seconds between the end of one look and the start of the next.
     stop
         Ends the loop once it is set, after the current update.  None: it goes on for ever.
 
