@@ -87,7 +87,7 @@ class Found:
         return sorted({batch for batches in self.out for batch in batches})
 
     def as_before(self, values: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-        """Per new batch, the largest ``values (B,)`` of batches that give way to its piece, or else ``otherwise (n,)``."""
+        """Per new batch, the largest ``values (B,)`` of batches that give way to its piece, or ``otherwise (n,)``."""
         out, start = np.array(otherwise), 0
         for batches, (_, looked) in zip(self.out, self.new, strict=False):
             if batches:
