@@ -3,25 +3,25 @@
 ::
 
     run/
-      RUN.json                      what this directory is, and the settings of the run; written once
-      job.yaml                      the job file that the run is of, where there was one; there when RUN.json is
-      LOCK, SESSION                 held by the process that writes; by what other processes know the directory
-      drafts/                       atoms that an initialisation has read, until it is made
-      manifest/5f0c7d21.rows        the batches of the data as they were surveyed; only ever appended to
-      manifest/5f0c7d21.npz         what they come to together, and how many of the rows are valid
-      manifest/grown.rows, .jsonl   batches that came later, and the pieces of data they are of (store.growth)
-      versions/, VERSION.json       posteriors and records of a run that was updated (store.versions)
+      RUN.json                      kind of the directory and settings of the run; written once
+      job.yaml                      job file of the run, if it has one; present as soon as RUN.json is
+      LOCK, SESSION                 lock of the writing process; number by which others recognise the directory
+      drafts/                       atoms read by an initialisation, kept until it is finished
+      manifest/5f0c7d21.rows        batches of the data as the survey found them; only ever appended to
+      manifest/5f0c7d21.npz         their totals, and how many of the rows are valid
+      manifest/grown.rows, .jsonl   batches that came later, and the pieces of data they belong to (store.growth)
+      versions/, VERSION.json       posteriors and records of an updated run (store.versions)
       history.jsonl                 one line per row of the history; only ever appended to
       checkpoints/00000012.json     head of checkpoint 12: state, checksums; its appearance is the commit
       checkpoints/00000012.npz      arrays of checkpoint 12, and the list of summaries that it refers to
       summaries/00003/00000800-000002-9ae1f004.npz    summary of batch 800 at visit 2, with its CRC-32
-      summaries/packs/              summaries that updates left, packed (store.packs)
+      summaries/packs/              summaries left by updates, packed (store.packs)
 
 Every file is written under a temporary name, synced, and renamed, so that a kill at any moment leaves old files whole.
 On an object store (store.place) the names are those of objects; files that grow are folders of pieces, and ``lock/``
 holds a lease.
-Files that grow are valid as far as the head says that was written after them.  Nothing is believed for its name: a
-checkpoint's list says of every summary its visit, its bytes and its CRC-32, which whoever reads it compares.
+A file that grows is valid up to the length that the head written after it records.  Names are never trusted: a
+checkpoint's list holds the visit, the bytes and the CRC-32 of every summary, and every reader compares them.
 """
 
 from bnp_dask.store.background import BackgroundCommits

@@ -16,8 +16,8 @@ from bnp_dask.store.run import RunStore, nothing
 class BackgroundCommits:
     """Commits of a run, one after the other, in a thread of its own.
 
-    What waits for a disk is most of a commit, and workers need not wait with it.  A run that is killed meanwhile goes
-    on from the checkpoint before, as it does when it is killed in a commit.
+    Waiting for the disk is most of a commit, and workers need not wait for it.  A run that is killed meanwhile goes on
+    from the previous checkpoint, as it does when it is killed during a commit.
     """
 
     def __init__(self) -> None:
@@ -35,19 +35,19 @@ class BackgroundCommits:
         constant: Callable[[str], bool] = nothing,
         begun: bool = True,
     ) -> None:
-        """As :meth:`RunStore.commit` but for the disk; StoreError also where the commit before did not get there."""
+        """As :meth:`RunStore.commit`, without waiting for the disk; StoreError also if the previous commit failed."""
         self.wait()
         prepared = store.prepare(state, arrays, history, listing, parts, constant, begun)
         self._pending = self._pool.submit(store.write, prepared)
 
     def wait(self) -> None:
-        """Until everything that was committed is on the disk; StoreError when it cannot get there."""
+        """Wait until everything committed is on the disk; StoreError if it cannot get there."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
     def close(self) -> None:
-        """Wait until everything that was committed is on the disk, and take no more commits."""
+        """Wait until everything committed is on the disk, and take no more commits."""
         try:
             self.wait()
         finally:

@@ -1,4 +1,4 @@
-"""Checkpoints: as they are read, as the next one builds upon them, and as they wait to be written."""
+"""Checkpoints as they are read, as the base of the next one, and as they wait to be written."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ COLUMNS = 4
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """The summaries that a checkpoint refers to: which visit of each batch, and what its file must be.
+    """The summaries that a checkpoint refers to: the visit of each batch, and the bytes and CRC-32 of its file.
 
     Parameters
     ----------
     rows
-        Batch, visit, bytes and CRC-32, ``(N, 4)`` int64, by ascending batch; -1 where bytes or CRC-32 are unknown.
+        Batch, visit, bytes and CRC-32, ``(N, 4)`` int64, by ascending batch; -1 if bytes or CRC-32 are unknown.
     """
 
     rows: np.ndarray
 
     @staticmethod
     def of(entries: Iterable[tuple[int, int, Receipt]]) -> Listing:
-        """From batch, visit and receipt of each."""
+        """Listing from batch, visit and receipt of each summary."""
         rows = [(batch, visit, receipt.nbytes, receipt.crc32) for batch, visit, receipt in entries]
         return Listing(np.array(sorted(rows), np.int64).reshape(-1, COLUMNS))
 
     @staticmethod
     def of_latest(visits: np.ndarray, receipts: np.ndarray) -> Listing:
-        """From the latest visit of every batch ``(B,)``, -1 where there is none, and bytes and CRC-32 ``(B, 2)``."""
+        """Listing of the latest visit of every batch ``(B,)``, -1 if none, with bytes and CRC-32 ``(B, 2)``."""
         batches = np.flatnonzero(visits >= 0)
         return Listing(np.column_stack([batches, visits[batches], receipts[batches]]).astype(np.int64))
 
     @staticmethod
     def of_saved(rows: np.ndarray) -> Listing:
-        """From what a checkpoint holds; version 0.1 noted no checksums."""
+        """Listing from the array of a checkpoint; version 0.1 noted no checksums."""
         missing = COLUMNS - rows.shape[1]
         return Listing(np.pad(np.asarray(rows, np.int64), ((0, 0), (0, missing)), constant_values=UNKNOWN))
 
@@ -99,7 +99,7 @@ def receipt_of(receipts: np.ndarray, batch: int) -> Receipt:
 
 
 def no_receipts(n_batches: int) -> np.ndarray:
-    """Receipts of batches that nothing is known of, ``(B, 2)`` int64."""
+    """Receipts of batches of which nothing is known, ``(B, 2)`` int64."""
     return np.full((n_batches, 2), NO_RECEIPT.nbytes, np.int64)
 
 
@@ -111,7 +111,7 @@ class StoredRows:
     extent: Extent
 
     def read(self) -> list[dict[str, Any]]:
-        """All of them; DamagedError when the file has changed."""
+        """Return all rows; DamagedError if the file has changed."""
         return [json.loads(line) for line in read_extent(self.path, self.extent).decode().splitlines()]
 
 
@@ -126,7 +126,7 @@ class Checkpoint:
     arrays
         Named arrays.
     rows
-        Where its history lies.
+        Place of its history.
     number
         Grows by at least one from commit to commit.
     listing
@@ -134,9 +134,9 @@ class Checkpoint:
     parts
         Other files it refers to.
     begun
-        Whether anything was done since the start.
+        Whether any work was done since the start.
     code
-        By which the run was made, one after the other.
+        Code that made the run, version after version.
     """
 
     state: dict[str, Any]
@@ -150,13 +150,13 @@ class Checkpoint:
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """All rows up to this checkpoint, read anew: of a long run they are many."""
+        """Read all rows up to this checkpoint anew: a long run has many."""
         return self.rows.read()
 
 
 @dataclass(frozen=True, eq=False)
 class Committed:
-    """Of a checkpoint on the disk what the next commit must know."""
+    """The facts about a checkpoint on the disk that the next commit needs."""
 
     number: int
     listing: Listing
@@ -166,7 +166,7 @@ class Committed:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A checkpoint to be written: its number, state as JSON, arrays that nobody else has, new history rows, the
+    """A checkpoint to be written: its number, state as JSON, arrays that are not shared, new history rows, the
     summaries and the parts that it refers to, and whether the run has begun."""
 
     number: int

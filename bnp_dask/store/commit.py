@@ -1,4 +1,4 @@
-"""Files of a checkpoint: its arrays, then its head, whose appearance is the commit; and numbers that nobody may use."""
+"""Files of a checkpoint: its arrays, then its head, whose appearance is the commit; and numbers that are barred."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from bnp_dask.store.sweep import checkpoint_numbers
 LISTING = "/summaries"  # an array of the user may have any name, but none of theirs begins with a slash
 
 _FENCE = "fence"
-"""In the head of a checkpoint whose number was taken, so that nobody else makes one of that number."""
+"""Mark in the head of a number that was taken without a checkpoint, so that no other process can commit under it."""
 
 
 class FenceError(DamagedError):
-    """A number of a checkpoint was taken, and none was made."""
+    """The number of a checkpoint was taken, and no checkpoint was made."""
 
 
 def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent, code: Sequence[Code] = ()) -> Extent:
-    """Put all files of a checkpoint, the head last; how far the history goes then.
+    """Put all files of a checkpoint, the head last; return the new extent of the history.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent, code: S
     prepared
         The checkpoint; its summaries and parts are durable.
     before
-        How far the history went before.
+        Extent of the history before.
     code
-        By which the run was made, one after the other.
+        Code that made the run, version after version.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def claim_next(path: Path | Key, session: str) -> int:
 
 
 def head_of(path: Path | Key, number: int) -> dict[str, Any]:
-    """Head of a checkpoint; DamagedError where it is none, StoreError where it holds no state."""
+    """Head of a checkpoint; DamagedError if there is none or it is damaged, StoreError if it holds no state."""
     content = unseal(checkpoint_base(path, number).with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
     if _FENCE in content:
         raise FenceError(f"checkpoint {number} of {path} was never made")
@@ -102,7 +102,7 @@ def head_of(path: Path | Key, number: int) -> dict[str, Any]:
 
 
 def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
-    """A checkpoint of a run directory by its number, without its parts; DamagedError where one of its files is."""
+    """A checkpoint of a run directory by its number, without its parts; DamagedError if one of its files is damaged."""
     content, arrays = _read(path, number)
     listing = Listing.of_saved(arrays.pop(LISTING))
     rows = StoredRows(path / "history.jsonl", Extent.from_json(content["history"]))
@@ -120,7 +120,7 @@ def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
 
 
 def _code_of(content: Mapping[str, Any]) -> tuple[Code, ...]:
-    """Code that a run was made by, as far as the head of a checkpoint tells; earlier versions noted their number."""
+    """Code versions in the head of a checkpoint; earlier versions noted their number."""
     try:
         noted = content.get("code") or [{"version": content["software"]}]
         return tuple(Code.from_json(one) for one in noted)
@@ -129,7 +129,7 @@ def _code_of(content: Mapping[str, Any]) -> tuple[Code, ...]:
 
 
 def committed(path: Path | Key, number: int) -> Committed:
-    """Of a checkpoint what it refers to; DamagedError where it is damaged.  Neither history nor parts are read."""
+    """References of a checkpoint; DamagedError if it is damaged.  Neither history nor parts are read."""
     content, arrays = _read(path, number)
     extent = Extent.from_json(content["history"])
     return Committed(number, Listing.of_saved(arrays[LISTING]), extent, parts_in(content))
@@ -145,7 +145,7 @@ def _read(path: Path | Key, number: int) -> tuple[dict[str, Any], dict[str, np.n
 
 
 def parts_of(path: Path | Key, number: int) -> tuple[Part, ...]:
-    """Parts of a checkpoint; none where it is damaged: then nobody can read it."""
+    """Parts of a checkpoint; none if it is damaged, because then it cannot be read."""
     try:
         base = checkpoint_base(path, number)
         return parts_in(unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION))

@@ -23,12 +23,12 @@ ARRAY = "array/"
 _CRC_DIGITS = 8
 
 _BEFORE_NAME = 26
-"""Bytes of a member's own head in a zip archive before the lengths of its name and of what else it says."""
+"""Bytes of a member's own head in a zip archive before the lengths of its name and of its extra field."""
 
 _NAME_AND_EXTRA = struct.Struct("<HH")
 
 _BEFORE_HEADER = 12
-"""Bytes of an npy file of version 2 before its header, the last four of which are the length of that."""
+"""Bytes of an npy file of version 2 before its header; the last four hold the length of the header."""
 
 
 # -- arrays -------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def pack(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
 
 
 def crc_of_packed(data: bytes) -> int:
-    """CRC-32 of all that :func:`pack` gave, from what it ends with."""
+    """CRC-32 of the whole output of :func:`pack`, computed from its last bytes."""
     end = data[-_CRC_DIGITS:]
     return zlib.crc32(end, int(end, 16))
 
@@ -67,7 +67,7 @@ def _hex_crc(data: bytes | memoryview) -> bytes:
 
 
 def unpack(data: bytes, path: Path | Key) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Inverse of :func:`pack`; DamagedError naming ``path`` when anything does not fit."""
+    """Inverse of :func:`pack`; DamagedError naming ``path`` if anything does not fit."""
     if data[-_CRC_DIGITS:] != _hex_crc(memoryview(data)[:-_CRC_DIGITS]):
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")
     try:
@@ -75,12 +75,12 @@ def unpack(data: bytes, path: Path | Key) -> tuple[dict[str, np.ndarray], dict[s
             members = {member.filename: _content(data, member) for member in archive.infolist()}
         meta = json.loads(bytes(members.pop(META)))
         return {_array_name(name): _array(raw) for name, raw in members.items()}, meta
-    except Exception as error:  # what was written elsewise makes zipfile and numpy raise nearly anything
+    except Exception as error:  # other writers' files make zipfile and numpy raise nearly anything
         raise DamagedError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
 
 def _content(data: bytes, member: zipfile.ZipInfo) -> memoryview:
-    """Content of a member, where it lies; its own checksum tells nothing that the archive's did not."""
+    """Content of a member, without a copy; its own checksum adds nothing to the archive's."""
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"member {member.filename!r} is compressed")
     name, extra = _NAME_AND_EXTRA.unpack_from(data, member.header_offset + _BEFORE_NAME)
@@ -103,7 +103,7 @@ def _array(raw: memoryview) -> np.ndarray:
 
 @lru_cache(4096)
 def _layout(head: bytes) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype by the head of an npy file: the same arrays come again and again, and numpy compiles each."""
+    """Shape and dtype from the head of an npy file; cached, since numpy compiles each head and the same ones recur."""
     stream = io.BytesIO(head)
     if np.lib.format.read_magic(stream) != (2, 0):
         raise ValueError("unexpected version of the npy format")
@@ -138,7 +138,7 @@ def seal(data: dict[str, Any]) -> bytes:
 
 
 def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
-    """Read what :func:`seal` wrote.
+    """Read a file that :func:`seal` wrote.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
 
 
 def unsealed(data: bytes, path: Path | Key, kind: str, version: int) -> dict[str, Any]:
-    """As :func:`unseal`, of what was read; messages call it by ``path``."""
+    """As :func:`unseal`, for data already read; messages name ``path``."""
     envelope = _SEALED.fullmatch(data)
     if envelope is None or int(envelope[1]) != zlib.crc32(envelope[2]):
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")

@@ -1,11 +1,11 @@
-"""Data that a run took in after its first: two files beside the first manifest, that only grow.
+"""Data that a run took in after its first: two files beside the first manifest that only grow.
 
 ::
 
     manifest/grown.rows       a row of each batch, as in the first manifest
-    manifest/grown.jsonl      a line for each piece of data: where it lies, its content, in how many batches
+    manifest/grown.jsonl      a line for each piece of data: its place, its content, its number of batches
 
-A checkpoint says how much of both is valid.
+A checkpoint records how much of both is valid.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class GrowthLog:
     Parameters
     ----------
     folder
-        Where the two files are; None for data of a run in memory.
+        Folder of the two files; None for data of a run in memory.
     rows
         All their batches, ``(N,)`` of :data:`~bnp_dask.store.manifest.ROW`; ``source`` is the number of the piece,
         from 1.
     pieces
-        A JSON-able mapping of each; ``"n_batches"`` says how many of the rows are its own.
+        A JSON-able mapping of each; ``"n_batches"`` counts the rows of the piece.
     rows_extent, pieces_extent
-        How much of the files that is.
+        How much of the files they take.
     """
 
     folder: Path | Key | None
@@ -53,23 +53,23 @@ class GrowthLog:
 
     @staticmethod
     def empty(folder: Path | Key | None) -> GrowthLog:
-        """Nothing yet."""
+        """Log without entries."""
         return GrowthLog(folder, np.zeros(0, ROW), ())
 
     @staticmethod
     def open(folder: Path | Key, saved: Mapping[str, Any]) -> GrowthLog:
-        """Log that a checkpoint refers to; DamagedError where that is not there."""
+        """Log that a checkpoint refers to; DamagedError if it is missing."""
         extents = [Extent.from_json(saved[name]) for name in ("rows", "pieces")]
         rows = np.frombuffer(read_extent(folder / ROWS, extents[0]), ROW)
         lines = read_extent(folder / PIECES, extents[1]).decode().splitlines()
         return GrowthLog(folder, rows, tuple(json.loads(line) for line in lines), *extents)
 
     def to_json(self) -> dict[str, Any]:
-        """By what a checkpoint knows it."""
+        """Extents of both files, as a checkpoint records them."""
         return {"rows": self.rows_extent.to_json(), "pieces": self.pieces_extent.to_json()}
 
     def appended(self, rows: np.ndarray, pieces: Sequence[Mapping[str, Any]]) -> GrowthLog:
-        """The log with more; on the disk when this returns, and valid once a checkpoint refers to it."""
+        """The log with more entries; on the disk on return, and valid once a checkpoint refers to it."""
         data = np.ascontiguousarray(rows, ROW).tobytes()
         lines = "".join(dump_json(dict(piece)) + "\n" for piece in pieces).encode()
         more = replace(

@@ -1,4 +1,4 @@
-"""The names in a run directory, and whether it may become one."""
+"""The names in a run directory, and whether a directory may become one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ VERSION = 3
 RUN_NAME = "RUN.json"
 MANIFEST_NAME = "manifest"
 JOB_NAME = "job.yaml"
-"""The job file that a run is of, where it is of one."""
+"""The job file of a run, if it has one."""
 
 _OWN = ("LOCK", "lock", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, JOB_NAME)
-"""Names in a run directory before it is a run."""
+"""Names that may be in a run directory before it is a run."""
 
 
 def may_hold_runs(path: str | os.PathLike[str]) -> bool:
@@ -40,7 +40,7 @@ def is_run(folder: Path | Key) -> bool:
 
 
 def holds_run(path: str | os.PathLike[str]) -> bool:
-    """Whether a run is seen at a path or URL; False as well where nobody may look, as beside a public posterior."""
+    """Whether a run is seen at a path or URL; False also without permission to look, as beside a public posterior."""
     try:
         return is_run(run_folder(path))
     except StoreError:
@@ -48,7 +48,7 @@ def holds_run(path: str | os.PathLike[str]) -> bool:
 
 
 def has_begun(folder: Path | Key) -> bool:
-    """Whether a directory holds a run with a checkpoint of more than its start, or of what nobody can tell."""
+    """Whether a directory holds a run with a checkpoint beyond its start, or with one that cannot be read."""
     if not is_run(folder):
         return False
     for number in checkpoint_numbers(folder):
@@ -67,7 +67,7 @@ def checkpoint_base(folder: Path | Key, number: int) -> Path | Key:
 
 
 def run_folder(path: str | os.PathLike[str]) -> Path | Key:
-    """A run directory as a path, or as a key of an object store; StoreError for URLs where no run can be."""
+    """A run directory as a path, or as a key of an object store; StoreError for URLs that cannot hold runs."""
     text = os.fspath(path)
     if text.startswith("file://"):
         text = text.removeprefix("file://")
@@ -80,7 +80,7 @@ def run_folder(path: str | os.PathLike[str]) -> Path | Key:
 
 
 def posterior_place(path: str | os.PathLike[str]) -> str:
-    """Where the posterior of a run directory lies; of anything else, the path as it is."""
+    """Place of the posterior of a run directory; any other path is returned unchanged."""
     text = os.fspath(path)
     if "://" in text and not holds_run(text):
         return text
@@ -89,12 +89,12 @@ def posterior_place(path: str | os.PathLike[str]) -> str:
 
 
 def read_note(path: str | os.PathLike[str], name: str) -> bytes | None:
-    """Content of a file that is kept beside a run; None where there is none, or no run."""
+    """Content of a file that is kept beside a run; None if there is no file, or no run."""
     return note_in(run_folder(path), name) if holds_run(path) else None
 
 
 def note_in(folder: Path | Key, name: str) -> bytes | None:
-    """Content of a file that is kept in a run directory; None where there is none."""
+    """Content of a file that is kept in a run directory; None if there is none."""
     file = folder / name
     return place_of(file).read(file) if place_of(file).exists(file) else None
 
@@ -121,7 +121,7 @@ def require_new(folder: Path | Key) -> None:
 
 
 def read_settings(folder: Path | Key) -> dict[str, Any]:
-    """The settings that a run was started with; StoreError where there is none, or they are damaged."""
+    """The settings that a run was started with; StoreError if there are none, or they are damaged."""
     path = folder / RUN_NAME
     if not is_run(folder):
         raise StoreError(f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume")

@@ -1,4 +1,4 @@
-"""Files that only grow: what was committed of one is known by its length and its CRC-32."""
+"""Files that only grow; the committed part of each is identified by its length and its CRC-32."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bnp_dask.store.place import DamagedError, Extent, Key, place_of
 
 
 def append(path: Path | Key, data: bytes, committed: Extent) -> Extent:
-    """Add data to a file, after all that was committed and in place of what was not.
+    """Add data to a file, after the committed part and in place of anything uncommitted.
 
-    The new end is on the disk when this returns; it is committed by whoever notes the extent that is returned.
+    The new end is on the disk on return; a caller commits it by recording the returned extent.
 
     Raises
     ------
@@ -23,13 +23,13 @@ def append(path: Path | Key, data: bytes, committed: Extent) -> Extent:
 
 
 def check_extent(path: Path | Key, committed: Extent) -> None:
-    """DamagedError unless the file begins with what was committed; takes little memory."""
+    """DamagedError unless the file begins with the committed part; takes little memory."""
     for _ in _pieces(path, committed):
         pass
 
 
 def read_extent(path: Path | Key, committed: Extent) -> bytes:
-    """Committed part of a file; DamagedError where that is not there."""
+    """Committed part of a file; DamagedError if it is missing."""
     return b"".join(_pieces(path, committed))
 
 

@@ -32,24 +32,24 @@ ROW = np.dtype(
         ("weight", "<f8"),
     ]
 )
-"""One batch: of which source, its number there, CRC-32 of its content, 1 where it cannot be used, atoms, bytes in
-memory, groups, and the sum of its weights."""
+"""One batch: its source, its number there, CRC-32 of its content, 1 if it cannot be used, atoms, bytes in memory,
+groups, and the sum of its weights."""
 
 
 class Manifest:
-    """Batches in their order, with what all that can be used come to together.
+    """Batches in their order, with the totals of the usable ones.
 
     Parameters
     ----------
     folder
-        Where its two files are, or will be when something is appended; None keeps everything in memory.
+        Folder of its two files, made by the first append; None keeps everything in memory.
     identity
-        JSON-able; what the data are, as far as that can be told without reading them.
+        JSON-able identity of the data, as far as it is known without reading them.
 
     Attributes
     ----------
     arrays
-        Named arrays that whoever appended last gave: what the batches so far come to.
+        Named arrays given to the last :meth:`append`: totals of the batches so far.
     reasons
         Why batches cannot be used, by number.
     """
@@ -65,7 +65,7 @@ class Manifest:
 
     @classmethod
     def open(cls, folder: Path | Key, identity: Mapping[str, Any]) -> Manifest:
-        """The manifest of these data in a folder, as far as it got; an empty one where there is none.
+        """The manifest of these data in a folder, as far as it got; an empty one if there is none.
 
         Raises
         ------
@@ -82,20 +82,20 @@ class Manifest:
 
     @classmethod
     def of_key(cls, folder: Path | Key, key: str) -> Manifest:
-        """A manifest by its name; DamagedError when it is missing or damaged, StoreError when it is too new."""
+        """A manifest by its name; DamagedError if it is missing or damaged, StoreError if it is too new."""
         made = cls(folder, {})
         made.key = name_in_file(key, f"{folder}, list of batches")
         made._load()
         return made
 
     def emptied(self) -> Manifest:
-        """An empty one, that takes the place of this when something is appended."""
+        """An empty manifest, which replaces this one on the disk when something is appended."""
         made = Manifest(self._folder, {})
         made.key, made._identity = self.key, self._identity
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """By what a checkpoint knows it: its name, and its rows by their bytes and CRC-32."""
+        """Reference for a checkpoint: its name, and its rows by their bytes and CRC-32."""
         return {"key": self.key, "rows": self._extent.to_json()}
 
     def __len__(self) -> int:
@@ -109,14 +109,14 @@ class Manifest:
         return self._parts[0]
 
     def append(self, rows: np.ndarray, arrays: Mapping[str, np.ndarray], reasons: Mapping[int, str]) -> None:
-        """Add batches, ``(n,)`` of :data:`ROW`; on the disk when this returns.
+        """Add batches, ``(n,)`` of :data:`ROW`; on the disk on return.
 
         Parameters
         ----------
         rows
             The batches.
         arrays
-            What all batches so far come to: named arrays that take the place of those before.
+            Totals of all batches so far: named arrays that replace the previous ones.
         reasons
             Why some of them cannot be used.
 
@@ -148,7 +148,7 @@ class Manifest:
         return self._folder / f"{self.key}{suffix}"
 
     def _load(self) -> str:
-        """Take over what is on the disk; its identity."""
+        """Load the files on the disk; return their identity."""
         head = self._file(".npz")
         arrays, meta = unpack(place_of(head).read(head), head)
         if meta.get("format") != MANIFEST_FORMAT:

@@ -19,9 +19,9 @@ _Entry = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 class MemoryStore:
-    """Holds summaries in memory up to a limit, and those beyond it in a temporary directory.
+    """Holds summaries in memory up to a limit, and further ones in a temporary directory.
 
-    Of every batch the newest visit is kept: without a directory there is no older checkpoint to go back to.
+    The newest visit of every batch is kept: without a directory there is no older checkpoint to go back to.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class MemoryStore:
     def __init__(self, max_bytes: int = 256_000_000) -> None:
         self._max_bytes = max_bytes
         self._held = 0
-        # Batch -> visit -> what is held, or the receipt of its file when it is on the disk.
+        # Batch -> visit -> content, or the receipt of its file if it is on the disk.
         self._entries: dict[int, dict[int, _Entry | Receipt]] = {}
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
@@ -45,7 +45,7 @@ class MemoryStore:
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
     ) -> Receipt:
         """Keep a copy of a summary."""
-        dump_json(meta or {})  # refuses what a run directory would refuse
+        dump_json(meta or {})  # refuses data that a run directory would refuse
         visits = self._entries.setdefault(batch, {})
         for known in [v for v in visits if v <= visit]:
             self._drop(batch, known)
@@ -70,11 +70,11 @@ class MemoryStore:
         return _copies(entry[0]), dict(entry[1])
 
     def part_files(self) -> PartFiles:
-        """Where larger things lie."""
+        """Files of larger things."""
         return PartFiles(self._folder() / "parts")
 
     def forget_parts(self, parts: Iterable[Part]) -> None:
-        """Remove files that nobody refers to."""
+        """Remove unreferenced files."""
         names = [part.name for part in parts]
         if names:
             self.part_files().remove(names)
@@ -86,17 +86,17 @@ class MemoryStore:
         history: Sequence[Mapping[str, Any]],
         listing: Listing,
     ) -> None:
-        """Nothing is saved; older summaries than those of the ``listing`` are forgotten."""
+        """Save nothing; forget summaries older than the ``listing``."""
         self.forget((batch, visit) for batch, visit, _ in listing.entries())
 
     def forget(self, keep: Iterable[tuple[int, int]]) -> None:
-        """Forget, of the batches in ``keep``, the visits before the one that is named there."""
+        """Forget, for the batches in ``keep``, the visits before the named one."""
         for batch, visit in keep:
             for old in [v for v in self._entries.get(batch, ()) if v < visit]:
                 self._drop(batch, old)
 
     def load(self) -> None:
-        """There is never a checkpoint."""
+        """Return None: there is never a checkpoint."""
         return None
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""Packs: many small files joined in few, each of which is written once and never changed.
+"""Packs: many small files joined into few, each of which is written once and never changed.
 
 ::
 
-    packs/1f00c3a2-000256.pack      what it holds, by key: place and length; then the contents, one after the other
+    packs/1f00c3a2-000256.pack      an index by key (offset and length), then the contents, one after the other
 
-What a pack holds is known by three whole numbers, such as batch, visit and CRC-32 of a summary.  A pack is whole before
-the files that it stands for are removed, and packs are joined before the old ones go: so everything is in some file at
-any moment, and maybe in two.  A reader who misses a file looks for it in the packs, and looks again where one of these
-is gone meanwhile.
+The key of a file in a pack is three whole numbers, such as batch, visit and CRC-32 of a summary.  A pack is whole
+before the files that it replaces are removed, and joined packs are whole before the old ones go.  So every content is
+in some file at any moment, and maybe in two.  A reader that misses a file looks in the packs, and looks again if one of
+these has gone meanwhile.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from bnp_dask.store.place import DamagedError, Key, place_of
 FOLDER = "packs"
 
 LARGEST = 2**26
-"""Bytes of a pack, unless it holds one file: as much is held in memory while it is written."""
+"""Most bytes of a pack, unless it holds one file: this much is held in memory while it is written."""
 
 TWICE = 2
-"""Packs of at most so many times as many files as are joined already are joined too: their number stays that of the
-digits of the number of all files, and each file is written as many times."""
+"""A pack is joined too if it holds at most this many times the files joined already.  So the number of packs grows with
+the number of digits of the number of all files, and so do the writes of each file."""
 
 TRIES = 10
-"""Times that packs are listed by a reader while a writer joins them."""
+"""Tries of a reader to list packs while a writer joins them."""
 
 _HEAD = struct.Struct("<16sQI4x")
 _MAGIC = b"bnp-dask pack 1\n"
@@ -42,13 +42,13 @@ _COLUMNS = 5
 _NAME = re.compile(r"[0-9a-f]{8}-\d+\.pack")
 
 FileKey = tuple[int, int, int]
-"""By what a file is known in a pack: two numbers, and the CRC-32 of its content."""
+"""Key of a file in a pack: two numbers, and the CRC-32 of its content."""
 
 Read = Callable[[], bytes]
-"""Gives the content of a file."""
+"""Returns the content of a file."""
 
 Alive = Callable[[np.ndarray], np.ndarray]
-"""Of keys ``(n, 3)`` which are still needed, ``(n,)`` bool."""
+"""Given keys ``(n, 3)``, which are still needed, ``(n,)`` bool."""
 
 
 def keys_of(rows: np.ndarray) -> np.ndarray:
@@ -58,14 +58,14 @@ def keys_of(rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """What one pack holds.
+    """Index of one pack.
 
     Parameters
     ----------
     path
         The pack.
     rows
-        Keys, place and length of each file in it, ``(n, 5)`` int64, by ascending first key.
+        Keys, offset and length of each file in it, ``(n, 5)`` int64, by ascending first key.
     """
 
     path: Path | Key
@@ -80,7 +80,7 @@ class Index:
         return int(self.rows[:, 4].sum())
 
     def read(self, row: np.ndarray) -> bytes:
-        """Content of one of its files; DamagedError where that is not what was packed."""
+        """Content of one of its files; DamagedError if it does not match its checksum."""
         data = place_of(self.path).part(self.path, int(row[3]), int(row[4]))
         if len(data) != row[4] or zlib.crc32(data) != row[2]:
             raise DamagedError(f"{self.path} is damaged (a file in it does not fit its checksum)")
@@ -101,16 +101,16 @@ class Packs:
 
     @property
     def folder(self) -> Path | Key:
-        """Where the packs lie."""
+        """Folder of the packs."""
         return self.beside / FOLDER
 
     def indexes(self) -> list[Index]:
-        """What each pack holds, the largest first; DamagedError where one is damaged, or went meanwhile."""
+        """Index of each pack, the largest first; DamagedError if one is damaged, or went meanwhile."""
         names = [name for name in place_of(self.folder).names(self.folder) if _NAME.fullmatch(name)]
         return sorted((_index(self.folder / name) for name in sorted(names)), key=len, reverse=True)
 
     def read(self, first: int, second: int, crc32: int | None = None) -> bytes | None:
-        """Content of a file by its key, of which the checksum may be left out; None where no pack holds it."""
+        """Content of a file by its key, whose checksum may be left out; None if no pack holds it."""
         for tries_left in range(TRIES - 1, -1, -1):
             try:
                 for index in self.indexes():
@@ -130,9 +130,9 @@ class Packs:
         return np.concatenate([np.zeros((0, 3), np.int64), *rows])
 
     def join(self, files: Iterable[tuple[FileKey, Read]], alive: Alive) -> None:
-        """Pack more files; packs that are small beside them, or half of which nobody needs, are joined with them.
+        """Pack more files; packs that are small beside them, or half unneeded, are joined with them.
 
-        The files themselves are the caller's to remove.
+        The caller removes the files themselves.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Packs:
         """
         new = list(files)
         indexes, seen, count, old = self.indexes(), np.zeros(0, np.int64), len(new), list[Index]()
-        for index in indexes:  # what a writer left that was killed may be in larger ones too
+        for index in indexes:  # a killed writer may have left files that larger packs hold too
             keys = keys_of(index.rows)
             if np.isin(keys[alive(index.rows[:, :3])], seen).all():
                 old.append(index)
@@ -158,7 +158,7 @@ class Packs:
         self._write(old, new, lambda keys: alive(keys) & ~np.isin(keys_of(keys), stay))
 
     def purge(self, alive: Alive) -> None:
-        """Write all packs anew that hold files which nobody needs, without these."""
+        """Write all packs with unneeded files anew, without these files."""
         self._write([index for index in self.indexes() if not alive(index.rows[:, :3]).all()], [], alive)
 
     def _write(
@@ -178,7 +178,7 @@ class Packs:
         place.remove(index.path for index in old if index.path not in written)
 
     def _put(self, files: list[tuple[FileKey, bytes]]) -> Path | Key:
-        """Write a pack, in one step; where it lies."""
+        """Write a pack in one step; return its path."""
         files = sorted(files)
         rows = np.zeros((len(files), _COLUMNS), np.int64)
         rows[:, :3] = [key for key, _ in files]
@@ -224,7 +224,7 @@ def _batches(
 
 @lru_cache(64)
 def _index(path: Path | Key) -> Index:
-    """What a pack holds: its name has the checksum of that, so that it is read once."""
+    """Index of a pack, cached: the name holds its checksum, so that it is read once."""
     place = place_of(path)
     head = place.part(path, 0, _HEAD.size)
     if len(head) != _HEAD.size:

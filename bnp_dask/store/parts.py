@@ -1,4 +1,4 @@
-"""Files of arrays that a checkpoint refers to beside its own: written once, and read when somebody needs them."""
+"""Files of arrays that a checkpoint refers to beside its own: written once, and read on demand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bnp_dask.store.place import DamagedError, Key, place_of
 
 @dataclass(frozen=True)
 class Part:
-    """A file, and what it must be.
+    """A file, with the size and checksum that it must have.
 
     Parameters
     ----------
     name
-        Of the file in its folder.
+        Name of the file in its folder.
     size, crc
         Its bytes, and their CRC-32.
     """
@@ -47,20 +47,20 @@ class PartFiles:
         return self.folder / name
 
     def put(self, name: str, arrays: Mapping[str, np.ndarray]) -> Part:
-        """Write named arrays; StoreError where the disk is full."""
+        """Write named arrays; StoreError if the disk is full."""
         data = pack(arrays)
         place_of(self.folder).write_once(self.path(name), data)
         return Part(name, len(data), zlib.crc32(data))
 
     def read(self, part: Part) -> bytes:
-        """Content of a part; DamagedError when it is missing or another."""
+        """Content of a part; DamagedError if it is missing or does not match."""
         data = place_of(self.folder).read(self.path(part.name))
         if (len(data), zlib.crc32(data)) != (part.size, part.crc):
             raise DamagedError(f"{self.path(part.name)} is damaged (its checksum does not fit)")
         return data
 
     def get(self, part: Part) -> dict[str, np.ndarray]:
-        """Arrays of a part; StoreError when it is missing or damaged."""
+        """Arrays of a part; StoreError if it is missing or damaged."""
         try:
             return unpack(self.read(part), self.path(part.name))[0]
         except DamagedError as error:
@@ -69,7 +69,7 @@ class PartFiles:
             ) from error
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove parts that nobody refers to."""
+        """Remove unreferenced parts."""
         place_of(self.folder).remove(self.path(name) for name in names)
 
 
@@ -82,24 +82,24 @@ class CommittedParts:
     files
         The folder.
     names
-        Names of those that belong to a checkpoint.
+        Names of the parts that belong to a checkpoint.
     """
 
     files: PartFiles
     names: set[str] = field(default_factory=set)
 
     def new(self, parts: Iterable[Part]) -> list[Path | Key]:
-        """Files of those that no checkpoint has referred to so far."""
+        """Files of the parts that no checkpoint has referred to so far."""
         return [self.files.path(part.name) for part in parts if part.name not in self.names]
 
     def only(self, kept: Iterable[Part]) -> None:
-        """Checkpoints refer to these; remove those that they have ceased to refer to."""
+        """Keep these parts; remove parts that checkpoints no longer refer to."""
         names = {part.name for part in kept}
         self.files.remove(self.names - names)
         self.names = names
 
     def begin(self, kept: Iterable[Part]) -> None:
-        """Go on with a run whose checkpoints refer to these; what was put without a commit is removed too."""
+        """Go on with a run whose checkpoints refer to these parts; remove also parts put without a commit."""
         self.names = set(place_of(self.files.folder).names(self.files.folder)) or self.names
         self.only(kept)
 

@@ -1,8 +1,8 @@
-"""Who else can use a run directory: every process decides for itself, each time.
+"""Reach of a run directory: every process decides for itself, each time, whether it can use it.
 
-The process that writes a run leaves a number in the file ``SESSION``, another one whenever it opens the directory.
-Whoever finds that number under the same path sees the same directory now, and not a copy of it, an older state of it,
-or another directory of that name.
+The process that writes a run leaves a number in the file ``SESSION``, a new one whenever it opens the directory.
+A process that finds that number under the same path sees the same directory now, and not a copy of it, an older state
+of it, or another directory of that name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DRAFTS_NAME = "drafts"
 
 
 def begin_session(folder: Path | Key) -> str:
-    """Leave a new number in a run directory, and give it."""
+    """Leave a new number in a run directory, and return it."""
     session = uuid.uuid4().hex
     place_of(folder).write(folder / SESSION_NAME, session.encode(), sync=False)
     return session
@@ -41,7 +41,7 @@ class SharedFiles:
     path
         The directory, as the process that writes the run knows it.
     session
-        The number that lies there.
+        The number in its file ``SESSION``.
     files
         The summaries.
     """
@@ -53,14 +53,14 @@ class SharedFiles:
     def put(
         self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
     ) -> Receipt:
-        """As :meth:`SummaryFiles.put`; StoreError where this process does not reach the directory, or it is full."""
+        """As :meth:`SummaryFiles.put`; StoreError if this process does not reach the directory, or it is full."""
         with self._reached():
             return self.files.put(batch, visit, arrays, meta)
 
     def get(
         self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """As :meth:`SummaryFiles.get`; StoreError where this process does not reach the directory."""
+        """As :meth:`SummaryFiles.get`; StoreError if this process does not reach the directory."""
         with self._reached():
             return self.files.get(batch, visit, receipt, late)
 
@@ -72,19 +72,19 @@ class SharedFiles:
 class Drafts:
     """Arrays that tasks keep from one call to the next until a run has started; small and picklable.
 
-    They are worth having and nothing more: what cannot be kept, or found again whole, is made anew.
+    Drafts only save time: one that cannot be kept, or found again whole, is made anew.
 
     Parameters
     ----------
     path, session
-        As of :class:`SharedFiles`.
+        As in :class:`SharedFiles`.
     """
 
     path: Path | Key
     session: str
 
     def get(self, key: str) -> dict[str, np.ndarray] | None:
-        """Draft under a key; None where there is nothing that can be used."""
+        """Draft under a key; None if there is no usable one."""
         file = self._file(key)
         try:
             with _reached(self.path, self.session):
@@ -94,7 +94,7 @@ class Drafts:
         return arrays if meta == {"key": key} else None
 
     def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep arrays under a key, which says all that they depend on."""
+        """Keep arrays under a key, which names everything that they depend on."""
         with suppress(StoreError), _reached(self.path, self.session):
             place = place_of(self.path)
             place.make_folder(self._file(key).parent)
@@ -106,7 +106,7 @@ class Drafts:
 
 @contextmanager
 def _reached(path: Path | Key, session: str) -> Iterator[None]:
-    """StoreError where this process does not see a directory, or the system refuses what is done inside."""
+    """StoreError if this process does not see a directory, or the system refuses an operation inside it."""
     try:
         place, file = place_of(path), path / SESSION_NAME
         if all(look(file) != session.encode() for look in (place.glance, place.read)):

@@ -45,21 +45,21 @@ logger = logging.getLogger("bnp_dask.store")
 READ_TRIES = 10
 
 MOST_LOOSE = 256
-"""Summaries with files of their own from which on they are packed: as many as a folder holds."""
+"""Number of summaries in files of their own from which on they are packed: as many as a folder holds."""
 
 NO_NOTES: Mapping[str, bytes] = {}
 
 
 def nothing(name: str) -> bool:
-    """No array, of whatever name."""
+    """Select no array, whatever its name."""
     return False
 
 
 class RunStore:
     """A run on disk, or on an object store; made by :meth:`create`, :meth:`open` or :meth:`view`.
 
-    One process writes at a time; others may read meanwhile.  After a kill at any moment :meth:`load` gives a
-    whole checkpoint: the newest, or the one before it.
+    One process writes at a time; others may read meanwhile.  After a kill at any moment :meth:`load` returns a whole
+    checkpoint: the newest, or the one before it.
     """
 
     def __init__(self, path: Path | Key, settings: dict[str, Any], lock: Lock | None) -> None:
@@ -89,7 +89,7 @@ class RunStore:
 
     @staticmethod
     def has_begun(path: str | os.PathLike[str]) -> bool:
-        """Whether a directory holds a run with a checkpoint of more than its start, or of what nobody can tell."""
+        """Whether a directory holds a run with a checkpoint beyond its start, or with one that cannot be read."""
         return has_begun(run_folder(path))
 
     @classmethod
@@ -105,7 +105,7 @@ class RunStore:
         settings
             JSON-able; kept for :meth:`open`.
         notes
-            Files to keep beside the run, by name.  They are there when the run is: both come in one step.
+            Files to keep beside the run, by name.  They appear together with the run, in one step.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class RunStore:
             require_new(folder)  # another process may have been faster
             created = datetime.now(UTC).isoformat(timespec="seconds")
             content = {"format": RUN_FORMAT, "version": VERSION, "software": __version__, "created": created}
-            # a run that has not begun may have a checkpoint of its start, which is not that of this one
+            # a run that has not begun may have a checkpoint of its start, which does not belong to this run
             remove_checkpoints(folder, ())
             place.remove_tree(folder / "summaries")
             if JOB_NAME not in notes:
@@ -141,7 +141,7 @@ class RunStore:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunStore:
-        """Go on writing to a run; StoreError when there is none, or another process writes to it."""
+        """Go on writing to a run; StoreError if there is none, or another process writes to it."""
         folder = run_folder(path)
         read_settings(folder)
         place_of(folder).require_own(folder)
@@ -167,7 +167,7 @@ class RunStore:
             self._lock = None
 
     def require_lock(self) -> None:
-        """StoreError where another process may have taken over; to be asked before something is replaced."""
+        """StoreError if another process may have taken over; to be called before something is replaced."""
         self._held().require()
 
     def note(self, name: str, data: bytes) -> None:
@@ -188,7 +188,7 @@ class RunStore:
     def get_summary(
         self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and meta data of a summary; StoreError when it is missing, damaged, or not the one of the receipt."""
+        """Arrays and meta data of a summary; StoreError if it is missing, damaged, or does not match the receipt."""
         return self.summaries.get(batch, visit, receipt, late=True)
 
     @property
@@ -200,19 +200,19 @@ class RunStore:
 
     @property
     def drafts(self) -> Drafts:
-        """Where tasks keep what they read before the run has started."""
+        """Drafts that tasks keep before the run has started."""
         return Drafts(self.shared.path, self.shared.session)
 
     def forget_drafts(self) -> None:
-        """The run has started: they are not needed any more."""
+        """Remove the drafts: the run has started and needs them no more."""
         self._place.remove_tree(self.path / DRAFTS_NAME)
 
     def part_files(self) -> PartFiles:
-        """Files of what is too large to be in each checkpoint that refers to it."""
+        """Files of parts that are too large to be repeated in each checkpoint that refers to them."""
         return self._parts.files
 
     def forget_parts(self, parts: Iterable[Part]) -> None:
-        """Nothing: they are removed once no checkpoint refers to them."""
+        """No-op: parts are removed once no checkpoint refers to them."""
 
     # -- checkpoints --------------------------------------------------------------------------------------------
     def commit(
@@ -223,7 +223,7 @@ class RunStore:
         listing: Listing,
         parts: Iterable[Part] = (),
     ) -> None:
-        """Save a checkpoint; when this returns it is on the disk, and older summaries are removed.
+        """Save a checkpoint; on return it is on the disk, and older summaries are removed.
 
         Parameters are those of :meth:`prepare`, errors those of both :meth:`prepare` and :meth:`write`.
         """
@@ -239,7 +239,7 @@ class RunStore:
         constant: Callable[[str], bool] = nothing,
         begun: bool = True,
     ) -> Prepared:
-        """A checkpoint as it is now, for :meth:`write`: what it was made from may change in the meantime.
+        """A checkpoint of the present state, for :meth:`write`; its sources may change afterwards.
 
         Parameters
         ----------
@@ -252,12 +252,12 @@ class RunStore:
         listing
             The summaries that this checkpoint refers to; they must have been put.
         parts
-            Files that the state refers to, put into :meth:`part_files` before; those that no checkpoint refers to any
-            more are removed.
+            Files that the state refers to, put into :meth:`part_files` before; files without a checkpoint that refers
+            to them are removed.
         constant
-            Which of the names are of arrays that nobody changes any more: they are not copied.
+            Which names are of arrays that never change any more: they are not copied.
         begun
-            Whether anything was done since the start: a run that has not begun may be replaced by another.
+            Whether any work was done since the start: a run that has not begun may be replaced by another.
 
         Raises
         ------
@@ -268,7 +268,7 @@ class RunStore:
         if self._must_load:
             raise StoreError(f"{self.path} holds checkpoints; call load() before commit(), to go on from the newest")
         rows = "".join(dump_json(row) + "\n" for row in history).encode()
-        # text and copies are made now, because what is in the state may change; packing takes ten times as long
+        # text and copies are made now, because the state may change; packing takes ten times as long
         copies = {name: array if constant(name) else np.array(array) for name, array in arrays.items()}
         arrays, text = {**copies, LISTING: listing.rows}, dump_json(dict(state))
         # A number is never used twice, so that a failed commit cannot leave half of its files to the next.
@@ -276,7 +276,7 @@ class RunStore:
         return Prepared(self._number, text, arrays, rows, listing, tuple(parts), begun)
 
     def write(self, prepared: Prepared) -> None:
-        """Put what was prepared on the disk, and remove older summaries; one after the other, in any thread.
+        """Write a prepared checkpoint to the disk, and remove older summaries; one call at a time, in any thread.
 
         Raises
         ------
@@ -305,9 +305,9 @@ class RunStore:
         self._parts.only(part for c in kept for part in c.parts)
 
     def pack(self, purges: bool = False) -> None:
-        """Join files of summaries where there are many, so that their number stays small however long the run grows.
+        """Join files of summaries if there are many, so that their number stays small however long the run grows.
 
-        To be called after a commit.  What no checkpoint refers to leaves packs when these are written anew, with
+        To be called after a commit.  Summaries without a checkpoint leave packs when these are written anew, with
         ``purges`` at once.
 
         Raises
@@ -340,15 +340,15 @@ class RunStore:
         self._place.remove(self.summaries.path(*entry) for entry in loose)
 
     def load(self, refused: Mapping[int, str] | None = None) -> Checkpoint | None:
-        """The newest whole checkpoint, or None when nothing was committed yet.
+        """The newest whole checkpoint, or None if nothing was committed yet.
 
-        A damaged one is passed over for the one before, with a warning that names the file.  Summaries are not looked
-        at: whoever reads one sees whether it is what the checkpoint's listing says.
+        A damaged one is skipped in favour of the previous one, with a warning that names the file.  Summaries are not
+        read here: every reader of one compares it with the checkpoint's listing.
 
         Parameters
         ----------
         refused
-            Numbers of checkpoints that are not to be taken for whole, and why.
+            Numbers of checkpoints that must not be taken for whole, and why.
 
         Raises
         ------
@@ -365,7 +365,7 @@ class RunStore:
         return found
 
     def _tell_of_other_code(self) -> None:
-        """Log what it means that this process has other code than the one that wrote the run last."""
+        """Log the consequences if other code than that of this process wrote the run last."""
         other = None if not self._code else code_here().difference(self._code[-1])
         if other is not None:
             logger.warning(
@@ -392,7 +392,7 @@ class RunStore:
                 for problem in problems if self._is_newest(numbers[0]) else ():
                     warnings.warn(f"{problem}; going on from checkpoint {number}, the one before", stacklevel=3)
                 return found
-            # While this process read, another may have committed twice and removed what was read.
+            # While this process read, another may have committed twice and removed these files.
             if self._is_newest(max(numbers, default=0)):
                 break
         if not problems:
@@ -403,15 +403,15 @@ class RunStore:
         )
 
     def pin(self, kept: Iterable[int], dropped: Iterable[int] = ()) -> None:
-        """Say which checkpoints commits do not remove, beside the last two; and which they no longer keep.
+        """Choose the checkpoints that commits keep beside the last two, and checkpoints that they no longer keep.
 
-        Those that are gone or damaged are passed over.
+        Numbers of missing or damaged checkpoints are ignored.
         """
         self._pinned = list(self._committed(kept))
         self._unpinned = list(self._committed(dropped))
 
     def at(self, number: int) -> Checkpoint:
-        """A checkpoint by its number; StoreError when it is gone or damaged."""
+        """A checkpoint by its number; StoreError if it is gone or damaged."""
         try:
             return self._read(number)
         except DamagedError as error:
@@ -436,7 +436,7 @@ class RunStore:
         return Extent() if self._last is None else self._last.history
 
     def _sync_summaries(self, listing: Listing) -> None:
-        """Wait until the files are on the disk that no earlier checkpoint made durable, with all that leads there."""
+        """Wait until new files are on the disk with their folders; earlier checkpoints made the other files durable."""
         new = listing.new_since(None if self._last is None else self._last.listing)
         if new.any():
             new &= ~self._packed(listing)  # these are on the disk already
@@ -446,7 +446,7 @@ class RunStore:
             self._place.sync_folder(self.path)
 
     def _packed(self, listing: Listing) -> np.ndarray:
-        """Which summaries of a listing lie in packs, ``(N,)`` bool; StoreError where a pack is damaged."""
+        """Which summaries of a listing lie in packs, ``(N,)`` bool; StoreError if a pack is damaged."""
         try:
             return np.isin(listing.keys, keys_of(self.summaries.packs.keys()))
         except DamagedError as error:
@@ -456,7 +456,7 @@ class RunStore:
         self._held()
 
     def _held(self) -> Lock:
-        """The lock; StoreError where there is none."""
+        """The lock; StoreError if there is none."""
         if self._lock is None:
             raise StoreError(f"{self.path} was opened for reading or closed; call RunStore.open() to write")
         return self._lock

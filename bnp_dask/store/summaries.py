@@ -1,4 +1,4 @@
-"""Files with what a visit left of one batch, each known by batch, visit and checksum."""
+"""Files with the summary of one visit of a batch, each identified by batch, visit and checksum."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bnp_dask.store.place import DamagedError, Key, place_of
 BATCHES_PER_FOLDER = 256
 
 UNKNOWN = -1
-"""In place of a length or a checksum that nobody noted."""
+"""Stands for a length or a checksum that was not recorded."""
 
 
 @dataclass(frozen=True)
 class Receipt:
     """The file of a visit as it was written: its bytes and their CRC-32.
 
-    Both are -1 for what was not written to a file, and the CRC-32 for files of version 0.1, which noted none.
+    Both are -1 if nothing was written to a file, and the CRC-32 for files of version 0.1, which noted none.
     """
 
     nbytes: int = UNKNOWN
@@ -41,8 +41,8 @@ _NAME = re.compile(r"(\d+)-(\d+)(?:-([0-9a-f]{8}))?\.npz")
 class SummaryFiles:
     """Summaries under a directory; small and picklable, so that workers can read and write them too.
 
-    The name of a file holds its checksum.  So whatever is written late, by a worker that was given up, is another
-    file and replaces nothing.
+    The name of a file holds its checksum.  So a summary written late, by a worker that was given up, is another file
+    and replaces nothing.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class SummaryFiles:
     folder: Path | Key
 
     def folder_of(self, batch: int) -> Path | Key:
-        """Folder with the files of a batch; of some hundred files, whatever the number of batches."""
+        """Folder with the files of a batch; it holds some hundred files, whatever the number of batches."""
         return self.folder / f"{batch // BATCHES_PER_FOLDER:05d}"
 
     def path(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT) -> Path | Key:
@@ -69,14 +69,14 @@ class SummaryFiles:
         Parameters
         ----------
         batch, visit
-            What the summary is called.
+            Key of the summary.
         arrays, meta
             Its content.
 
         Returns
         -------
         Receipt
-            What :meth:`get` is to be given to read this and nothing else.
+            Receipt by which :meth:`get` reads this file and no other.
         """
         if batch < 0 or visit < 0:
             raise StoreError(f"batch {batch}, visit {visit}: both must be 0 or more")
@@ -89,12 +89,12 @@ class SummaryFiles:
     def get(
         self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and meta data of a summary; ``late`` says that another machine may have written it just now.
+        """Arrays and meta data of a summary; with ``late`` another machine may have written it just now.
 
         Raises
         ------
         StoreError
-            The file is missing or damaged, or is not the one that was written: of another batch, visit or run.
+            The file is missing or damaged, or belongs to another batch, visit or run.
         """
         path = self.path(batch, visit, receipt)
         try:
@@ -109,7 +109,7 @@ class SummaryFiles:
         return arrays, meta["meta"]
 
     def read(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False) -> bytes:
-        """Content of a summary, from its own file or from a pack; DamagedError where there is neither.
+        """Content of a summary, from its own file or from a pack; DamagedError if it is in neither.
 
         With ``late`` a file that is in neither place yet is waited for.
         """
@@ -126,17 +126,17 @@ class SummaryFiles:
 
     @property
     def packs(self) -> Packs:
-        """Where summaries lie that were packed."""
+        """Packs of these summaries."""
         return Packs(self.folder)
 
     def names(self, folder: Path | Key) -> Iterator[tuple[Path | Key, tuple[int, int, int]]]:
-        """Files in a folder of summaries, and batch, visit and CRC-32 as their names say."""
+        """Files in a folder of summaries, with batch, visit and CRC-32 from their names."""
         for name in place_of(folder).names(folder):
             if (parts := _NAME.fullmatch(name)) is not None:
                 yield folder / name, (int(parts[1]), int(parts[2]), int(parts[3], 16) if parts[3] else UNKNOWN)
 
     def keys(self) -> Iterator[tuple[int, int]]:
-        """Batch and visit of every summary there is."""
+        """Batch and visit of every existing summary."""
         yield from ((batch, visit) for batch, visit, _ in self.packs.keys().tolist())
         for name in place_of(self.folder).names(self.folder):
             for _, (batch, visit, _) in self.names(self.folder / name):
@@ -146,7 +146,7 @@ class SummaryFiles:
 def _require_same(
     path: Path | Key, key: tuple[int, int], receipt: Receipt, meta: Mapping[str, Any], data: bytes
 ) -> None:
-    """DamagedError unless a whole file is the one that was written."""
+    """DamagedError unless a whole file matches the receipt of its writer."""
     found = meta["key"]
     if found != list(key):
         raise DamagedError(f"{path} is damaged (it holds batch and visit {found})")

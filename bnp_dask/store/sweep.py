@@ -1,4 +1,4 @@
-"""Removal of what nobody needs any more after a commit."""
+"""Removal of unneeded files after a commit."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def checkpoint_numbers(path: Path | Key) -> list[int]:
 
 
 def remove_checkpoints(path: Path | Key, kept: Iterable[int]) -> int:
-    """Remove all checkpoints but those with these numbers, and such as are newer; number of the newest there was."""
+    """Remove all checkpoints except these numbers and newer ones; return the newest number that existed."""
     numbers, files = set(kept), list(_checkpoint_files(path))
     newest = max(numbers, default=None)
     found = [f for f in files if f[0] not in numbers and (newest is None or f[0] < newest)]
-    # first what says that a checkpoint is there
+    # first the heads, which make checkpoints valid
     for own in ("json", "npz"):
         place_of(path).remove(file for _, suffix, file in found if suffix == own)
     return max((number for number, suffix, _ in files if suffix == "json"), default=0)
 
 
 def _checkpoint_files(path: Path | Key) -> Iterator[tuple[int, str, Path | Key]]:
-    """Number, suffix and file of all that checkpoints left."""
+    """Number, suffix and path of all files of checkpoints."""
     folder = path / "checkpoints"
     for name in place_of(folder).names(folder):
         stem, _, suffix = name.partition(".")
@@ -40,8 +40,8 @@ def _checkpoint_files(path: Path | Key) -> Iterator[tuple[int, str, Path | Key]]
 def remove_summaries(files: SummaryFiles, kept: Sequence[Committed], dropped: Committed | None) -> None:
     """Remove summaries that no ``kept`` checkpoint, oldest first, refers to, unless they are newer than all of these.
 
-    Those that are newer may be for the next commit.  Only folders are looked into where something changed since the
-    checkpoint that was ``dropped``; in all of them where that is None.
+    Newer summaries may be for the next commit.  Only folders that changed since the checkpoint ``dropped`` are read;
+    all folders if it is None.
     """
     listings = [c.listing for c in kept]
     for folder in _changed_folders(files, [None if dropped is None else dropped.listing, *listings]):

@@ -1,13 +1,13 @@
-"""Numbered versions of a run: a posterior and a record of each, and one pointer that says which is in force.
+"""Numbered versions of a run: a posterior and a record of each, and one pointer to the version in force.
 
 ::
 
     VERSION.json                  the number in force; replaced in one step
-    versions/00000003.json        record of version 3: its checkpoint, what came in, clusters, moves
+    versions/00000003.json        record of version 3: its checkpoint, new data, clusters, moves
     versions/00000003.zarr        its posterior, as long as it is kept
     versions/packs/               records of older versions, packed (store.packs)
 
-Version 0 is what ``train`` left.  The record and the posterior of a version are whole before its checkpoint is written,
+Version 0 is the result of ``train``.  The record and the posterior of a version are whole before its checkpoint is
 and the pointer follows the checkpoint.
 """
 
@@ -33,7 +33,7 @@ FORMAT, FORMAT_VERSION = "bnp-dask version", 1
 FOLDER, POINTER = "versions", "VERSION.json"
 
 MOST_LOOSE = 64
-"""Records with files of their own from which on the older half is packed."""
+"""Number of records with files of their own from which on the older half is packed."""
 
 _NAMED = re.compile(r"(.+)@(\d+)")
 
@@ -64,11 +64,11 @@ class Versions:
         return int(_read(self.path / POINTER)["number"])
 
     def posterior(self, number: int) -> Path | Key:
-        """Where the posterior of a version lies, while it is kept."""
+        """Place of the posterior of a version, while it is kept."""
         return self.path / FOLDER / f"{number:08d}.zarr"
 
     def record(self, number: int) -> dict[str, Any]:
-        """The record of a version; StoreError where there is none."""
+        """The record of a version; StoreError if there is none."""
         path = self._record(number)
         try:
             try:
@@ -87,7 +87,7 @@ class Versions:
         return place_of(self.path).exists(self._record(number)) or bool((self._packs.keys()[:, 0] == number).any())
 
     def pack(self) -> None:
-        """Join records of older versions in one file, where there are many; called by who holds the lock."""
+        """Join records of older versions in one file, if there are many; the caller must hold the lock."""
         place, folder = place_of(self.path), self.path / FOLDER
         stems = (name.rpartition(".json") for name in place.names(folder))
         loose = sorted(int(stem) for stem, suffix, rest in stems if suffix and not rest and stem.isdigit())
@@ -101,7 +101,7 @@ class Versions:
         place.remove(old)
 
     def write(self, number: int, record: Mapping[str, Any]) -> None:
-        """Write the record of a version, on the disk when this returns."""
+        """Write the record of a version; it is on the disk on return."""
         place = place_of(self.path)
         place.make_folder(self.path / FOLDER)
         content = {"format": FORMAT, "version": FORMAT_VERSION, "number": number, **record}
@@ -120,7 +120,7 @@ class Versions:
         return sorted(int(stem) for stem, suffix, rest in found if suffix and not rest and stem.isdigit())
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Remove all posteriors but those of some versions; records stay."""
+        """Remove the posteriors of all versions except some; records stay."""
         for number in set(self.kept()) - set(numbers):
             place_of(self.path).remove_tree(self.posterior(number))
 
@@ -133,9 +133,9 @@ class Versions:
 
 
 def version_named(path: str) -> tuple[Versions, int | None] | None:
-    """Run and version that a path such as ``"runs/news"`` or ``"runs/news@3"`` means; None where it means no run.
+    """Run and version that a path such as ``"runs/news"`` or ``"runs/news@3"`` means; None if it means no run.
 
-    The number is None where a run has no versions, or the version in force is meant.
+    The number is None if a run has no versions, or the version in force is meant.
     """
     if not may_hold_runs(path):
         return None
@@ -159,5 +159,5 @@ def _unusable(path: Path | Key, error: DamagedError) -> StoreError:
 
 
 def _all_of_them(keys: np.ndarray) -> np.ndarray:
-    """Records are never given up."""
+    """Keep all records: they are never given up."""
     return np.ones(len(keys), np.bool_)

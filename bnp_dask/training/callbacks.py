@@ -44,35 +44,35 @@ class Callback(Protocol):
     """Hooks that ``train`` calls, all in the process that called it."""
 
     def on_start(self, info: RunInfo) -> None:
-        """Before the first step."""
+        """Called before the first step."""
         ...
 
     def on_batch(self, done: int) -> bool | None:
-        """After each batch was folded; ``done`` of this lap so far.  True stops the run, after a checkpoint."""
+        """Called after each batch was folded; ``done`` of this lap so far.  True stops the run, after a checkpoint."""
         ...
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """After each lap, with its last history row; True stops the run, after a checkpoint.
+        """Called after each lap, with its last history row; True stops the run, after a checkpoint.
 
-        Both are read-only, and stay as they are: one that is kept has the same numbers later.
+        Both are read-only and never change: a callback may keep them.
         """
         ...
 
     def on_end(self, reason: str) -> None:
-        """After the last step, also when the run failed."""
+        """Called after the last step, also if the run failed."""
         ...
 
 
 def tell_of_batches(callbacks: Sequence[Callback], done: int) -> bool:
-    """Tell of so many batches of this lap; whether one stops the run.  Every one is told, also after such a one."""
+    """Report the batches done in this lap; return whether a callback stops the run.  Every callback is called."""
     told = [callback.on_batch(done) is True for callback in callbacks]
     return any(told)
 
 
 def tell_of_lap(callbacks: Sequence[Callback], row: Mapping[str, Any], posterior: Posterior) -> bool:
-    """Tell of a lap; whether one stops the run.  Every one is told, also after such a one.
+    """Report a lap; return whether a callback stops the run.  Every callback is called, also after such a one.
 
-    They get the posterior read-only: it is the one that the run goes on from.
+    They get the posterior read-only: the run goes on from it.
     """
     shown = frozen(posterior)
     told = [callback.on_lap(row, shown) is True for callback in callbacks]
@@ -128,7 +128,7 @@ class LogLaps:
         logger.info("%d atoms in %d batches, %s", info.n_atoms, info.n_batches, info.where)
 
     def on_batch(self, done: int) -> bool | None:
-        """Batches are too many to log."""
+        """No-op: batches are too many to log."""
         return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
@@ -141,7 +141,7 @@ class LogLaps:
 
 
 def tell_of_idle(name: str, n_batches: int, n_workers: int) -> None:
-    """A line in the log where there are fewer batches than workers."""
+    """Log a line if there are fewer batches than workers."""
     if n_batches < n_workers:
         batches = "1 batch" if n_batches == 1 else f"{n_batches} batches"
         logger.warning(
@@ -152,7 +152,7 @@ def tell_of_idle(name: str, n_batches: int, n_workers: int) -> None:
 
 @contextmanager
 def tell_of_compiling(patience: float = PATIENCE) -> Iterator[None]:
-    """A line in the log where what is done within takes longer than loading kernels does."""
+    """Log a line if the block takes longer than loading kernels does."""
     line = "kernels are compiled for this kind of model and data; they are kept, and the next run only loads them"
     timer = threading.Timer(patience, logger.info, (line,))
     timer.daemon = True

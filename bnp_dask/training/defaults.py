@@ -1,4 +1,4 @@
-"""Settings of a run that the user left out: where it starts, and which moves it makes."""
+"""Settings of a run that the user left out: its start, and its moves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.run_settings import Begun
 
 N_CLUSTERS = 25
-"""Clusters to start with, when nobody says how many; moves take away and add what the data call for."""
+"""Clusters to start with if no number is given; moves remove and add clusters as the data require."""
 
 N_STATES = 10
 """States of sequences to start with, when their number is learned."""
@@ -42,8 +42,8 @@ def default_moves(model: Model, schedule: Schedule, is_sparse: bool) -> tuple[Mo
 
     Topics of words are born from whole documents: splits of single topics took more than half of the processor time of
     runs on KOS and on toy bars, and found no more.
-    None either where no move could be decided: point estimates have an objective only up to constants of the prior,
-    which do not cancel between different numbers of clusters, and some schedules have none that is exact.
+    None either if no move can be decided: point estimates have an objective only up to constants of the prior, which do
+    not cancel between different numbers of clusters, and some schedules have no exact objective.
     """
     learns = model.allocation.nonparametric and model.estimate == "posterior" and schedule.decides_moves
     if not learns:
@@ -56,10 +56,10 @@ def moves_on_arrival(moves: Sequence[Move]) -> tuple[Move, ...]:
     """Moves of a run when more data come.
 
     Births from whole documents ask how many topics the corpus may show in all: a corpus that grows may show more, so
-    they are tried as soon as there are somewhat fewer (``policy.few``), and not only where clusters are calm, which
-    they are not while data come.  Volumes of NIPS, 90 papers first, laps=2: 145 topics after eight volumes where there
-    stayed 47, and papers to come are expected at -7.99 nats per token for -8.12.  What is new in a part of the corpus
-    is found by births of single topics.
+    they are tried as soon as there are somewhat fewer (``policy.few``), and not only while clusters are calm, which
+    they are not while data come.  Volumes of NIPS, 90 papers first, laps=2: 145 topics after eight volumes instead of
+    47, and papers to come are expected at -7.99 nats per token instead of -8.12.  New topics of a part of the corpus
+    are found by births of single topics.
     """
     grown = tuple(_as_corpus_grows(move) if isinstance(move, DocumentBirth) else move for move in moves)
     kinds = {type(move) for move in moves}
@@ -72,7 +72,7 @@ def _as_corpus_grows(move: DocumentBirth) -> DocumentBirth:
 
 
 def start_of(schedule: Schedule, model: Model, survey: Survey) -> Initialization:
-    """Where a run of a schedule starts: those of streams open their clusters themselves."""
+    """Start of a run of a schedule: schedules of streams open their clusters themselves."""
     if isinstance(schedule, OPENING):
         return FromNothing()
     return default_init(model, survey.is_sparse, survey.n_atoms)
@@ -81,7 +81,7 @@ def start_of(schedule: Schedule, model: Model, survey: Survey) -> Initialization
 def check_schedule(
     model: Model, schedule: Schedule, n_init: int = 1, shadow: Any = None, moves: Sequence[Move] | None = None
 ) -> None:
-    """SettingError where the schedule cannot train the model, or not from several starts, or not beside shadows."""
+    """SettingError if the schedule cannot train the model, or not from several starts, or not beside shadows."""
     if shadow is not None:
         _check_shadow(shadow, model, schedule, default_moves(model, schedule, False) if moves is None else moves)
     if isinstance(schedule, Gibbs) and n_init > 1:
@@ -115,7 +115,7 @@ def _check_shadow(shadow: Any, model: Model, schedule: Schedule, moves: Sequence
 
 
 def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | None = None) -> Initialization:
-    """Where training starts on ``n_atoms`` atoms or documents; with ``n_clusters`` if that is given.
+    """Default start on ``n_atoms`` atoms or documents; with ``n_clusters`` if that is given.
 
     Topics of words start from a sampled state, whose size is set by the data; states of sequences from blocks of
     consecutive steps if their number is learned or a step is about how things change; all others from k-means.
@@ -135,9 +135,9 @@ def filled_in(
     schedule: Schedule | None,
     moves: Sequence[Move] | None,
 ) -> tuple[Initialization | None, Schedule, Sequence[Move] | None]:
-    """Settings that the user left out as the run that is resumed has them, or at their defaults.
+    """Settings that the user left out, from the resumed run or at their defaults.
 
-    ``init`` and ``moves`` stay None where only the data can tell.
+    ``init`` and ``moves`` stay None if they depend on the data.
     """
     if begun is not None:
         init = begun.init(init)

@@ -21,7 +21,7 @@ from bnp_dask.training.callbacks import Callback
 
 
 def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], callbacks: Sequence[Any]) -> None:
-    """SettingError unless these are instances of what they should be; ``init`` and ``schedule`` may be None."""
+    """SettingError unless these are instances of the right classes; ``init`` and ``schedule`` may be None."""
     if not isinstance(model, Model):
         raise SettingError(f"model={shown(model)}: needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())")
     if init is not None:
@@ -40,9 +40,9 @@ def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], call
 
 
 def require_savable(model: Model, init: Any, schedule: Any, moves: Sequence[Any], kept: bool) -> None:
-    """StoreError, before anything is computed, for what could not be written to a file or not be read again.
+    """StoreError, before anything is computed, for objects that could not be written to a file or not be read again.
 
-    A model is always asked for, since its posterior is what training is for; the rest where the run is ``kept``.
+    A model is always checked, since its posterior is the result of training; the rest if the run is ``kept``.
     """
     parts = {"init": init, "schedule": schedule, "moves": list(moves)} if kept else {}
     to_spec({"model": model, **parts}, REGISTRY)
@@ -54,7 +54,7 @@ def require_savable_parameters(posterior: Posterior) -> None:
 
 
 def facts_of(source: Source) -> dict[str, Any]:
-    """Identity of the data, as a run directory keeps it; StoreError for what JSON would not give back."""
+    """Identity of the data, as a run directory keeps it; StoreError for values that do not survive JSON."""
     facts = source.describe()
     try:
         same = json.loads(json.dumps(facts, allow_nan=False)) == facts

@@ -30,7 +30,7 @@ class ForScores:
     passes
         Passes of :func:`~bnp_dask.collapsed_topics`; 0 for none.
     saved
-        The posterior that the run directory holds, in which the words may have been found before; None for none.
+        The posterior of the run directory, in which the words may have been found before; None for none.
     """
 
     passes: int = 0
@@ -38,7 +38,7 @@ class ForScores:
 
     @staticmethod
     def of(model: Model, schedule: Schedule, collapsed: int | None, store: str | os.PathLike[str] | None) -> ForScores:
-        """Those of a call: as many passes as its caller names, or as suit it; ``store`` is a run that it resumes.
+        """Words for a call: as many passes as its caller names, or as suit it; ``store`` is a run that it resumes.
 
         Topics of words that were trained to the maximum of an exact objective score worse from lap to lap, see
         :func:`~bnp_dask.collapsed_topics`.  Single passes over a stream do not last long enough for that, and their
@@ -47,7 +47,7 @@ class ForScores:
         Raises
         ------
         SettingError
-            A number that makes no sense, or a model without topics of words that is to have passes.
+            A number out of range, or passes for a model without topics of words.
         """
         if collapsed is not None:
             passes = int(whole_number("collapsed", collapsed, 0, MOST_PASSES))
@@ -59,9 +59,9 @@ class ForScores:
         return ForScores(PASSES, saved_posterior(store))
 
     def found(self, work: Work, state: State) -> Posterior:
-        """The posterior of a run that has ended, with the words that scores ask.
+        """The posterior of a run that has ended, with the words that scores need.
 
-        They are those of the run directory if nothing has changed since.  A run is not lost for them: where its data
+        They come from the run directory if nothing has changed since.  Missing words do not fail the run: if its data
         cannot be read once more, or its workers have no room or are gone, there are none.
         """
         posterior = state.posterior
@@ -72,7 +72,7 @@ class ForScores:
         return replace(posterior, predictive=self._sought(work, state))
 
     def _sought(self, work: Work, state: State) -> Any | None:
-        """Parameters of the words; None where the passes cannot be made."""
+        """Parameters of the words; None if the passes cannot be made."""
         room = MemoryPlan(work.executor.memory_limit).room - max(work.survey.batch_bytes)
         if bytes_of_passes(state.posterior, self.passes) > room:
             logger.warning("scores ask the words of training: a worker has no room for collapsed=%d", self.passes)

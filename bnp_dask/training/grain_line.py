@@ -1,4 +1,4 @@
-"""One line about clusters that are as narrow as the resolution of the data allows, or that hold one row many times."""
+"""Log lines about clusters as narrow as the resolution of the data, or with one row many times."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from bnp_dask.reports.describe import variances
 from bnp_dask.training.callbacks import logger
 
 MANY = 0.5
-"""Share of the clusters that must be so narrow before anything is said."""
+"""Share of the clusters that must be so narrow before a line is logged."""
 
 SAME = 1e-8
-"""Share of the squared distance of clusters' means below which a variance is that of one value: a guess, tried on
-synthetic tables alone."""
+"""Share of the squared distance of clusters' means below which a variance is taken for the variance of one value:
+a guess, tried on synthetic tables alone."""
 
 
 def tell_of_grain(posterior: Posterior) -> None:
-    """Log the line, where there is anything to tell."""
+    """Log the line, if there is one."""
     line = grain_line(posterior) or copies_line(posterior)
     if line is not None:
         logger.warning("%s", line)
 
 
 def grain_line(posterior: Posterior) -> str | None:
-    """Which share of the clusters is no wider than rounding, and in which columns; None where most are wider.
+    """Share of the clusters no wider than rounding, and their columns, as a line; None if most are wider.
 
-    A cluster is that narrow in a column if less than half of its variance there is its own, beside that of rounding.
+    A cluster is that narrow in a column if less than half of its variance there is its own, beside the rounding
+    variance.
     """
     observation, summary = posterior.model.observation, posterior.summary
     if not isinstance(observation, RoundedObservation) or summary is None:
@@ -55,7 +56,7 @@ def grain_line(posterior: Posterior) -> str | None:
 
 
 def copies_line(posterior: Posterior) -> str | None:
-    """How many clusters hold copies of one row each; None where most hold different rows.
+    """Number of clusters that hold copies of one row each, as a line; None if most hold different rows.
 
     Twelve clusters of 100 rows, each row 20 times, end as 1,089 clusters: 20 equal values without any noise between
     them are evidence of a cluster, to any model of continuous values, and weights of rows count like copies.
@@ -79,10 +80,10 @@ def _holds_copies(summary: Summary) -> np.ndarray:
     """Whether each cluster holds two atoms or more and all are equal in every column, ``(K,)``."""
     n, x, squares = summary["N"], summary["x"], summary["xx"]
     d = x.shape[1]
-    if squares.shape[1] == n_packed(d):  # upper triangles, row by row: of these the diagonal
+    if squares.shape[1] == n_packed(d):  # upper triangles, row by row: take the diagonal
         squares = squares[:, np.cumsum([0, *range(d, 1, -1)])]
     mean = x / np.maximum(n, 1.0)[:, None]
-    # of a row far away, which is a cluster, the variance of the means would tell nothing else
+    # the median: the variance of the means would show only a row far away that is a cluster of its own
     apart = np.median((mean - np.median(mean, axis=0)) ** 2, axis=0)
     own = squares - x * mean
     found: np.ndarray = (n >= 2.0) & (own <= SAME * n[:, None] * apart).all(axis=1)

@@ -22,8 +22,8 @@ class History(Sequence[Mapping[str, Any]]):
     ``history["elbo"]`` is a column as an array, ``(n_steps,)``; ``history[3]`` is a row; ``history[2:5]`` is a
     history.  Rows need not have the same entries: a number that a row lacks is NaN in its column.
 
-    Where rows of a memoized or full-batch run are ``exact``, the objective is accounted for: ``elbo`` is that of the
-    row before plus ``gain``, what assigning the row's batches anew brought, plus the gains of its accepted ``moves``
+    In ``exact`` rows of a memoized or full-batch run, the objective is accounted for: ``elbo`` equals the previous
+    row's plus ``gain``, the effect of assigning the row's batches anew, plus the gains of its accepted ``moves``
     (births, merges, deletes, the sorting of clusters by size, and better priors), to rounding.  Rows with batches that
     were left out begin a new account.
     """

@@ -1,6 +1,6 @@
-"""Whether a run can fit its workers, told before it starts and in sizes that would fit.
+"""Check before a run starts whether it fits its workers, and which sizes would fit.
 
-Batches that are read ahead (``execute.ahead``) are not counted: they are read only where a worker has room for them.
+Batches that are read ahead (``execute.ahead``) are not counted: they are read only if a worker has room for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COPIES = 2
 """A task holds the posterior it was sent and the summary that it makes, each about the size of a summary."""
 
 MEMORY = "256MB"
-"""Of the process that trains, for what it holds of single batches."""
+"""Memory of the training process for data of single batches."""
 
 MEMORY_BYTES = 256 * 10**6
 """Bytes of :data:`MEMORY`: Dask, which reads such texts, is not loaded for the default."""
@@ -31,12 +31,12 @@ MEMORY_BYTES = 256 * 10**6
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of the workers, and what they must hold.
+    """The memory of the workers, against which sizes are checked.
 
     Parameters
     ----------
     limit
-        Bytes that the smallest worker may take; None where nobody set a limit: then everything fits.
+        Bytes that the smallest worker may take; None without a limit: then everything fits.
     """
 
     limit: int | None
@@ -47,14 +47,14 @@ class MemoryPlan:
         return np.inf if self.limit is None else KILLED_AT * self.limit - PROGRAM_BYTES
 
     def require_batches(self, source: Source) -> None:
-        """Raise SettingError when a batch of dense rows of known length cannot be read by any worker."""
+        """Raise SettingError if a batch of dense rows of known length cannot be read by any worker."""
         if self.limit is None or source.is_sparse or not (spans := spans_of(source)):
             return
         rows = np.diff(np.array(spans), axis=1)[:, 0]
         self._require_batch(source.name, int(rows.argmax()), int(rows.max()), 8 * source.n_features * int(rows.max()))
 
     def require_surveyed(self, source: Source, survey: Survey) -> None:
-        """Raise SettingError when a batch of any data that were read once does not fit a worker."""
+        """Raise SettingError if a batch of any data that were read once does not fit a worker."""
         largest = int(np.argmax(survey.batch_bytes))
         grouped = survey.n_groups > 0 and not survey.is_sparse
         self._require_batch(source.name, largest, survey.batch_atoms[largest], survey.batch_bytes[largest], grouped)
@@ -62,7 +62,7 @@ class MemoryPlan:
     def _require_batch(self, name: str, batch: int, atoms: int, nbytes: int, grouped: bool = False) -> None:
         if nbytes <= self.room:
             return
-        # two batches fit well: the next one is on its way while one is worked on
+        # two batches should fit: the next one is on its way while one is worked on
         fitting = int(max(self.room, 0.0) / 2 * atoms / nbytes)
         whole = f"; a longer group or sequence stays whole unless cut={fitting} allows to cut it" if grouped else ""
         size = f"(batch_size={fitting}{whole})"
@@ -73,7 +73,7 @@ class MemoryPlan:
         )
 
     def require_model(self, n_clusters: int, summary_bytes: int, batch_bytes: int, n_states: int = 1) -> None:
-        """Raise SettingError when a batch beside the model, or beside all states that visit it, cannot be held.
+        """Raise SettingError if a batch beside the model, or beside all states that visit it, cannot be held.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ def _size(nbytes: float) -> str:
 
 
 def parse_memory(memory: int | str) -> int:
-    """Bytes that are meant; SettingError unless there is at least one."""
+    """Number of bytes; SettingError unless it is at least one."""
     if memory == MEMORY:
         return MEMORY_BYTES
     from dask.utils import parse_bytes
@@ -128,6 +128,6 @@ def parse_memory(memory: int | str) -> int:
 
 
 def rooms(memory: int, has_shadows: bool) -> tuple[int, int]:
-    """Bytes of single batches that the state of a run may hold here, and one beside it."""
+    """Bytes of single batches that the state of a run may hold here, and those for a state beside it."""
     beside = memory // 2 if has_shadows else 0
     return memory - beside, beside

@@ -14,7 +14,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.training.callbacks import FAILED, RunInfo, logger
 
 PLACES = ("step", "lap", "batch")
-"""Entries of a row of the history that say where it is, and measure nothing."""
+"""Entries of a row of the history that give its position, and measure nothing."""
 
 
 @dataclass
@@ -22,15 +22,15 @@ class LogToMLflow:
     """A callback that logs every lap to MLflow (``pip install "bnp-dask[mlflow]"``).
 
     Numbers of the last row of the history of each lap become metrics under their names (``elbo``, ``n_clusters``,
-    ``seconds``, ...), and ``elbo_per_atom`` beside them; their step is the lap.  Atoms and batches are parameters; how
-    the run ended is the tag ``bnp_dask.reason``.  A lap that MLflow does not take is told of in the log, and the run
-    goes on.
+    ``seconds``, ...), and ``elbo_per_atom`` beside them; their step is the lap.  Atoms and batches are parameters; the
+    reason of the end is the tag ``bnp_dask.reason``.  A lap that MLflow does not take is reported in the log, and the
+    run goes on.
 
     Parameters
     ----------
     run_name
-        Name of the MLflow run that is begun, and ended with the training; None lets MLflow choose one.  Where a run is
-        active already (``with mlflow.start_run():``), that one is used and stays open.
+        Name of the MLflow run that is begun, and ended with the training; None lets MLflow choose one.  If a run is
+        active already (``with mlflow.start_run():``), it is used and stays open.
     params
         More parameters to log, such as ``{"gamma": 10.0}``.
 
@@ -57,7 +57,7 @@ class LogToMLflow:
         self._mlflow.set_tags({"bnp_dask.laps": info.laps, "bnp_dask.where": info.where})
 
     def on_batch(self, done: int) -> bool | None:
-        """Batches are too many to log."""
+        """No-op: batches are too many to log."""
         return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:

@@ -72,17 +72,17 @@ class OneRun:
     room
         Bytes of single batches that all states together may hold in memory.
     shadow
-        How shadows live beside it; None where there are none.
+        Setting of the shadows beside it; None if there are none.
     priors
-        Likelihoods with the priors that shadows begin with, ready; none where they begin with that of the run.
+        Likelihoods with the priors that shadows begin with, ready; none if they begin with the run's prior.
     scores
-        Words for scores, as it finds them at its end.
+        Words for scores, found at its end.
     settled
-        What became of the starts; None before that, and where there is one.
+        Outcome of the starts; None before that, and for a single start.
     change
-        Moves that it has from its next lap on; None where they are those of before.
+        Moves from its next lap on; None if they are unchanged.
     beside
-        Shadows that live beside it; None where there are none.
+        Shadows that live beside it; None if there are none.
     """
 
     work: Work
@@ -102,17 +102,17 @@ class OneRun:
     beside: Beside | None = None
 
     def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
-        """Train to the end, from a checkpoint where there is one; ``where`` it runs, for callbacks."""
+        """Train to the end, from a checkpoint if there is one; ``where`` it runs, for callbacks."""
         if checkpoint is not None and SETTLED in checkpoint.state:
             return self.alone(settled_from_saved(checkpoint.state[SETTLED]))._go(checkpoint, where)
         return self._go(checkpoint, where)
 
     def alone(self, settled: Settled) -> OneRun:
-        """The run as the start that goes on makes it."""
+        """The run of the start that goes on."""
         return replace(self, work=replace(self.work, seed=settled.seed), settled=settled)
 
     def with_shadows(self, checkpoint: Checkpoint | None, state: State) -> OneRun:
-        """The run with those beside it that a checkpoint knows, where it may have any."""
+        """The run with its shadows from a checkpoint, if it may have any."""
         if self.shadow is None:
             return self
         beside = Beside.of_run(self.shadow, self.work, self.schedule, rooms(self.room, True)[1], self.priors)
@@ -155,7 +155,7 @@ class OneRun:
             if run.schedule.decides_moves and state.lap > 0 and not state.position:
                 require_sound(state, self.work.survey, f"the result of {self.work.source.name}")
             posterior = state.posterior
-            if why != STOPPED:  # who stops a run does not wait for passes over the data
+            if why != STOPPED:  # a stopped run does not wait for passes over the data
                 posterior = self.scores.found(self.work, state)
             reason = why
         finally:
@@ -169,14 +169,14 @@ class OneRun:
         return TrainResult(*found, alternatives=tuple(alternatives), draws=draws)
 
     def _loop_on(self, settled: OneRun, state: State, rows: Rows, clock: float, commits: BackgroundCommits) -> str:
-        """Go on with the start that has settled; all that it keeps comes here first."""
+        """Go on with the start that has settled; move all its data here first."""
         take_over(settled.memo, self.memo, state, self.work.room)
         settled.memo.close()
         self._checkpoint(Step(state, None, lap_end=True), list(rows), commits)
         return self._loop(state, rows, clock, commits, len(rows))
 
     def _require_fitting(self, state: State, n_states: int) -> None:
-        """Errors for a state that cannot be saved, or held by a worker beside others of its size."""
+        """Raise for a state that cannot be saved, or held by a worker beside others of its size."""
         require_savable_parameters(state.posterior)
         assert state.posterior.summary is not None
         MemoryPlan(self.work.executor.memory_limit).require_model(
@@ -184,9 +184,9 @@ class OneRun:
         )
 
     def _warm_up(self, state: State) -> float:
-        """Compile on every worker what laps need, before the first of them; seconds until the last is ready.
+        """Compile the kernels of laps on every worker before the first lap; return the seconds until the last is ready.
 
-        As many tasks as workers at once: each is busy with one.  A worker that comes later compiles when it must.
+        As many tasks as workers at once: each is busy with one.  A worker that comes later compiles on demand.
         """
         executor, light = self.work.executor, state.posterior.light()
         tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
@@ -211,7 +211,7 @@ class OneRun:
         return ended(state, self.schedule)
 
     def lap_steps(self, stand: Stand, clock: float) -> Generator[Step]:
-        """Steps of one lap, of which no checkpoint is kept and no callback is told."""
+        """Steps of one lap, without checkpoints and without calls of callbacks."""
         heap = Heap()
         for step in self.noted(stand.state, stand.rows, clock):
             if step.lap_end:
@@ -222,7 +222,7 @@ class OneRun:
                 return
 
     def steps(self, state: State, rows: Rows, clock: float) -> Iterator[tuple[Step, bool]]:
-        """Steps of the schedule, noted in ``rows`` and told to callbacks, and whether these stop the run: the last."""
+        """Steps of the schedule, noted in ``rows`` and told to callbacks; True with the last if one stops the run."""
         for step in self.noted(state, rows, clock):
             done = self.work.source.n_batches if step.lap_end else step.state.position
             stopped = tell_of_batches(self.callbacks, done)
@@ -244,7 +244,7 @@ class OneRun:
             yield step
 
     def _left_out(self, state: State) -> list[tuple[int, str]]:
-        """Batches that are left out, since before the run or under it, and why."""
+        """Batches left out, before the run or during it, and why."""
         under = ((b, f"{loss.why} (from lap {loss.lap} on)") for b, loss in state.lost.items())
         return sorted([*skipped(self.work.source), *under])
 
@@ -261,7 +261,7 @@ class OneRun:
         state.in_flight = []
 
     def _forget(self, state: State) -> None:
-        """Keep of every batch only its latest visit."""
+        """Keep only the latest visit of every batch."""
         if isinstance(self.memo, MemoryStore):
             self.memo.forget({(int(b), int(v)) for b, v in enumerate(state.visits)})
 
@@ -274,9 +274,9 @@ class OneRun:
         return numbers, arrays, Listing.of_latest(state.visits, state.receipts)
 
     def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:
-        """Where to begin, and the history up to there.
+        """First state, and the history up to it.
 
-        A start is committed before anything else is done, so that no initialisation is made twice.
+        A start is committed before any further step, so that no initialisation is made twice.
         """
         if checkpoint is None:
             state = self._start()
@@ -297,7 +297,7 @@ class OneRun:
     def _start(self) -> State:
         """The state before the first step, from the initialisation.
 
-        Where that fails because batches have gone bad since the survey, it is begun anew without them.
+        If that fails because batches have gone bad since the survey, it is begun anew without them.
         """
         work, lost = self.work, dict[int, Loss]()
         while True:

@@ -1,4 +1,4 @@
-"""Results of a run: a posterior that can be saved and loaded, and the history of how it came about."""
+"""Results of a run: a posterior that can be saved and loaded, and the history of the run."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """Write a posterior, with its model and statistics, as Zarr v3 arrays in one zip file, and JSON.
 
-    ``zarr.json`` names the zip and says what is in it.  Versions up to 0.2.0 wrote a folder of arrays, which
+    ``zarr.json`` names the zip and describes its content.  Versions up to 0.2.0 wrote a folder of arrays, which
     :func:`load` reads; they refuse this format, and say so.
 
     Parameters
     ----------
     posterior
-        What to save.
+        The posterior.
     path
-        Directory to make, or a URL that fsspec knows (``"s3://bucket/model.zarr"``).  A model saved there before
-        is replaced: a kill at any moment leaves the old one or the new one.
+        Directory to make, or a URL that fsspec knows (``"s3://bucket/model.zarr"``).  A model saved there before is
+        replaced: a kill at any moment leaves the old one or the new one.
 
     Raises
     ------
     StoreError
-        Something else lies at ``path``, or it cannot be written.
+        Something else is at ``path``, or it cannot be written.
     """
     posterior = require_posterior(posterior)
     write_archive("posterior", posterior, path)
 
 
 def save_again(posterior: Posterior, saved: Path | Key, path: Path | Key) -> None:
-    """Write a posterior that lies at ``saved`` already; on a disk its arrays get a second name only."""
+    """Write a posterior that is saved at ``saved`` already; on a disk its arrays only get a second name."""
     if isinstance(saved, Path) and isinstance(path, Path):
         copy_archive("posterior", saved, path)
     else:
@@ -86,12 +86,12 @@ def _posterior_at(path: str | os.PathLike[str] | Key) -> Posterior:
 
 
 def load_draws(path: str | os.PathLike[str]) -> Draws:
-    """Read the draws that a run with ``Gibbs()`` left in ``draws.zarr`` of its directory; runs no code from the file.
+    """Read the draws that a run with ``Gibbs()`` wrote to ``draws.zarr`` in its directory; runs no code from the file.
 
     Raises
     ------
     StoreError
-        As for :func:`bnp_dask.load`; or the run was none of ``Gibbs()``.
+        As for :func:`bnp_dask.load`; or the run did not use ``Gibbs()``.
     """
     if may_hold_runs(path_text("path", path)):
         folder = run_folder(path)
@@ -107,15 +107,14 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
 
 # -- looking --------------------------------------------------------------------------------------------------
 def to_xarray(posterior: Posterior) -> xarray.Dataset:
-    """Weights, counts and what each likelihood says of its clusters, as labelled arrays.
+    """Weights, counts and the likelihoods' estimates for each cluster, as labelled arrays.
 
     The likelihood names its expected values (``mean``, ``covariance``, ``rate``, ``probability``, ``coefficients``)
     and the settings of its posterior (``nu``, ``kappa``, ``a``, ``b``, ``lam``); hidden Markov models add
-    ``transition`` and ``start``.  Parts of a ``Product`` come under the columns that they are about, such as
-    ``age.mean``.
+    ``transition`` and ``start``.  Parts of a ``Product`` are named after their columns, such as ``age.mean``.
 
-    Coordinate ``cluster`` holds the cluster ids, and ``feature``, ``word`` or ``lagged`` the names of columns where
-    these are known.  A second axis of the same kind, as in a covariance, is ``feature_2``.
+    Coordinate ``cluster`` holds the cluster ids, and ``feature``, ``word`` or ``lagged`` the names of columns if these
+    are known.  A second axis of the same kind, as in a covariance, is ``feature_2``.
     """
     try:
         import xarray
@@ -148,12 +147,12 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
 # -- result ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """Result of ``train``; all that it holds is read-only (``array.copy()`` of an array may be changed).
+    """Result of ``train``; all its values are read-only (``array.copy()`` of an array may be changed).
 
     Parameters
     ----------
     posterior
-        What was learned.
+        The learned posterior.
     history
         One row per step.
     converged
@@ -163,17 +162,17 @@ class TrainResult:
     seconds
         Wall time of the run.
     skipped
-        Why each batch was left out that could not be used (``on_bad_batch="skip"``).
+        Reason for each batch that could not be used and was left out (``on_bad_batch="skip"``).
     warm_seconds
         Wall time of compiling or loading kernels before the first lap; not in the seconds of the history.
     alternatives
-        What became of each state of the run, of several starts (``n_init``) in their order: ``"kind"``, ``"seed"``,
+        Outcome of each alternative state of the run, in order for several starts (``n_init``): ``"kind"``, ``"seed"``,
         laps of the run before it (``"begun"``), its own laps (``"lap"``), objective (``"elbo"``, nats) and
         ``"n_clusters"`` at the last of them, and ``"reason"``: that it went on alone, or another was ahead, or why it
-        had ended before; and ``"prior"``, of shadows with one of their own.  So they tell how far K and the objective
-        differ from start to start.  Empty where there was one.
+        had ended before; and ``"prior"``, for shadows with a prior of their own.  So they show how far K and the
+        objective differ from start to start.  Empty if there was a single state.
     draws
-        Draws of a run with ``Gibbs()``; None for other schedules, and where none was kept yet.
+        Draws of a run with ``Gibbs()``; None for other schedules, and if none was kept yet.
     """
 
     posterior: Posterior
@@ -206,14 +205,14 @@ class TrainResult:
         )
 
     def _repr_html_(self) -> str:
-        # a notebook asks for it; plain sessions do not pay for building tables
+        # only a notebook calls this: plain sessions do not pay for building tables
         return str(method("result_html")(self))
 
     def to_datatree(self) -> xarray.DataTree:
         """The run as labelled arrays, in groups, as xarray and ArviZ keep them; ``to_netcdf`` and ``to_zarr`` write it.
 
         ``clusters`` is :meth:`Posterior.to_xarray`, ``history`` the numbers of each step; a run with ``Gibbs()`` has
-        its draws as ``posterior``, with the dimensions that ArviZ asks for.  Whether the run converged, why it stopped
+        its draws as ``posterior``, with the dimensions that ArviZ requires.  Whether the run converged, why it stopped
         and how long it took are attributes.
         """
         try:
@@ -234,14 +233,14 @@ def with_names(result: TrainResult, words: Words | None, columns: Columns | None
 
 
 def save_result(result: TrainResult, folder: Path | Key) -> None:
-    """Write the posterior, and draws where there are some, into a run directory."""
+    """Write the posterior, and draws if there are any, into a run directory."""
     save(result.posterior, folder / POSTERIOR_NAME)
     if result.draws is not None:
         save_draws(result.draws, folder / DRAWS_NAME)
 
 
 def saved_posterior(store: str | os.PathLike[str] | None) -> Posterior | None:
-    """The posterior that a run directory holds; None where it holds none that can be read."""
+    """The posterior of a run directory; None if there is none that can be read."""
     if store is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Settings of a run, compared and filled in when it is resumed; and the directory that it is kept in."""
+"""Settings of a run, compared and filled in when it is resumed; and its directory."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.doors import facts_of
 
 DATA = ("data", "n_batches")
-"""Settings of a run that say what its data are."""
+"""Settings of a run that describe its data."""
 
 MOVES_NAME = "moves.json"
-"""File beside a run that was resumed with other moves: their descriptions, from when somebody asked for them.
+"""File beside a run that was resumed with other moves: their descriptions, from the request on.
 
-Which ones the run had so far its history says, so that one which was stopped before its next lap changes them then.
+The history has the moves of the run so far, so that a run stopped before its next lap changes them in that lap.
 """
 
 CHANGED = "changed_moves"
 """Entry of the history's row of the first step with other moves: their descriptions."""
 
 OPENED = "opened"
-"""Name of the setting that says how to open the data again; two calls of one run may differ in it."""
+"""Name of the setting with which the data can be opened again; two calls of one run may differ in it."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """Parts that make a run the one that it is.  The limit of laps may change, and moves of one that has begun.
+    """Parts that identify a run.  The limit of laps may change, and the moves of a run that has begun.
 
-    ``init`` is None where the data decide; ``opened`` says how the data can be opened again, where they can.
+    ``init`` is None if the data decide; ``opened`` describes how to open the data again, if they can be.
     """
 
     model: Model
@@ -60,7 +60,7 @@ class RunParts:
     shadow: Shadow | None = None
 
     def settings(self) -> dict[str, Any]:
-        """All of it, JSON-able: kept with the run, and compared when it is resumed."""
+        """All parts, JSON-able: kept with the run, and compared when it is resumed."""
         return {
             "model": to_identity(self.model),
             "init": to_identity(self.init),
@@ -76,7 +76,7 @@ class RunParts:
         }
 
     def with_added(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Settings of a run that an earlier version began, with those that its parts have got since."""
+        """Settings of a run that an earlier version began, with the settings that its parts have got since."""
         (model, digest), (init, other) = settings["model"], settings["init"]
         return {
             **settings,
@@ -90,7 +90,7 @@ class RunParts:
 def open_store(
     path: str | os.PathLike[str] | None, resume: bool, parts: RunParts, job: str | None, room: int
 ) -> RunStore | MemoryStore:
-    """Where a run is kept.  One that has not begun is gone on with if it is the same, and else replaced.
+    """Store of a run.  A run that has not begun is continued if it is the same, and else replaced.
 
     Without a path it is kept in memory, up to ``room`` bytes, and beyond that in a temporary directory.
 
@@ -125,7 +125,7 @@ def open_store(
 
 
 def _differs(old: dict[str, Any], new: dict[str, Any], path: str | os.PathLike[str]) -> StoreError | None:
-    """The error for a run that is not the one which is wanted; None where it is."""
+    """The error for a run that differs from the wanted one; None if it does not."""
 
     def comparable(settings: dict[str, Any]) -> dict[str, Any]:
         schedule = settings["schedule"]
@@ -133,7 +133,7 @@ def _differs(old: dict[str, Any], new: dict[str, Any], path: str | os.PathLike[s
         kept = {name: value for name, value in settings.items() if name != OPENED}
         return {**kept, "schedule": {**schedule, "fields": rest}}
 
-    # sources of later versions may say more about the same data
+    # sources of later versions may have more facts about the same data
     facts = {name: new["data"].get(name) for name in old["data"]}
     a, b = comparable(old), comparable({**new, "data": facts})
     differ = (name for name in a if a[name] != b.get(name))
@@ -159,9 +159,9 @@ def _other(path: str | os.PathLike[str] | Key, name: str, old: Any, new: Any) ->
 
 @dataclass(frozen=True, eq=False)
 class Begun:
-    """A run that is to go on: what its first call had stands for what this one leaves out.
+    """A run to be resumed: settings of its first call replace those left out in this call.
 
-    So a run goes on as it began, also where a newer version has other defaults.
+    So a run goes on as it began, even if a newer version has other defaults.
     """
 
     path: Path | Key
@@ -180,9 +180,9 @@ class Begun:
         return int(self.settings["seed"])
 
     def init(self, given: Initialization | None) -> Initialization | None:
-        """Where the run started; one that is ``given`` with what it leaves open as the run has it.
+        """Initialization of the run; a ``given`` one with its open settings filled in from the run.
 
-        None where nothing is given and the data decided, or arrays told, which are not kept.
+        None if none is given and the data decided, or arrays did, which are not kept.
         """
         spec, digests = self.settings["init"]
         if given is not None:
@@ -191,7 +191,7 @@ class Begun:
         return None if digests else self._made("init", spec)
 
     def moves(self) -> tuple[Move, ...]:
-        """The moves of the run, or those that it was last resumed with."""
+        """The moves of the run, or the moves that it was last resumed with."""
         return tuple(self._made("moves", spec) for spec in self._specs_of_moves())
 
     def _specs_of_moves(self) -> list[Any]:
@@ -204,7 +204,7 @@ class Begun:
             raise StoreError(f"{self.path / MOVES_NAME} is damaged ({error}); give moves= anew") from error
 
     def schedule(self, given: Schedule | None) -> Schedule:
-        """The schedule of the run; one that is ``given`` with what it leaves open as the run has it."""
+        """The schedule of the run; a ``given`` one with its open settings filled in from the run."""
         spec = self.settings["schedule"]
         if given is None:
             return self._made("schedule", spec)
@@ -212,7 +212,7 @@ class Begun:
         return filled
 
     def columns(self) -> Columns | None:
-        """Columns of the run's data; None where they had no names, and where no data have been begun with."""
+        """Columns of the run's data; None if they had no names, or the run has not begun."""
         if not RunStore.has_begun(self.path):
             return None
         facts = self.settings.get("columns")
@@ -229,7 +229,7 @@ class Begun:
 
 
 def _as_begun(given: Any, spec: Any) -> Any:
-    """A part of a run, with numbers that it leaves open as the run's description of it has them."""
+    """A part of a run, with open numbers filled in from the run's description of it."""
     if given is None and isinstance(spec, int | float):
         return spec
     if not isinstance(spec, Mapping):
@@ -246,13 +246,13 @@ def _as_begun(given: Any, spec: Any) -> Any:
 
 @dataclass(frozen=True)
 class OtherMoves:
-    """Moves that a run has from its next lap on, and those that it finishes a lap with that it is in."""
+    """Moves that a run has from its next lap on, and the moves with which it finishes the current lap."""
 
     before: tuple[Move, ...]
     specs: list[Any]
 
     def steps(self, schedule: Schedule, work: Work, state: State) -> Iterator[Step]:
-        """Steps of a schedule; that with which the moves change tells of it."""
+        """Steps of a schedule; the first step with the new moves records the change."""
         if state.position > 0:
             for step in schedule.run(replace(work, moves=self.before), state):
                 yield step
@@ -269,16 +269,16 @@ class OtherMoves:
 
 
 def other_moves(store: Any, rows: Iterable[Mapping[str, Any]], moves: Sequence[Move]) -> OtherMoves | None:
-    """The change of moves that a run in a directory is resumed with; None where it has had these ones already.
+    """The change of moves with which a run in a directory is resumed; None if it has these moves already.
 
     Parameters
     ----------
     store
-        Where the run is kept.
+        Store of the run.
     rows
         Its history.
     moves
-        Those that it is to have.
+        The moves that it is to have.
     """
     if not isinstance(store, RunStore):
         return None

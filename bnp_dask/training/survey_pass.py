@@ -1,8 +1,8 @@
-"""The first pass over the data: what every batch holds, noted batch by batch in the run's manifest.
+"""The first pass over the data: the content of every batch, noted batch by batch in the run's manifest.
 
-A run that is killed while its data are surveyed goes on where it was, and one that is resumed reads nothing for its
-survey, as long as the description, the sizes and the times of the data say that they are the same.  Where these say
-otherwise, the data are surveyed again and compared with what they were.
+A run that is killed while its data are surveyed goes on from there.  A resumed run reads nothing for its survey, as
+long as the description, the sizes and the times of the data are unchanged.  If they have changed, the data are surveyed
+again and compared with the earlier survey.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ T = TypeVar("T")
 SURVEY_WINDOW = 16
 
 NOTE_SECONDS = 0.5
-"""How often what was surveyed is noted down: a run that is killed loses no more than this, and the tasks under way."""
+"""Interval between notes of surveyed batches: a killed run loses no more than this, and the tasks under way."""
 
 PER_BATCH = {"batch_atoms": "atoms", "batch_bytes": "nbytes", "checksums": "checksum", "batch_weights": "weight"}
 """Values of a survey about every batch, and their names in a manifest."""
 
 GROWTH = "growth"
-"""Name of what checkpoints say of a run that was updated with more data."""
+"""Name in checkpoints for the state of a run that was updated with more data."""
 
 PREFIX = "survey/"
-"""Before the names of a survey's arrays."""
+"""Prefix of the names of a survey's arrays."""
 
 
 # -- tasks --------------------------------------------------------------------------------------------------------
 def survey_task(model: Model, reader: Reader) -> Survey:
-    """Part of a task: read a batch, let the likelihood check it, and note what it holds."""
+    """Part of a task: read a batch, let the likelihood check it, and survey it."""
     return survey_checked(model, reader())
 
 
@@ -91,7 +91,7 @@ def each_batch(
 
 
 def _some_batches(survey: Callable[[Any, Reader], T], model: Any, *readers: Reader) -> list[T]:
-    """The task: some batches, one after another."""
+    """Task: some batches, one after another."""
     with in_turn(readers):
         return [survey(model, reader) for reader in readers]
 
@@ -99,12 +99,12 @@ def _some_batches(survey: Callable[[Any, Reader], T], model: Any, *readers: Read
 # -- surveys ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Surveyed:
-    """Data that were surveyed.
+    """Data after their survey.
 
     Parameters
     ----------
     survey
-        What they hold.
+        Their survey.
     source
         The data without batches that cannot be used.
     unread
@@ -142,7 +142,7 @@ def survey_of_run(
     checkpoint: Checkpoint | None,
     skips: bool = False,
 ) -> Surveyed:
-    """The survey for a run: if the data are those that they were, only what no earlier call has surveyed is read.
+    """The survey for a run: if the data are unchanged, only batches that no earlier call has surveyed are read.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def survey_of_run(
     store
         The run directory, which keeps the list of batches.
     checkpoint
-        Where the run stands; None where it has not started.  One that has not begun may start on other data.
+        Newest checkpoint of the run; None if it has not started.  A run that has not begun may start on other data.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def survey_of_run(
 
 
 def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest:
-    """The list of batches of the data as they are now, as far as it got; a model's checks are its own."""
+    """The list of batches of the present data, as far as it got; each model has its own, because it checks the data."""
     identity = {**identity_of(source), "n_batches": source.n_batches, "model": to_identity(model)}
     try:
         return Manifest.open(store.manifests, identity)
@@ -194,7 +194,7 @@ def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest
 
 
 def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> Manifest:
-    """The list of batches that a run was started on; ``now`` is that of its data as they are now."""
+    """The list of batches that a run was started on; ``now`` is the list of its present data."""
     noted = checkpoint.state["manifest"]
     try:
         first = Manifest.of_key(store.manifests, noted["key"])
@@ -212,10 +212,10 @@ def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> 
 
 
 def _compare(store: RunStore, first: Manifest, now: Manifest, source: Source, checkpoint: Checkpoint) -> dict[int, int]:
-    """Batches that are out of reach now, and the checksums that they had; StoreError where the data are others.
+    """Batches that are out of reach now, with their former checksums; StoreError if the data have changed.
 
-    Of those the survey says what it said when the run began: the run has their statistics, and leaves them out at
-    their next visit unless they are back by then.
+    Their survey stays as it was at the start of the run: the run has their statistics, and leaves them out at their
+    next visit unless they are back by then.
     """
     lost = {int(batch) for batch, *_ in checkpoint.state["lost"]}
     bad, bad_now = set(first.reasons), set(now.reasons)
@@ -256,7 +256,7 @@ def _complete(manifest: Manifest, model: Model, source: Source, executor: Execut
 
 @dataclass
 class _News:
-    """Batches that were surveyed since the last note: a row of each, and what all batches so far come to.
+    """Batches that were surveyed since the last note: a row of each, and the total survey of all batches so far.
 
     A survey of one batch is not kept: beside so many rows its moments would be large.
     """
@@ -281,7 +281,7 @@ class _News:
         self.rows.append(row)
 
     def note(self, manifest: Manifest) -> None:
-        """Write down what is new."""
+        """Write down the new rows."""
         if self.rows:
             total = {} if self.total is None else survey_to_arrays(self.total)
             if self.total is not None:
@@ -291,12 +291,12 @@ class _News:
 
 
 def _summed(manifest: Manifest) -> Survey | None:
-    """Survey of all good batches of a manifest, without what it says of each; None where there are none yet."""
+    """Survey of all good batches of a manifest, without values per batch; None if there are none yet."""
     return survey_from_arrays(manifest.arrays) if manifest.arrays else None
 
 
 def _bare(survey: Survey) -> Survey:
-    """A survey without what it says of every batch."""
+    """A survey without its values per batch."""
     nothing: dict[str, Any] = dict.fromkeys(PER_BATCH, ())
     return replace(survey, **nothing)
 
@@ -304,13 +304,13 @@ def _bare(survey: Survey) -> Survey:
 def surveyed(
     manifest: Manifest, source: Source, unread: np.ndarray, doubtful: Mapping[int, int] | None = None
 ) -> Surveyed:
-    """The survey of a complete manifest, and the data without what it cannot use."""
+    """The survey of a complete manifest, and the data without unusable batches."""
     total, bad = _summed(manifest), tuple(sorted(manifest.reasons.items()))
     if total is None and bad:
         raise DataError(f"{source.name}: none of its {source.n_batches} batches can be used; the first: {bad[0][1]}")
     is_grouped = total is not None and not total.is_sparse and total.n_groups > 0
     rows, doubtful = manifest.rows.copy(), dict(doubtful or {})
-    for batch, why in bad:  # in its place stands a batch without atoms
+    for batch, why in bad:  # a batch without atoms takes its place
         logger.warning("skipped: %s", why)
         empty = EmptyReader(f"{source.name} batch {batch}", source.n_features, source.is_sparse, is_grouped)
         rows["checksum"][batch] = survey_batch(empty()).checksums[0]
@@ -323,7 +323,7 @@ def surveyed(
 
 
 def gone_since(source: Source, survey: Survey, executor: Executor) -> dict[int, str]:
-    """Batches that cannot be read any more, of those that have atoms, and why."""
+    """Batches with atoms that cannot be read any more, and why."""
     alive = [b for b, n in enumerate(survey.batch_atoms) if n]
     tasks = ((f"look-batch{b}", _look, (batch_reader(source, b),)) for b in alive)
     looks = zip(alive, in_order(executor, tasks, SURVEY_WINDOW, slight=True), strict=True)
@@ -331,7 +331,7 @@ def gone_since(source: Source, survey: Survey, executor: Executor) -> dict[int, 
 
 
 def _look(reader: Reader) -> str:
-    """The task: why a batch cannot be read; empty when it can."""
+    """Task: reason why a batch cannot be read; empty if it can."""
     found = read_or_why(reader)
     return found if isinstance(found, str) else ""
 

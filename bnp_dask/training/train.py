@@ -95,7 +95,7 @@ def train(
         Path or URL (Zarr, Parquet, .npy), NumPy array, ``scipy.sparse`` counts, dask Array or DataFrame, pandas
         DataFrame, or a Source.  The posterior keeps the names of columns (``posterior.columns``).
     init
-        Where to start.  Default: ``SampledTopics()`` for topics of words, ``ContiguousBlocks(10)`` for states of
+        Starting point.  Default: ``SampledTopics()`` for topics of words, ``ContiguousBlocks(10)`` for states of
         sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``;
         ``FromNothing()`` for schedules that open clusters themselves.
     schedule
@@ -108,72 +108,72 @@ def train(
         ``DocumentBirth()`` in place of ``Birth()`` for topics of words; none for others.
         ``()``: the number of clusters stays as initialised.
     client
-        A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this thread
-        when there is none, and inside of a Dask task (as those of joblib's Dask backend are).  Nothing is started here;
+        A ``distributed.Client``, the address of a scheduler, or an executor.  None is the current client; without one,
+        and inside a Dask task (such as those of joblib's Dask backend), it is this thread.  No cluster is started here;
         the client of an address is closed at the end.
     store
-        Run directory for checkpoints, or a URL of an object store that refuses to create what exists, such as
+        Run directory for checkpoints, or a URL of an object store that refuses to create an existing object, such as
         ``"s3://bucket/run"`` (``bnp-dask[s3]``); it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
-        Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew where
-        the directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow,
-        columns of a table may lie in another order, and other ``moves`` act from the next lap on: the history has
-        ``"changed_moves"`` in the first row of that lap.  Where ``init``, ``schedule`` or ``moves`` are left out, they
-        are as the run was begun with (moves: as it was last resumed with).
-        First every summary that the checkpoint lists is read and compared with its checksum, by the workers where
-        they reach the directory, and together they must give the checkpoint's totals to 1e-12 of the terms summed;
-        where they do not, the run goes on from the checkpoint before, with a warning.  The data are not read for
-        that: each batch is compared with its checksum when it is first visited.
+        Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew if the
+        directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, columns of a
+        table may come in another order, and other ``moves`` act from the next lap on: the history has
+        ``"changed_moves"`` in the first row of that lap.  If ``init``, ``schedule`` or ``moves`` are left out, the run
+        keeps the ones with which it was begun (moves: with which it was last resumed).  First every summary that the
+        checkpoint lists is read and compared with its checksum, by the workers if they reach the directory, and
+        together they must give the checkpoint's totals to 1e-12 of the terms summed.  If they do not, the run goes on
+        from the previous checkpoint, with a warning.  The data are not read for this: each batch is compared with its
+        checksum when it is first visited.
     callbacks
-        What watches the run, such as ``Progress()``.
+        Observers of the run, such as ``Progress()``.
     rng
         Seed, a whole number from 0 to 2**160 - 1; a SeedSequence; or a Generator or RandomState, from which one is
         drawn.  None: another seed each time, which the run directory keeps, so that ``resume=True`` goes on with it.
     n_init
         Starts, each with random numbers of its own; the first is the run that ``n_init=1`` makes.  All take ten laps
-        side by side, in one order of batches, and the one whose objective is highest then goes on alone, to the bits of
+        side by side, in one order of batches.  The start with the highest objective then goes on alone, to the bits of
         its own run (``rng=result.starts[i]["seed"]``).  One task visits a batch for all of them, so that a lap reads
-        each batch once; what is computed there takes the time of all, and a worker holds all of their posteriors.  They
-        share ``memory``.  ``result.starts`` tells of all.  Callbacks are told of each lap by the start that is ahead.
-        In ``store`` only the one that goes on is kept: a run that ends before begins anew, to the same bits.  A run of
-        fewer laps keeps the best at its end, and goes on with that one when it is resumed with more.
+        each batch once; its computation takes the time of all, and a worker holds all of their posteriors.  They share
+        ``memory``.  ``result.starts`` describes all.  Callbacks get each lap from the start that is ahead.  ``store``
+        keeps only the start that goes on: a run that ends before begins anew, to the same bits.  A run of fewer laps
+        keeps the best at its end, and goes on with it when it is resumed with more.
     shadow
-        A second state that lives beside that of the run for some laps and takes its place where its exact objective is
-        higher, such as ``Shadow()``; None for none.  One task visits a batch for both, and each has half of ``memory``.
-        The history tells of each under ``moves``, of kind ``"shadow"``, and ``result.alternatives`` too.
+        A second state that lives beside the state of the run for some laps and takes its place if its exact objective
+        is higher, such as ``Shadow()``; None for none.  One task visits a batch for both, and each has half of
+        ``memory``.  The history lists each under ``moves``, of kind ``"shadow"``, and ``result.alternatives`` does too.
     collapsed
         Topics of words: passes over the data after the last lap, which find their words again with each document's own
-        counts left out (:func:`bnp_dask.collapsed_topics`).  They are ``posterior.predictive``, which scores ask: by
-        the words of training held-out documents score worse from lap to lap.  0 is none.  None: 4 with ``Memoized()``
+        counts left out (:func:`bnp_dask.collapsed_topics`).  Scores use these words, in ``posterior.predictive``: with
+        the words of training, held-out documents score worse from lap to lap.  0 is none.  None: 4 with ``Memoized()``
         and ``FullBatch()``, which took 2 to 4 % of the time of runs on five corpora; none with other schedules, models,
-        and in :func:`bnp_dask.update`.  There are none either where a callback stops the run, or the data cannot be
-        read once more, which the log tells.
+        and in :func:`bnp_dask.update`.  There are none either if a callback stops the run, or if the data cannot be
+        read once more, which is logged.
     weights
-        How often each atom counts: array, or column name for tables.  Atoms of weight zero are as if they were not
-        there, to the bit where they are in one batch.  Weights say how much evidence there is: of 300 that sum to one,
-        all together are one atom's worth, about which a warning tells.
+        How often each atom counts: array, or column name for tables.  Atoms of weight zero are ignored, to the bit if
+        they are in one batch.  Weights are amounts of evidence: 300 that sum to one are together one atom's worth, and
+        a warning says so.
     batch_size
-        Atoms per batch; default: as the data are chunked, or batches of about 32 MB.
+        Atoms per batch; default: the chunks of the data, or batches of about 32 MB.
     checkpoint_minutes
         Longest time between checkpoints within a lap.
     on_bad_batch
-        What to do with a batch that cannot be read or that the likelihood cannot have produced: ``"raise"`` its
-        error, or ``"skip"`` it.  A batch that the first pass over the data skips is in no total and in no prior set
-        from the data.  One that goes bad later leaves every total at the visit that finds it so, and stays out, also
-        when the run is resumed: the history's row of that step has ``"lost"``, and from there on the objective is that
-        of the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report
-        say which.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by every
-        call, so a run on one is resumed only with all of its files readable; a batch that was left out stays so.
+        Treatment of a batch that cannot be read or that the likelihood cannot have produced: ``"raise"`` its error, or
+        ``"skip"`` it.  A batch that the first pass over the data skips is in no total and in no prior set from the
+        data.  A batch that goes bad later leaves every total at the visit that finds it bad, and stays out, also when
+        the run is resumed: the history's row of that step has ``"lost"``, and from there on the objective is that of
+        the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report name
+        these batches.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by
+        every call, so a run on one is resumed only with all of its files readable; a batch that was left out stays out.
     memory
-        Of this process for what it holds of single batches: atoms gathered for births and deletes and, in a run
-        without ``store``, the batches' last statistics.  What is beyond it lies in the run directory, or in a temporary
-        one.  Bytes, or text such as "1GB"; the result does not depend on it.  The model comes on top: about ten times
-        the numbers of its statistics, and as many for each proposal of a lap.
+        Bytes, or text such as "1GB", of memory in this process for single batches: atoms gathered for births and
+        deletes and, in a run without ``store``, the batches' last statistics.  The excess goes to the run directory, or
+        to a temporary one; the result does not depend on it.  The model comes on top: about ten times the numbers of
+        its statistics, and as many for each proposal of a lap.
     job
-        Text of the job file that this is the run of; kept in ``store`` as ``job.yaml``.
+        Text of the job file of this run; kept in ``store`` as ``job.yaml``.
     reproducible
-        Equal bits on every x86-64 processor with AVX2 and FMA, whatever code BLAS and NumPy choose for it, with the
-        same versions of packages and of the C library: ``model`` with ``reproducible=True``, see
+        Equal bits on every x86-64 processor with AVX2 and FMA, independent of the code that BLAS and NumPy choose for
+        it, with the same versions of packages and of the C library: ``model`` with ``reproducible=True``, see
         :class:`~bnp_dask.model.Model`.
 
     Returns
@@ -186,8 +186,8 @@ def train(
     DataError
         Data that cannot be read, or that the likelihood cannot have produced.
     SettingError
-        Settings that make no sense together, or a batch or model that cannot fit the memory of a worker; says which
-        size would.
+        Settings that contradict each other, or a batch or model that cannot fit the memory of a worker; the message
+        names a size that would.
     StoreError
         A run directory that is in use, or an object store that does not answer; one that holds another run, or belongs
         to other data or settings; or a part that could not be saved, such as a likelihood whose class is not registered
@@ -239,11 +239,11 @@ def train(
 
 
 LIGHT, FEW_ROWS, MANY_ROWS = 0.02, 2.0, 10
-"""Mean weight, or sum of weights, below which data of at least so many rows are told to count next to nothing."""
+"""Mean weight, or sum of weights, below which data of at least so many rows are reported to count next to nothing."""
 
 
 def warn_of_light_weights(survey: Survey) -> None:
-    """One line, where weights that were made to sum to one, for instance, leave next to no data."""
+    """Log one line if weights leave next to no data, for instance because they were made to sum to one."""
     n, total = survey.n_atoms, survey.total_weight
     if n >= MANY_ROWS and total < max(LIGHT * n, FEW_ROWS):
         warnings.warn(
@@ -256,7 +256,7 @@ def warn_of_light_weights(survey: Survey) -> None:
 
 
 def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:
-    """The result, once its caller is told; after everything is saved, since a warning may be turned into an error."""
+    """The result, after a warning to its caller; all is saved before, since a warning may be turned into an error."""
     tell_of_grain(result.posterior)
     if result.reason.startswith("limit"):
         warnings.warn(
@@ -269,7 +269,7 @@ def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:
 
 
 def _keep(result: TrainResult, store: str | os.PathLike[str] | None) -> None:
-    """Write what was found into the run directory, where there is one."""
+    """Write the result into the run directory, if there is one."""
     if store is not None:
         save_result(result, run_folder(store))
 
@@ -280,7 +280,7 @@ def _what_is_kept(store: str | os.PathLike[str] | None) -> str:
 
 
 def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> Checkpoint | None:
-    """The checkpoint, unless it is a start that was made of other data."""
+    """The checkpoint, unless it is a start that was made from other data."""
     if checkpoint is None or (not checkpoint.begun and checkpoint.state.get("manifest") != manifest):
         return None
     return checkpoint

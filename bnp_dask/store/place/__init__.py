@@ -1,4 +1,4 @@
-"""Where a run directory lies: paths of a file system, or objects of a store, used by the same verbs.
+"""The place of a run directory: paths of a file system, or objects of a store, used by the same verbs.
 
 ::
 
@@ -19,7 +19,7 @@ _DISK, _BUCKET = Disk(), Bucket()
 
 
 def place_of(path: Path | Key) -> Place:
-    """The place that a path is read and written by."""
+    """The place that reads and writes a path."""
     return _BUCKET if isinstance(path, Key) else _DISK
 
 

@@ -1,4 +1,4 @@
-"""The verbs that a run directory needs of whatever it lies on."""
+"""The verbs that a run directory needs from its storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DamagedError(Exception):
 
 
 UNSEEN = (errno.ENOENT, errno.ESTALE)
-"""Errors of a file that is not there, or is another one by now: on network file systems also of one that is new."""
+"""Errors of a file that is missing or was replaced; on network file systems also of a new file."""
 
 _ADVICE: Mapping[int, str] = MappingProxyType(
     {
@@ -74,10 +74,10 @@ class Lock(Protocol):
         """Let another process write."""
 
     def require(self) -> None:
-        """StoreError where another process may have taken over; to be asked before something is replaced."""
+        """StoreError if another process may have taken over; to be called before something is replaced."""
 
     def committing(self) -> AbstractContextManager[None]:
-        """Around a commit: StoreError where another process has taken over, whose directory it is then."""
+        """Context of a commit: StoreError if another process has taken over, and then the directory belongs to it."""
 
     def fence(self, claim: Callable[[], int], newest: int) -> int:
         """Number of the newest commit, once no process that held the lock before can commit any more.
@@ -85,9 +85,9 @@ class Lock(Protocol):
         Parameters
         ----------
         claim
-            Takes the number of the next commit, so that nobody else can, and gives it.
+            Takes the number of the next commit, so that no other process can use it, and returns it.
         newest
-            The number of the newest commit as it was seen.
+            The number of the newest commit, as read before.
         """
 
 
@@ -95,62 +95,62 @@ class Place(Protocol):
     """A file system or an object store.  Files appear whole or not at all, and are gone when they are removed.
 
     Paths are of the kind that the place knows: :class:`pathlib.Path` or :class:`~bnp_dask.store.place.key.Key`.
-    What the place refuses is a StoreError that names the file; a file that is missing is a DamagedError.
+    A refusal of the place is a StoreError that names the file; a missing file is a DamagedError.
     """
 
     def exists(self, path: Any) -> bool:
         """Whether there is a file, or a folder with something in it."""
 
     def names(self, folder: Any) -> list[str]:
-        """Names in a folder; none where there is no folder.  OSError where it cannot be read."""
+        """Names in a folder; none if there is no folder.  OSError if it cannot be read."""
 
     def read(self, path: Any) -> bytes:
         """Content of a file."""
 
     def part(self, path: Any, start: int, nbytes: int) -> bytes:
-        """So many bytes of a file from ``start`` on, or fewer where it ends before."""
+        """So many bytes of a file from ``start`` on, or fewer if it ends before."""
 
     def read_late(self, path: Any) -> bytes:
-        """Content of a file that another machine has written, which may take some seconds to be seen here."""
+        """Content of a file that another machine has written, which may become visible here only after some seconds."""
 
     def glance(self, path: Any) -> bytes:
-        """Content of a small file; where asking takes long, as it was up to a minute ago."""
+        """Content of a small file; if requests are slow, as it was up to a minute ago."""
 
     def write(self, path: Any, data: bytes, sync: bool = True) -> None:
         """Put a file in place of an older one, in one step; with ``sync`` it outlives a loss of power."""
 
     def write_once(self, path: Any, data: bytes) -> None:
-        """Put a file whose name tells its content, and its folder; a commit waits until it is durable."""
+        """Put a file whose name depends on its content, and its folder; a commit waits until it is durable."""
 
     def create(self, path: Any, data: bytes) -> bool:
-        """Put a file that nobody may replace; False where another process has put one, which stays."""
+        """Put a file that is never replaced; False if another process has put one, which stays."""
 
     def append(self, path: Any, data: bytes, committed: Extent) -> Extent:
-        """Add to what was committed of a file, in place of what was not; durable when this returns."""
+        """Add to the committed part of a file, in place of anything uncommitted; durable on return."""
 
     def pieces(self, path: Any, committed: Extent) -> Iterator[bytes]:
         """Committed content of a file that grows, piece by piece."""
 
     def remove(self, paths: Iterable[Any]) -> None:
-        """Remove files that nobody needs; one that cannot be removed only wastes space."""
+        """Remove unneeded files; one that cannot be removed only wastes space."""
 
     def remove_tree(self, folder: Any) -> None:
-        """Remove a folder that nobody needs, with all in it."""
+        """Remove an unneeded folder with its content."""
 
     def require_own(self, folder: Any) -> None:
-        """StoreError where something in a folder, or below, is a link that leads out of it."""
+        """StoreError if something in a folder, or below, is a link that leads out of it."""
 
     def remove_temporary(self, folder: Any) -> None:
-        """Remove what writers that were killed left behind, in a folder and below."""
+        """Remove temporary files of killed writers, in a folder and below."""
 
     def make_folder(self, folder: Any) -> None:
-        """Make a folder and its parents, where there are such things."""
+        """Make a folder and its parents, if the place has folders."""
 
     def sync(self, paths: Iterable[Any]) -> None:
-        """Wait until files are durable, with the names by which their folders know them."""
+        """Wait until files and the entries of their folders are durable."""
 
     def sync_folder(self, folder: Any) -> None:
         """Wait until the names in a folder are durable."""
 
     def lock(self, folder: Any) -> Lock:
-        """Become the writer of a run directory; StoreError where another process is."""
+        """Become the writer of a run directory; StoreError if another process is."""

@@ -1,8 +1,8 @@
 """An object store: no renames, no appends, no locks.
 
-What a commit refers to are objects that nobody replaces, and the commit is one object that is created only where there
-is none.  A file that grows is a folder of pieces, each named by where it begins and ends, in bytes and checksums of all
-that comes before; pieces of no commit are in no chain, and are never read.  One who writes holds a lease.
+A commit refers to objects that are never replaced, and the commit is one object that is created only if it does not
+exist.  A file that grows is a folder of pieces.  Each piece is named by its start and end, in bytes and checksums of
+everything before; pieces of no commit are in no chain, and are never read.  The writer holds a lease.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bnp_dask.store.place.lease import Lease
 from bnp_dask.store.place.objects import Objects, objects_of
 
 REQUESTS = 16
-"""Pieces that are asked for at a time."""
+"""Pieces that are requested at a time."""
 
 LISTINGS = 3
 """Times that a folder is listed for pieces that it must hold."""
 
 GLANCE_SECONDS = 60.0
-"""How old what a glance sees may be."""
+"""Greatest age of the content that a glance returns."""
 
 GLANCES = 3
 """Tries of a glance."""
@@ -40,7 +40,7 @@ _PIECE = re.compile(r"(\d+)-([0-9a-f]{8})-(\d+)-([0-9a-f]{8})")
 
 @dataclass(frozen=True)
 class Bucket:
-    """The :class:`~bnp_dask.store.place.base.Place` of keys; opened by whoever asks, so that it travels with tasks."""
+    """The :class:`~bnp_dask.store.place.base.Place` of keys; opened where it is used, so that it travels with tasks."""
 
     def exists(self, path: Key) -> bool:
         return objects_of(path).exists(path)
@@ -102,19 +102,19 @@ class Bucket:
             self.remove(objects_of(folder).below(folder))
 
     def require_own(self, folder: Key) -> None:
-        """Nothing: objects are no links."""
+        """No-op: objects are no links."""
 
     def remove_temporary(self, folder: Key) -> None:
-        """Nothing: an object that was not put whole is not there."""
+        """No-op: an object that was not put whole does not exist."""
 
     def make_folder(self, folder: Key) -> None:
-        """Nothing: a folder is there when an object is in it."""
+        """No-op: a folder exists when an object is in it."""
 
     def sync(self, paths: Iterable[Key]) -> None:
-        """Nothing: what was put is durable."""
+        """No-op: every object that was put is durable."""
 
     def sync_folder(self, folder: Key) -> None:
-        """Nothing: what was put is listed."""
+        """No-op: every object that was put is listed."""
 
     def lock(self, folder: Key) -> Lock:
         return Lease(folder)
@@ -142,7 +142,7 @@ def _piece_name(start: Extent, end: Extent) -> str:
 
 
 def _chain(objects: Objects, path: Key, committed: Extent) -> list[Key]:
-    """Pieces that make up a file, in their order; DamagedError where some are missing."""
+    """Pieces that make up a file, in their order; DamagedError if some are missing."""
     for _ in range(LISTINGS):
         ends: dict[Extent, tuple[Extent, str]] = {}
         for name in objects.names(path):

@@ -60,7 +60,7 @@ class Disk:
             raise cannot("read", path, error) from error
 
     def read_late(self, path: Path) -> bytes:
-        with suppress(OSError):  # what it still is, reading says
+        with suppress(OSError):  # the read below reports any other error
             _when_seen(path, lambda: os.stat(path))
         return self.read(path)
 
@@ -77,14 +77,14 @@ class Disk:
     def write_once(self, path: Path, data: bytes) -> None:
         if not path.parent.exists():
             self.make_folder(path.parent)
-        # Not synced, because a commit does that for all new ones together; but one that a checkpoint may refer to
+        # Not synced, because a commit does that for all new files together; but a file that a checkpoint may refer to
         # is never replaced by bytes that are not on the disk yet.
         exists = path.exists()
         if not (exists and self.read(path) == data):
             self.write(path, data, sync=exists)
 
     def create(self, path: Path, data: bytes) -> bool:
-        self.write(path, data)  # the lock keeps others away; what lies there is what a commit left that was killed
+        self.write(path, data)  # the lock keeps others away; an existing file is left by a killed commit
         return True
 
     def append(self, path: Path, data: bytes, committed: Extent) -> Extent:
@@ -113,14 +113,14 @@ class Disk:
             raise DamagedError(f"{path} cannot be read ({error.strerror})") from error
 
     def remove(self, paths: Iterable[Path]) -> None:
-        # A file that is on the disk takes a file system up to milliseconds to remove, and many at a time hardly longer.
+        # Removing a file from the disk takes a file system up to milliseconds, and many at a time hardly longer.
         _all_at_once(_unlink_quietly, list(paths))
 
     def remove_tree(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
     def require_own(self, folder: Path) -> None:
-        # one that was unpacked from an archive may have links by which its writer would change files elsewhere
+        # a directory unpacked from an archive may have links by which its writer would change files elsewhere
         root = os.path.realpath(folder)
         waiting = [root]
         while waiting:
@@ -166,7 +166,7 @@ class Disk:
 
 @contextmanager
 def replacing(path: Path, sync: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write, which takes its name, and is on the disk, when the block ends; OSError as of files."""
+    """A file to write, which has its name and is on the disk when the block ends; OSError as for other files."""
     temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
@@ -181,7 +181,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[IO[bytes]]:
 
 
 def link(path: Path, to: Path) -> None:
-    """Give a file that nobody changes a second name; where the file system has no such names, copy it."""
+    """Give a file that is never changed a second name; copy it if the file system has no hard links."""
     temporary = _temporary(to)
     try:
         try:
@@ -219,7 +219,7 @@ def _sync(path: Path) -> None:
 def _when_seen(path: Path, ask: Callable[[], Any]) -> None:
     """Do this to a file, again and again for some seconds while it is not seen here yet.
 
-    Network file systems keep for a while what they knew of a folder; to list it is to ask the server.
+    Network file systems cache folders for a while; listing a folder asks the server.
     """
     for pause in LATE_PAUSES:
         try:

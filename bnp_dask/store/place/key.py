@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """An object of an object store, or all objects below a prefix; says nothing of whether there are any.
+    """An object of an object store, or all objects below a prefix; they need not exist.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Key:
 
     @property
     def bucket(self) -> str:
-        """The bucket, by which a store is opened once for all objects in it."""
+        """The bucket; a store is opened once for all objects in it."""
         return self.url.partition("://")[2].partition("/")[0]
 
     @property

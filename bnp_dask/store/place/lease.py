@@ -2,16 +2,16 @@
 
 ::
 
-    lock/00000003.json      claim of the third writer: who it is; created once, by one
-    lock/00000003.beat      sign of life that it renews, and the last of which says that it has ended
+    lock/00000003.json      claim of the third writer, with its identity; created once
+    lock/00000003.beat      its sign of life, renewed; the last one records that it has ended
 
-Whoever wants to write watches the beat of the newest claim for the time that a beat is good for, on its own clock, so
-that clocks need not agree, only run alike.  A beat that changes: the holder lives, and the newcomer is refused.  One
-that does not: the newcomer creates the next claim.  A holder on the same machine is asked for by its process instead.
+A newcomer watches the beat of the newest claim for the time that a beat is good for, on its own clock.  So clocks need
+not agree, they must only run alike.  If the beat changes, the holder lives, and the newcomer is refused.  If it does
+not, the newcomer creates the next claim.  A holder on the same machine is looked up by its process instead.
 
 A holder that was thought dead and lives, stopped or cut off from the network, finds the next claim when it renews its
-own; it can commit nothing, because whoever took over has taken the number of the next checkpoint before it read the
-newest (:meth:`Lease.fence`).
+own.  It can commit nothing, because the newcomer took the number of the next checkpoint before it read the newest
+(:meth:`Lease.fence`).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Holder:
     Parameters
     ----------
     who
-        Its number and its machine, for messages.
+        Process number and machine, for messages.
     machine
-        Since when that machine runs, and which of its name spaces of processes; empty where nobody can tell.
+        Boot of the machine, and its name space of processes; empty if unknown.
     process
-        Its number.
+        Process number.
     started
-        When it was started, in ticks of that machine; numbers are used again.
+        When it was started, in ticks of that machine; needed because process numbers are used again.
     seconds
         How long its beats are good for.
     """
@@ -79,12 +79,12 @@ class Holder:
 
     @property
     def is_here(self) -> bool:
-        """Whether its process is, or was, one of those that this process can see."""
+        """Whether its process is, or was, visible to this process."""
         return bool(self.machine) and self.machine == _machine()
 
     @property
     def lives(self) -> bool:
-        """Whether its process is there, of one that is here."""
+        """Whether the process exists; only for a holder that is here."""
         try:
             os.kill(self.process, 0)
         except ProcessLookupError:
@@ -105,7 +105,7 @@ class Lease:
     Raises
     ------
     StoreError
-        Another process writes to it, or the store creates what exists.
+        Another process writes to it, or the store creates an object that exists.
     """
 
     def __init__(self, folder: Key) -> None:
@@ -127,7 +127,7 @@ class Lease:
                 self._claims.leave(self.number, is_whole=not (self._failed or self._owes_fence))
 
     def require(self) -> None:
-        """StoreError where another process may have taken over: of a beat that is not old nobody may think so."""
+        """StoreError if another process may have taken over, which is impossible while the last beat is recent."""
         if time.monotonic() - self._beats.beaten > SECONDS / 2:
             self._beats.beat()
         if self._beats.lost:
@@ -135,10 +135,10 @@ class Lease:
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
-        """Around a commit.
+        """Context of a commit.
 
-        After one that could not be finished there is no other: whether it is there nobody knows but who opens the run
-        again, and a number must not be passed over.
+        After an unfinished commit no other may follow: whether it exists is known only after the run is opened again,
+        and a number must not be passed over.
         """
         if self._failed:
             raise StoreError(
@@ -156,9 +156,9 @@ class Lease:
             raise self._claims.lost(self.number)
 
     def fence(self, claim: Callable[[], int], newest: int) -> int:
-        """A former holder that ended in peace commits no more; from another its next number is taken.
+        """A former holder that ended in peace commits no more; from another one its next number is taken.
 
-        Nor is that number used again, for which it may have left a file that no commit refers to.
+        That number is not used again either: the holder may have left a file for it that no commit refers to.
         """
         if not self._owes_fence:
             return newest
@@ -181,7 +181,7 @@ class _Claims:
         return self.folder / FOLDER / f"{number:08d}.beat"
 
     def taken(self) -> tuple[int, bool]:
-        """Take the lease: number of the claim, and whether who held it before has finished all commits and ended."""
+        """Take the lease: number of the claim, and whether the previous holder has finished all commits and ended."""
         while True:
             before = self._newest()
             signs = self._signs(before) if before else {"ended": True, "whole": True}
@@ -215,7 +215,7 @@ class _Claims:
         self._objects.put(self.beat(number), json.dumps({"ended": True, "whole": is_whole}).encode())
 
     def is_lost(self, number: int) -> bool:
-        """Whether another process has taken over: there is a later claim, or this one is so old that it is gone."""
+        """Whether another process has taken over: there is a later claim, or this one is so old that it was removed."""
         return self._objects.exists(self.claim(number + 1)) or not self._objects.exists(self.claim(number))
 
     def lost(self, number: int) -> StoreError:
@@ -227,7 +227,7 @@ class _Claims:
         )
 
     def _newest(self) -> int:
-        """Number of the newest claim, 0 where there is none; the first that is not there, if a listing is old."""
+        """Number of the newest claim, 0 if there is none; if a listing is old, the first number without a claim."""
         names = self._objects.names(self.folder / FOLDER)
         number = max((int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()), default=0)
         while self._objects.exists(self.claim(number + 1)):
@@ -249,7 +249,7 @@ class _Claims:
             return {}
 
     def _wait_for_end(self, number: int) -> None:
-        """Return when a claim is no longer good; StoreError as soon as it is seen that it is."""
+        """Return when a claim is no longer good; StoreError as soon as it is seen to be good."""
         holder = self._holder(number)
         if holder is not None and holder.is_here:
             if holder.lives:
@@ -276,7 +276,7 @@ class _Claims:
         )
 
     def _forget(self, number: int) -> None:
-        """Remove claims that are older than the one before; whoever held them sees by that that they are."""
+        """Remove claims that are older than the previous one; their holders learn from this that they are outdated."""
         names = self._objects.names(self.folder / FOLDER)
         old = [name for name in names if name.partition(".")[0].isdigit() and int(name.partition(".")[0]) < number - 1]
         with contextlib.suppress(StoreError):
@@ -284,11 +284,11 @@ class _Claims:
 
 
 class _Beats:
-    """Renews a lease in a thread, which holds this and not the lease: a lease that is forgotten ends."""
+    """Renews a lease in a thread, which holds this object and not the lease: so an abandoned lease ends."""
 
     def __init__(self, claims: _Claims, number: int) -> None:
         self._claims, self._number, self._count = claims, number, 0
-        self.beaten = -math.inf  # of the first beat nobody noted the time before it was sent
+        self.beaten = -math.inf  # the time before the first beat was sent is unknown
         self.stopping = threading.Event()
         self.lost = False
 
@@ -313,7 +313,7 @@ class _Beats:
 
 
 def _machine() -> str:
-    """By what this machine, since its start, and its name space of processes are known; empty where they are not."""
+    """Identity of this machine since its start and of its name space of processes; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -322,7 +322,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process was started; empty where there is none."""
+    """When a process was started; empty if there is none."""
     try:
         # the name of the program may hold blanks and brackets
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]

@@ -20,7 +20,7 @@ class WriterLock:
     Parameters
     ----------
     path
-        The lock file; who holds it is written in it for the message that others get.
+        The lock file; its holder is written in it, for the message that other processes get.
 
     Raises
     ------
@@ -57,14 +57,14 @@ class WriterLock:
             self._descriptor = -1
 
     def require(self) -> None:
-        """Nothing: nobody else has it."""
+        """No-op: no other process has the lock."""
 
     def committing(self) -> AbstractContextManager[None]:
-        """Around a commit: nobody else can make one."""
+        """Context of a commit: no other process can commit."""
         return nullcontext()
 
     def fence(self, claim: Callable[[], int], newest: int) -> int:
-        """Number of the newest commit: who held the lock before is gone."""
+        """Number of the newest commit: the previous holder is gone."""
         return newest
 
 

@@ -1,4 +1,4 @@
-"""Requests to an object store: tried again while they may succeed, and whole or refused."""
+"""Requests to an object store: retried while they may succeed, and whole or refused."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bnp_dask.store.place.key import Key
 T = TypeVar("T")
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "memory": ""}
-"""Protocols whose stores themselves refuse to create what exists, and the extra of this package that opens them.
+"""Protocols whose stores themselves refuse to create an existing object, and the extra of this package that opens them.
 
-Other file systems of fsspec look first and write then, and two writers may look at one time.
+Other file systems of fsspec look first and write then, and two writers may look at the same time.
 """
 
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -43,7 +43,7 @@ class Objects:
     Raises
     ------
     StoreError
-        The protocol is not one of those that can hold a run, or its package is missing.
+        The protocol cannot hold a run, or its package is missing.
     """
 
     def __init__(self, key: Key) -> None:
@@ -58,14 +58,14 @@ class Objects:
         self._creating = threading.Lock()  # fsspec's memory looks first and writes then
 
     def get(self, key: Key, tries: int = len(PAUSES) + 1) -> bytes | None:
-        """Content of an object; None where there is none."""
+        """Content of an object; None if there is none."""
         try:
             return bytes(self._again("read", key, lambda: self._fs.cat_file(self._name(key)), tries))
         except FileNotFoundError:
             return None
 
     def get_part(self, key: Key, start: int, nbytes: int) -> bytes | None:
-        """Some bytes of an object; None where there is none."""
+        """Some bytes of an object; None if there is none."""
         if not nbytes:
             return b""
         try:
@@ -78,14 +78,14 @@ class Objects:
         self._again("write", key, lambda: self._fs.pipe_file(self._name(key), data))
 
     def create(self, key: Key, data: bytes) -> bool:
-        """Put an object unless there is one; whether it is there, be it by an earlier try whose answer was lost."""
+        """Put an object unless there is one; True also if an earlier try put it and its answer was lost."""
 
         def ask() -> bool:
             try:
                 with self._creating:
                     self._fs.pipe_file(self._name(key), data, mode="create")
             except Exception:
-                # stores tell of what exists in many ways: what lies there tells it in one
+                # stores report existing objects in many ways: reading the object works for all
                 found = self.get(key)
                 if found is None:
                     raise
@@ -118,7 +118,7 @@ class Objects:
         return [Key(f"{folder.url}{path[len(own) :]}") for path in found if path.startswith(f"{own}/")]
 
     def remove(self, keys: Iterable[Key]) -> None:
-        """Remove objects; the StoreError of one that cannot be removed comes after the others are gone."""
+        """Remove objects; if one cannot be removed, the StoreError comes after the others are gone."""
         names = [self._name(key) for key in keys]
         for start in range(0, len(names), TOGETHER):
             some = names[start : start + TOGETHER]
@@ -129,7 +129,7 @@ class Objects:
         return str(self._fs._strip_protocol(key.url))
 
     def _again(self, verb: str, key: Key, ask: Callable[[], T], tries: int = len(PAUSES) + 1) -> T:
-        """Ask until there is an answer; StoreError in one line where there is none after all tries."""
+        """Ask until there is an answer; StoreError in one line if there is none after all tries."""
         for pause in (*PAUSES[: tries - 1], None):
             try:
                 return ask()
@@ -159,7 +159,7 @@ def require_known(key: Key) -> None:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a request that failed so may succeed later; without credentials or permission it does not."""
+    """Whether a request that failed in this way may succeed later; without credentials or permission it does not."""
     return not isinstance(error, PermissionError | NotImplementedError | ImportError | TypeError | ValueError) and (
         "Credentials" not in type(error).__name__
     )

@@ -1,4 +1,4 @@
-"""A shadow that lives: a state beside that of a run, taken on step by step with it."""
+"""A living shadow: a state beside the state of a run, taken on step by step with it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bnp_dask.store import MemoryStore
 
 @dataclass
 class Living:
-    """A shadow that lives: what it was begun from, after how many laps of the run, and where it stands.
+    """A living shadow: its first summary, the number of laps of the run before it, and its present state.
 
-    ``prior`` is the one of its own in words; None where it began with that of the run.
+    ``prior`` is its own prior in words; None if it began with the run's prior.
     """
 
     begun: int
@@ -46,7 +46,7 @@ class Living:
     ) -> Living:
         """The state before the first of so many laps; ``lost`` are batches that the run left out.
 
-        NumericalError where the statistics that it begins with give numbers that are not finite.
+        NumericalError if its first statistics give numbers that are not finite.
         """
         assert isinstance(work.memo, MemoryStore)
         state = State.start(model, first, work.source.n_batches)
@@ -59,9 +59,9 @@ class Living:
         return bool(self.refused) or self.state.finished is not None or state.finished == "laps"
 
     def go_to(self, position: float) -> None:
-        """Open the lap if it is not, and go on until so many of its batches are folded, or all of them.
+        """Open the lap if it is not open, and go on until so many of its batches are folded, or all of them.
 
-        Numbers that are not finite are the end of a shadow, and no matter of the run.
+        Numbers that are not finite end the shadow, and do not concern the run.
         """
         while not self.refused and (not self.is_in_lap or self.state.position < position):
             try:

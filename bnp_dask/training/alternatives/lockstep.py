@@ -1,7 +1,7 @@
 """Shadows beside the state of a run: begun, driven in lockstep with it, compared with it, and kept in checkpoints.
 
-A shadow depends on its first summary, its seed and the data, and not on what the run does meanwhile.  So a checkpoint
-holds that summary alone, and a run that is resumed takes the shadow's laps again.
+A shadow depends on its first summary, its seed and the data, and not on the run's steps in the meantime.  So a
+checkpoint holds that summary alone, and a resumed run takes the shadow's laps again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bnp_dask.training.alternatives.starts import alternative, take_over
 from bnp_dask.training.callbacks import logger
 
 SHADOW = "shadow"
-"""Kind of alternatives that are shadows, and of the history's rows that tell of them; their name in checkpoints."""
+"""Kind of alternatives that are shadows, and of the history's rows about them; their name in checkpoints."""
 
 CALM_LAPS = 2.0
 """Calm laps in a row after which a shadow begins: a run ends after five, and shares the others with it."""
@@ -44,13 +44,13 @@ TOOK_OVER, BEHIND, OTHER = "took the run's place", "the run was ahead", "it lost
 """Reasons of shadows that ended."""
 
 KINDS = ("merge", "delete")
-"""Moves of a shadow: they make no clusters, so that ids of the newborn are the run's alone to give."""
+"""Moves of a shadow: they make no clusters, so that only the run gives ids to new clusters."""
 
 ADOPTED = (
     "posterior", "total", "visits", "seen", "receipts", "terms", "edits", "plan", "trials", "void", "gathered",
     "pending", "partial", "lap_elbo", "lap_counts",
 )  # fmt: skip
-"""Parts of a state that are those of the shadow once it takes the run's place."""
+"""Parts of a state that come from the shadow once it takes the run's place."""
 
 
 @dataclass
@@ -60,19 +60,19 @@ class Beside:
     Parameters
     ----------
     setting
-        How they live.
+        Settings of the shadows.
     work
-        That of the run; its executor is one of those that share reads.
+        Work of the run; its executor shares its reads.
     schedule
-        That of the run.
+        Schedule of the run.
     shared
         The executor behind both.
     room
         Bytes of single batches that a shadow may hold in memory.
     priors
-        Likelihoods with the priors that they begin with in turn, ready; none where they begin with that of the run.
+        Likelihoods with the priors that shadows begin with in turn, ready; none if they begin with the run's prior.
     rows
-        What became of those that ended: see :attr:`bnp_dask.TrainResult.alternatives`.
+        Outcome of each shadow that ended: see :attr:`bnp_dask.TrainResult.alternatives`.
     """
 
     setting: Shadow
@@ -90,13 +90,13 @@ class Beside:
     def of_run(
         cls, setting: Shadow, work: Work, schedule: Schedule, room: int, priors: tuple[Observation, ...] = ()
     ) -> Beside:
-        """Shadows of a run, none of which has begun; its own work is ``work`` of what this returns."""
+        """Shadows of a run, none of which has begun; the run itself must use ``work`` of the returned object."""
         shared = SharedReads(work.executor)
         own = replace(work, executor=shared.for_one(), lockstep=True)
         return cls(setting, own, schedule, shared, room, priors)
 
     def steps(self, steps: Iterator[Step], state: State) -> Iterator[Step]:
-        """Steps of the run, with what its shadows do meanwhile; ``state`` is what these replace."""
+        """Steps of the run, while its shadows take theirs; shadows replace ``state``."""
         if self.setting.init is None and state.memory.rejected is None:
             state.memory.rejected = {}
         for step in steps:
@@ -110,7 +110,7 @@ class Beside:
 
     # -- from lap to lap ----------------------------------------------------------------------------------------
     def _settled(self, step: Step, state: State) -> Step:
-        """The last step of a lap of the run, after a shadow was judged or begun where that is due."""
+        """The last step of a lap of the run, after a shadow was judged or begun if it is due."""
         records: list[dict[str, Any]] = []
         if self._living is not None and self._living.is_over(state):
             records.append(self._judged(self._living, state))
@@ -128,7 +128,7 @@ class Beside:
         return replace(step, row={**row, "moves": [*step.row["moves"], *records]})
 
     def _begin(self, state: State) -> bool:
-        """Begin a shadow where one is due; whether there is one now."""
+        """Begin a shadow if one is due; return whether there is one now."""
         due = state.finished == "converged" or state.calm_laps >= CALM_LAPS
         most = len(self.priors) or self.setting.tries
         if not due or self._failed >= most or not _is_plain(state):
@@ -153,7 +153,7 @@ class Beside:
         return True
 
     def _model_of_turn(self, model: Model) -> Model:
-        """The run's model with the prior whose turn it is; itself where that is in force."""
+        """The run's model with the prior whose turn it is; unchanged if that prior is in force."""
         if not self.priors:
             return model
         other = self.priors[self._number]
@@ -165,7 +165,7 @@ class Beside:
         return (self._turn - 1) % len(self.priors)
 
     def _first(self, model: Model, work: Work, state: State) -> Summary | None:
-        """Statistics that a shadow begins with; None where these would be the state of the run and nothing else."""
+        """Statistics that a shadow begins with; None if they would equal the state of the run."""
         if self.setting.init is not None:
             context = InitContext(model, work.source, work.survey, self.shared.executor, work.rng(0, "init"))
             first = self.setting.init.start(context)
@@ -232,7 +232,7 @@ class Beside:
 
     # -- checkpoints --------------------------------------------------------------------------------------------
     def to_json(self) -> dict[str, Any]:
-        """Everything that is not an array."""
+        """State without arrays, as JSON."""
         return {
             "rows": self.rows,
             "failed": self._failed,
@@ -241,7 +241,7 @@ class Beside:
         }
 
     def to_arrays(self, state: State) -> dict[str, np.ndarray]:
-        """Arrays by name: the prior in force where others may be, and what a shadow that lives was begun from."""
+        """Arrays by name: the prior in force if others are possible, and the first summary of a living shadow."""
         out = settings_to_arrays(state.model) if self.priors else {}
         if self._living is None:
             return out
@@ -249,7 +249,7 @@ class Beside:
         return out | {f"{SHADOW}_{name}": array for name, array in prior_to_arrays(self._living.model).items()}
 
     def restore(self, checkpoint: Checkpoint, state: State) -> None:
-        """Go on from a checkpoint: a shadow that lived takes its laps again, up to where the run stands."""
+        """Go on from a checkpoint: a living shadow takes its laps again, up to the run's position."""
         saved: Mapping[str, Any] = checkpoint.state.get(SHADOW, {})
         self.rows, self._failed = list(saved.get("rows", ())), saved.get("failed", 0)
         self._turn = saved["turn"]

@@ -1,11 +1,11 @@
 """Other priors that shadows begin with: likelihoods of the run's class, whose prior has other settings.
 
-Two states are compared by their objectives, so both must sum up the same of the same data.  Settings of a likelihood
-that say what its data or their statistics are, such as ``center``, are therefore those of the run.
+Two states are compared by their objectives, so both must sum the same terms of the same data.  Settings of a likelihood
+that describe its data or their statistics, such as ``center``, therefore stay those of the run.
 
-* Where the run's prior is learned, the objective is one function of q and of the prior's settings, with the hyperprior
-  about where the *run's* learning began.  Another prior is then another start of the same climb.
-* Where it is not, the objective of a state is the bound on the log probability of the data under the prior that the
+* If the run's prior is learned, the objective is one function of q and of the prior's settings, with the hyperprior
+  about the point where the *run's* learning began.  Another prior is then another start of the same climb.
+* If it is not, the objective of a state is the bound on the log probability of the data under the prior that the
   state has.  The run then goes for the largest over the priors of the list: empirical Bayes, or the most probable
   of priors that are equally probable beforehand, up to the log of their number.
 """
@@ -26,7 +26,7 @@ from bnp_dask.observation.base import Observation
 from bnp_dask.training.alternatives.shadow import Shadow
 
 SHARED = ("center", "fractional", "grain", "lags", "levels", "missing", "normalize", "null", "variance")
-"""Settings of likelihoods that say what their data or statistics are, or what is known, and nothing about a prior."""
+"""Settings of likelihoods that describe their data or statistics, or known facts, and not a prior."""
 
 
 def require_priors(model: Model, priors: Sequence[Observation]) -> None:
@@ -46,21 +46,21 @@ def require_priors(model: Model, priors: Sequence[Observation]) -> None:
 
 
 def other_priors(shadow: Shadow | None, model: Model, survey: Survey) -> tuple[Observation, ...]:
-    """The priors of shadows with what they leave open: from the run's, or set from the data as that of the run is.
+    """The priors of shadows with open settings filled in: from the run's prior, or set from the data in the same way.
 
     Parameters
     ----------
     shadow
-        Setting of shadows, None where there are none.
+        Setting of shadows, None if there are none.
     model
-        That of the run, its prior set from the data.
+        Model of the run, its prior set from the data.
     survey
-        What is known of the data.
+        Known facts about the data.
 
     Raises
     ------
     SettingError
-        Another value of a setting that is the run's, or a setting of the prior that is neither number nor array.
+        Another value of a setting that must be the run's, or a setting of the prior that is neither number nor array.
     """
     priors = (shadow.prior if shadow is not None else None) or ()
     return tuple(_ready(model.observation, given, survey, f"shadow: prior[{i}]") for i, given in enumerate(priors))
@@ -88,7 +88,7 @@ def _ready(own: Any, given: Any, survey: Survey, place: str) -> Observation:
 
 
 def told(likelihood: Any) -> str:
-    """A likelihood as text, with the settings alone that were given."""
+    """A likelihood as text, with only the settings that were given."""
     given = ((f.name, getattr(likelihood, f.name), f.default) for f in fields(likelihood) if f.init)
     parts = [f"{name}={shown(value)}" for name, value, default in given if value is not default]
     return f"{type(likelihood).__name__}({', '.join(parts)})"

@@ -1,4 +1,4 @@
-"""Setting of shadows: other states that live beside a run for some laps and take its place where they are better."""
+"""Setting of shadows: other states that live beside a run for some laps and take its place if they are better."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bnp_dask.observation.base import Observation
 @register
 @dataclass(frozen=True)
 class Shadow:
-    """A second state beside that of a run, in the same read of each batch, which may take its place.
+    """A second state beside the state of a run, in the same read of each batch, which may take its place.
 
     Many changes do not pay in one lap: new clusters have to settle, and old ones to be merged away.  So once clusters
     are calm a shadow begins.  It lives some laps with merges and deletes of its own, and takes the place of the run's
@@ -30,30 +30,31 @@ class Shadow:
     Each of its laps costs about as much as one of the run's without births: a lap with a shadow took 1.92 to 1.95
     times the processor time of one without (60 full Gaussians, 100,000 points).  On 6,000 points of 60 overlapping
     clusters in the plane it won 20, 0 and 0 nats with full covariances (three seeds) and 0, 0.2 and 0 with diagonal
-    ones, in 1.0 to 2.1 times the time of the run: births beside neighbours find now what it won up to 25 nats with.
+    ones, in 1.0 to 2.1 times the time of the run: births beside neighbours now find the changes
+    with which shadows won up to 25 nats before.
 
     With another ``prior``, a quarter and four times the scale of a Gaussian's default, fixed priors win 154 to 204 nats
     on wine, whose held-out score rises by 0.4 to 1.1 nats per row, and 2 to 17 on iris, crabs, faithful and galaxies,
     where the score moves either way (three seeds).  A third of the default pseudo-counts of words wins 10,900 of
     3.17 million nats on KOS and 0.002 nats per held-out token, in 2.4 times the time.  Nothing is won on
-    the 60 clusters above, nor by learned priors (0.3 nats on crabs, less elsewhere): learning ends where it did.
+    the 60 clusters above, nor by learned priors (0.3 nats on crabs, less elsewhere): learning ends at the same point.
 
     Parameters
     ----------
     laps
-        Laps that it lives.
+        Laps of a shadow.
     tries
         Shadows in a row that may fail before there is no other; with ``prior`` as many as there are priors.
     init
-        Where it begins in place of that, such as another start or more clusters: ``BregmanKMeans(40)``.
+        Starting point in place of rejected births, such as another start or more clusters: ``BregmanKMeans(40)``.
     prior
         Other priors, one for each shadow in turn: likelihoods of the run's class with other settings, such as
-        ``[Multinomial(0.05), Multinomial(0.4, common=0.6)]``.  What one leaves open is set from the data, as the run's
+        ``[Multinomial(0.05), Multinomial(0.4, common=0.6)]``.  Open settings are set from the data, as the run's
         own is.  A shadow begins with the run's clusters, and with births that were rejected, unless ``init`` is given.
-        If it takes the run's place, the run has its prior from there on.  Where the run's prior is not learned, the
-        objective is then that of the prior in force: it is the highest over the priors (empirical Bayes), and never
-        falls.  Where it is learned (``Model(..., learn_prior=...)``), the objective is one for all of its settings, and
-        a shadow is another start of learning.
+        If it takes the run's place, the run has its prior from there on.  If the run's prior is not learned, the
+        objective then belongs to the prior in force: it is the highest over the priors (empirical Bayes), and never
+        falls.  If it is learned (``Model(..., learn_prior=...)``), the objective is one for all of its settings, and a
+        shadow is another start of learning.
     """
 
     laps: int = 12

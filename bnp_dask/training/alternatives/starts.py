@@ -1,6 +1,6 @@
 """Several starts of one run: all take some laps side by side, and the best by the exact objective goes on alone.
 
-Each start has a state and random numbers of its own, so the one that goes on has the bits of a run of that start alone.
+Each start has a state and random numbers of its own, so the best start has the bits of a run of that start alone.
 All visit batches in one order, so that each is read once for all of them.
 """
 
@@ -31,7 +31,7 @@ START = "start"
 """Kind of alternatives that are starts."""
 
 SETTLED = "settled"
-"""Name under which checkpoints keep what became of the starts."""
+"""Name under which checkpoints keep the outcome of the starts."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Settled:
     Parameters
     ----------
     seed
-        Seed of the one that goes on.
+        Seed of the start that goes on.
     starts
-        What became of each, in order: see :attr:`bnp_dask.TrainResult.alternatives`.
+        Outcome of each, in order: see :attr:`bnp_dask.TrainResult.alternatives`.
     """
 
     seed: int
@@ -52,14 +52,14 @@ class Settled:
 
 @dataclass
 class Stand:
-    """Where a run stands: its state and its history."""
+    """Stand of a run: its state and its history."""
 
     state: State
     rows: Rows
 
 
 class Start(Protocol):
-    """One run, as far as several starts of it are concerned."""
+    """A run, as far as its several starts need it."""
 
     work: Work
     schedule: Schedule
@@ -72,7 +72,7 @@ class Start(Protocol):
         ...
 
     def lap_steps(self, stand: Stand, clock: float) -> Generator[Step]:
-        """Steps of one lap, of which no checkpoint is kept and no callback is told."""
+        """Steps of one lap, without checkpoints and without calls of callbacks."""
         ...
 
 
@@ -81,9 +81,9 @@ S = TypeVar("S", bound=Start)
 
 
 def starts_of(run: S) -> tuple[list[S], SharedReads]:
-    """A run for each start, with a seed and a memory of its own, and the executor that joins what they read.
+    """A run for each start, with a seed and a memory of its own, and the executor that joins their reads.
 
-    Together they hold what the run may hold.
+    Together they hold as much as the run may hold.
     """
     out, shared = [], SharedReads(run.work.executor)
     for number in range(run.n_init):
@@ -100,7 +100,7 @@ def starts_of(run: S) -> tuple[list[S], SharedReads]:
 def settle(
     runs: Sequence[Start], stands: Sequence[Stand], shared: SharedReads, callbacks: Sequence[Callback], clock: float
 ) -> tuple[int, Settled, bool]:
-    """Take laps with all starts; the number of the best, what became of all, and whether a callback stops the run."""
+    """Take laps with all starts; return the number of the best, the outcome, and whether a callback stops the run."""
     stopped = False
     for _ in range(LAPS):
         going = [number for number, stand in enumerate(stands) if stand.state.finished is None]
@@ -125,7 +125,7 @@ def settle(
 def _lap_of_all(
     going: Sequence[tuple[Start, Stand]], shared: SharedReads, callbacks: Sequence[Callback], clock: float
 ) -> bool:
-    """One lap of all starts, step by step; whether a callback stops the run."""
+    """Take one lap of all starts, step by step; return whether a callback stops the run."""
     with contextlib.ExitStack() as stack:
         laps = [stack.enter_context(contextlib.closing(run.lap_steps(stand, clock))) for run, stand in going]
         n_batches = going[0][0].work.source.n_batches if going else 0
@@ -142,9 +142,9 @@ def _lap_of_all(
 
 
 def take_over(memo: Memo, ours: Memo, state: State, room: int, after: np.ndarray | None = None) -> None:
-    """All that a state refers to lies in ``ours`` from now on, and no longer in ``memo``; ``room`` as in the work.
+    """Move everything that a state refers to from ``memo`` into ``ours``; ``room`` as in the work.
 
-    ``after`` are the visits ``(B,)`` of the state that it takes the place of: its own come after them.
+    ``after`` are the visits ``(B,)`` of the state that it replaces: its own visits come after them.
     """
     for batch in np.flatnonzero(state.visits >= 0).tolist():
         visit = int(state.visits[batch])
@@ -158,12 +158,12 @@ def take_over(memo: Memo, ours: Memo, state: State, room: int, after: np.ndarray
 
 
 def ended(state: State, schedule: Schedule) -> str:
-    """Why a run has ended."""
+    """Reason why a run has ended."""
     return state.finished if state.finished not in (None, "laps") else f"limit of {schedule.laps} laps"
 
 
 def _best(stands: Sequence[Stand]) -> int:
-    """The start with the highest objective, the first of equals; as long as none has taken a lap, the first."""
+    """The start with the highest objective, the first of equals; the first start if none has taken a lap."""
     values = [stand.state.elbo if stand.state.lap > 0 else -np.inf for stand in stands]
     return int(np.argmax(values))
 
@@ -186,5 +186,5 @@ def alternative(kind: str, seed: int, begun: int, state: State, reason: str) -> 
 
 
 def settled_from_saved(saved: Mapping[str, Any]) -> Settled:
-    """Outcome of several starts, as a checkpoint has it; older ones know no kinds."""
+    """Outcome of several starts from a checkpoint; older checkpoints know no kinds."""
     return Settled(saved["seed"], [{"kind": START, "begun": 0, **start} for start in saved["starts"]])

@@ -1,4 +1,4 @@
-"""``zarr.json`` of an archive: what it is, and in which file its arrays lie."""
+"""``zarr.json`` of an archive: its description, and the file of its arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATE = re.compile(r"state-[0-9A-Za-z]+(\.zip)?")
 
 
 def place_of_archive(path: str | os.PathLike[str]) -> Location:
-    """Where an archive lies, or will; StoreError where none can."""
+    """Location of an archive, present or future; StoreError if it is impossible."""
     if not isinstance(path, str) or path:
         path_text("path", path)
     else:
@@ -37,7 +37,7 @@ def place_of_archive(path: str | os.PathLike[str]) -> Location:
 
 
 def read_root(place: Location) -> bytes | None:
-    """The description as bytes; None where there is none."""
+    """The description as bytes; None if there is none."""
     fs, root = place.filesystem()
     try:
         with place.discreet():
@@ -47,19 +47,19 @@ def read_root(place: Location) -> bytes | None:
 
 
 def write_root(place: Location, content: bytes) -> None:
-    """Replace the description in one step: the moment at which the new model takes the place of the old one."""
+    """Replace the description in one step, the moment at which the new model replaces the old one."""
     with replacing(place.child(ROOT)) as file:
         file.write(content)
 
 
 def described(body: dict[str, Any]) -> bytes:
-    """The description with its checksum, as the group of Zarr that it is."""
+    """The description with its checksum, as a Zarr group."""
     attributes = {MARK: body, "crc32": zlib.crc32(canonical(body))}
     return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}, allow_nan=False).encode()
 
 
 def replaceable(place: Location, kind: str) -> str | None:
-    """Name of the arrays of the model that lies there, None if nothing does; StoreError for anything else."""
+    """Name of the arrays of the existing model, None if nothing is there; StoreError for anything else."""
     if place.exists() and not place.is_dir():
         raise StoreError(
             f"{place.name} is a file; refusing to overwrite it. Choose a new directory, such as model.zarr"
@@ -76,7 +76,7 @@ def replaceable(place: Location, kind: str) -> str | None:
 
 
 def read_body(place: Location, kind: str) -> dict[str, Any]:
-    """Content of the description; StoreError where it is none of this ``kind``, of a newer format, or damaged."""
+    """Content of the description; StoreError if it is not of this ``kind``, of a newer format, or damaged."""
     content = read_root(place)
     if content is None:
         found = "something that is not one" if place.exists() else "nothing"
@@ -103,7 +103,7 @@ def read_body(place: Location, kind: str) -> dict[str, Any]:
 
 
 def is_state(name: object) -> bool:
-    """Whether this can be the name of an archive's arrays: in its folder, and nowhere else."""
+    """Whether this can be the name of an archive's arrays: inside its folder, and not elsewhere."""
     return isinstance(name, str) and _STATE.fullmatch(name) is not None
 
 
@@ -120,5 +120,5 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 
 def canonical(obj: Any) -> bytes:
-    """JSON of which equal content gives equal bytes."""
+    """JSON whose bytes are equal for equal content."""
     return json.dumps(obj, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

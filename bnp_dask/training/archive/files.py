@@ -1,4 +1,4 @@
-"""Files of an archive as they come to be: whole, or not at all."""
+"""New files of an archive: whole, or absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnp_dask.store.place import disk
 
 @contextmanager
 def replacing(place: Location) -> Iterator[IO[bytes]]:
-    """A file to write, which takes its name when the block ends; OSError where it cannot be written."""
+    """A file to write, which takes its name when the block ends; OSError if it cannot be written."""
     if place.is_local:
         path = Path(place.url)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,6 +26,6 @@ def replacing(place: Location) -> Iterator[IO[bytes]]:
 
 
 def link(path: Path, to: Path) -> None:
-    """Give a file that nobody changes a second name, in a folder that may be new."""
+    """Give a file that is never changed a second name, in a folder that may be new."""
     to.parent.mkdir(parents=True, exist_ok=True)
     disk.link(path, to)

@@ -3,10 +3,10 @@
 ::
 
     zarr.json                       the group
-    observation.m/zarr.json         an array's shape and type, as Zarr v3 has them
+    observation.m/zarr.json         an array's shape and type, in the form of Zarr v3
     observation.m/c/0/0             its numbers, in one chunk
 
-Whoever knows where the numbers of each array begin needs neither Zarr nor the table of the zip to read them.
+A reader with the offsets of the arrays' numbers needs neither Zarr nor the table of the zip.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Frame:
     Parameters
     ----------
     offsets
-        Where the numbers of each array begin, by name, in bytes and in the order of the file.
+        Offset of the numbers of each array, by name, in bytes and in the order of the file.
     nbytes
         Bytes of the file.
     heads
-        CRC-32 of all bytes that are no numbers of an array.
+        CRC-32 of all bytes that are not numbers of an array.
     """
 
     offsets: Mapping[str, int]
@@ -46,11 +46,11 @@ class Frame:
 
 
 class DamagedFrameError(Exception):
-    """The file is not what was written; the message says which part, for a sentence that names the file."""
+    """The file differs from the written one; the message says in which part, for a sentence that names the file."""
 
 
 class _Written:
-    """A file that is written from its start to its end, and what was written to it."""
+    """A file that is written from its start to its end, with its length and checksum so far."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -95,7 +95,7 @@ def read_frame(file: IO[bytes], frame: Frame, listing: Mapping[str, Mapping[str,
     Raises
     ------
     DamagedFrameError
-        The file is cut off, or a bit of it is not what was written.
+        The file is cut off, or a bit of it has changed.
     """
     arrays, heads, at = {}, 0, 0
     for name, offset in sorted(frame.offsets.items(), key=lambda item: item[1]):
@@ -103,7 +103,7 @@ def read_frame(file: IO[bytes], frame: Frame, listing: Mapping[str, Mapping[str,
         facts = listing[name]
         shape, dtype = tuple(facts["shape"]), np.dtype(facts["dtype"])
         at = offset + math.prod(shape) * dtype.itemsize
-        # a size that somebody made up must not take all memory
+        # an invented size must not take all memory
         if dtype.kind not in _KINDS or at > frame.nbytes or any(n < 0 for n in shape):
             raise DamagedFrameError(f"array {name!r} cannot be what the description says")
         array = np.empty(shape, dtype)
@@ -124,7 +124,7 @@ def crc_of(array: np.ndarray) -> int:
 
 
 def _head(file: IO[bytes], nbytes: int, crc: int) -> int:
-    """Checksum, gone on with, of the next bytes that are no numbers."""
+    """Checksum continued over the next bytes that are not numbers."""
     if nbytes < 0:
         raise DamagedFrameError("arrays cannot lie where the description says")
     while nbytes:

@@ -33,7 +33,7 @@ logger = logging.getLogger("bnp_dask.training")
 
 
 def write_archive(kind: str, obj: object, path: str | os.PathLike[str]) -> None:
-    """Write an object of registered classes; StoreError where something else lies there, or it cannot be written."""
+    """Write an object of registered classes; StoreError if something else is there, or it cannot be written."""
     place = place_of_archive(path)
     before = replaceable(place, kind)
     spec, arrays = to_spec(obj, REGISTRY)
@@ -54,15 +54,15 @@ def write_archive(kind: str, obj: object, path: str | os.PathLike[str]) -> None:
 
 
 def copy_archive(kind: str, path: Path, to: Path) -> None:
-    """Write an archive of a local folder once more; StoreError as of :func:`write_archive`.
+    """Write an archive of a local folder once more; StoreError as in :func:`write_archive`.
 
-    The file of its arrays, which nobody changes, gets a second name where the file system has such names.
+    The file of its arrays, which is never changed, gets a second name if the file system has hard links.
     """
     source, place = place_of_archive(path), place_of_archive(to)
     before, content, state = replaceable(place, kind), read_root(source), read_body(source, kind)["state"]
     assert content is not None
     try:
-        # where the model in force is this one, nothing is to do
+        # nothing to do if the model in force is this one
         if before != state:
             link(path / state, to / state)
             write_root(place, content)
@@ -72,7 +72,7 @@ def copy_archive(kind: str, path: Path, to: Path) -> None:
 
 
 def read_archive(kind: str, path: str | os.PathLike[str]) -> tuple[Location, object]:
-    """Where it lies, and the object that was written as of this ``kind``; StoreError for anything else or damage."""
+    """Location and object of an archive of this ``kind``; StoreError for anything else or damage."""
     place = place_of_archive(path)
     body = read_body(place, kind)
     if (saved_by := body.get("software")) != __version__:
@@ -103,12 +103,12 @@ def _framed(place: Location, body: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _as_written(array: np.ndarray) -> np.ndarray:
-    """In C order, and the bytes of a number in the order that the format has."""
+    """Array in C order, and in the byte order of the format."""
     return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
 
 
 def _forget(place: Location, before: str | None, state: str) -> None:
-    """Remove the arrays of the model that was there, unless they are those of the new one."""
+    """Remove the arrays of the previous model, unless the new one uses them."""
     if before is not None and before != state and place.child(before).exists():
         place.child(before).remove()
 

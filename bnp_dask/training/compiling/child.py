@@ -1,4 +1,4 @@
-"""``python -m bnp_dask.training.compiling.child``: the short run that compiles the kernels of another, told by it."""
+"""``python -m bnp_dask.training.compiling.child``: the short run that compiles the kernels of another run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnp_dask.training.compiling.few_atoms import FewAtoms, unpacked
 from bnp_dask.training.train import train
 
 LAPS = 4
-"""Laps of the short run: births are tried in the first, deletes in the second, and what was moved is visited again."""
+"""Laps of the short run: births are tried in the first, deletes in the second, and moved batches are visited again."""
 
 
 def short_run(model: Model, data: FewAtoms, moves: Sequence[Move], schedule: Schedule) -> None:

@@ -66,7 +66,7 @@ class FewAtoms:
 
 
 PARTS = ("x", "weights", "groups", "name", "names")
-"""Fields of a batch that the short run is told."""
+"""Fields of a batch that the short run needs."""
 
 
 def packed(model: Model, data: FewAtoms, moves: Sequence[Move], schedule: Schedule) -> bytes:

@@ -43,16 +43,16 @@ LINE = "kernels are compiled beside the survey of the data: first run of this ki
 
 @dataclass
 class FirstRun:
-    """A survey, and beside it a process that compiles what comes after it; nothing where that was done before.
+    """A survey, and beside it a process that compiles the kernels for later steps; none if that was done before.
 
-    The process makes a short run of the same model on a few atoms.  Nothing that goes wrong with it matters to the run.
+    The process makes a short run of the same model on a few atoms.  Its failures do not affect the run.
 
     Parameters
     ----------
     mark
-        File that says that all was compiled before.
+        File that marks that all was compiled before.
     content
-        Gives the short run in bytes.
+        Returns the short run in bytes.
     """
 
     mark: Path | None
@@ -63,7 +63,7 @@ class FirstRun:
 
     @staticmethod
     def of(model: Model, source: Source, moves: Sequence[Move], schedule: Schedule) -> FirstRun:
-        """Of a run on a source, as the user gave it."""
+        """First run of a source, as the user gave it."""
         kinds = [source.is_sparse, type(source).__name__, [type(move).__name__ for move in moves]]
         mark = place_of(kind_of(model, *kinds, type(schedule).__name__))
 
@@ -101,7 +101,7 @@ class FirstRun:
             return survey(*args, **settings)
 
     def done(self, result: T) -> T:
-        """The result of a run of this kind, once it is noted that its kernels are there."""
+        """The result of a run of this kind, after noting that its kernels exist."""
         set_mark(self.mark)
         return result
 
@@ -126,7 +126,7 @@ def _may_start() -> bool:
 
 
 def _started(content: bytes) -> subprocess.Popen[bytes]:
-    """A process that makes a short run, once it was told all of it."""
+    """A process that makes a short run, once it has received all of it."""
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), CHILD: "1"}
     command = [sys.executable, "-m", "bnp_dask.training.compiling.child"]
     quiet = subprocess.DEVNULL

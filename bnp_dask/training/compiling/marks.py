@@ -1,7 +1,7 @@
-"""Marks beside the compiled kernels: for which kinds of run they are all there.
+"""Marks beside the compiled kernels: the kinds of run for which all kernels exist.
 
-A mark is a hint.  Where one is missing something is compiled, or only looked for, once more; where one is there and
-kernels are not, whoever needs them compiles them.
+A mark is a hint.  If one is missing, kernels are compiled, or only looked for, once more; if a mark exists and kernels
+do not, they are compiled on first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bnp_dask.model import Model
 
 
 def kind_of(model: Model, *facts: Any) -> str | None:
-    """Kind of a run: digest of what tells which kernels it needs, of package, compiler and processor.
+    """Kind of a run: digest of everything that decides its kernels, of package, compiler and processor.
 
     Numbers of the model are left out, since kernels take them as arguments.  None for models that cannot be described.
     """
@@ -41,20 +41,20 @@ def _without_numbers(spec: Any) -> Any:
 
 
 def place_of(kind: str | None) -> Path | None:
-    """File that says that the kernels of a kind are there; None where no cache is kept."""
+    """File that marks that the kernels of a kind exist; None if no cache is kept."""
     folder = cache_folder()
     return None if kind is None or folder is None else folder / "kinds" / kind
 
 
 def is_marked(mark: Path | None) -> bool:
-    """Whether kernels are known to be there."""
+    """Whether kernels are known to exist."""
     with suppress(OSError):
         return mark is not None and mark.exists()
     return False
 
 
 def set_mark(mark: Path | None) -> None:
-    """Note that the kernels are there; nothing where that cannot be written."""
+    """Note that the kernels exist; does nothing if the note cannot be written."""
     with suppress(OSError):
         if mark is not None and not mark.exists():
             mark.parent.mkdir(parents=True, exist_ok=True)

@@ -21,10 +21,10 @@ from bnp_dask.model import Posterior
 from bnp_dask.structure.screened import worthwhile
 
 FEW = 4
-"""Atoms, or groups of atoms, that are looked at."""
+"""Atoms, or groups of atoms, that are used."""
 
 MANY = 128
-"""Clusters that a run may come to have: batches that are not screened with as many never need the kernels for it."""
+"""Clusters that a run may reach: batches that are not screened with this many never need the screening kernels."""
 
 
 def warm(posterior: Posterior, batch: Batch) -> float:
@@ -57,12 +57,12 @@ def warm(posterior: Posterior, batch: Batch) -> float:
 
 
 def warm_task(posterior: Posterior, reader: Any) -> float:
-    """The task: call every kernel once on a little of a batch."""
+    """Task: call every kernel once on a little of a batch."""
     return warm(posterior, reader())
 
 
 def _may_screen(n_clusters: int, batch: Batch) -> bool:
-    """Whether clusters of batches of this size may come to be screened while a run goes on.
+    """Whether clusters of batches of this size may be screened later in a run.
 
     Compiling that takes several CPU seconds; a run on a few hundred atoms takes one or two.
     """
@@ -70,7 +70,7 @@ def _may_screen(n_clusters: int, batch: Batch) -> bool:
 
 
 def _warm_screening() -> None:
-    """All ways of screening, and what is done with what they find."""
+    """Call all ways of screening, and the functions that use their results."""
     scale = np.tile(np.eye(2), (3, 1, 1))
     forms = Forms(np.zeros(2), np.arange(6.0).reshape(3, 2), scale, np.full(3, 4.0), np.zeros(3))
     x, weights = np.arange(20.0).reshape(10, 2), np.ones(10)

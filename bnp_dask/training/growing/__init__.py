@@ -1,1 +1,1 @@
-"""Growing runs: pieces of data, looked at once -> new batches behind those of the run -> visits -> a version."""
+"""Growing runs: pieces of data, looked at once -> new batches behind the run's batches -> visits -> a version."""

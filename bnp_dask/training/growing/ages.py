@@ -1,4 +1,4 @@
-"""Ages of the batches of a run, in batches, atoms or time of the data; what they weigh, and which are too old."""
+"""Ages of the batches of a run, in batches, atoms or time of the data; their weights, and which are too old."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def span_from(name: str, value: Any) -> Span | None:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Where batches lie on the line of a span's unit, and how far that has come.
+    """Positions of batches on the line of a span's unit, and the end of the line so far.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Line:
 
     @staticmethod
     def of(span: Span, atoms: Sequence[int], times: np.ndarray, n_old: int) -> Line:
-        """Line of all batches of a run, of which ``n_old`` were there before; SettingError where none has a time."""
+        """Line of all batches of a run, of which ``n_old`` existed before; SettingError if none has a time."""
         if span.unit == "seconds":
             if np.isnan(times).any():
                 raise SettingError(
@@ -85,10 +85,10 @@ class Line:
 
 
 def with_times(known: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Times of all batches, those that came last ``new``.
+    """Times of all batches; ``new`` belong to the batches that came last.
 
-    Batches without one are as new as the newest that the run had when they came; those before any as the oldest of the
-    first that have one.
+    A batch without a time gets the newest time that the run had when it came.  If the run had none, it gets the oldest
+    time of the first batches that have one.
     """
     if np.isfinite(known).any():
         return np.concatenate([known, np.where(np.isnan(new), known.max(), new)])

@@ -23,14 +23,14 @@ class Change:
     ----------
     kind
         ``"born"``; ``"returned"`` under the id that it had before it was laid away; ``"dormant"``: it faded and was
-        laid away; ``"split"`` into others, ``"merged"`` into another, ``"deleted"``, its atoms given to others: the
-        id is gone; ``"grown"`` or ``"shrunk"``: its share of all atoms changed.
+        laid away; ``"split"`` into others, ``"merged"`` into another, ``"deleted"``, its atoms given to others: the id
+        is gone; ``"grown"`` or ``"shrunk"``: its share of all atoms changed.
     cluster
         Its id.
     others
         Ids of the clusters that it came from, or that took its atoms over.
     before, after
-        Atoms (of topics: tokens) it had at the earlier and has at the later version.
+        Its atoms (for topics: tokens) at the earlier and at the later version.
     """
 
     kind: str
@@ -48,14 +48,14 @@ def changes(store: str | os.PathLike[str], since: int | None = None, *, share: f
     store
         Run directory.
     since
-        Number of the earlier version; None for the one before that in force.
+        Number of the earlier version; None for the version before the one in force.
     share
-        By how much, relatively, the share of a cluster in all atoms must have changed to count as grown or shrunk.
+        Relative change of a cluster's share in all atoms from which on it counts as grown or shrunk.
 
     Returns
     -------
     tuple of Change
-        Births first, then clusters that are gone, then those that grew or shrank, each by id.
+        Births first, then clusters that are gone, then clusters that grew or shrank, each by id.
 
     Raises
     ------

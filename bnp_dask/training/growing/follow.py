@@ -44,10 +44,10 @@ def follow(
     on_version: Callable[[UpdateResult], bool | None] | None = None,
     on_bad: OnBad = "raise",
 ) -> Iterator[UpdateResult]:
-    """Look for new data again and again, and take in what there is.
+    """Look for new data again and again, and take them in.
 
-    A file that somebody is still writing has to have a hidden name, or one that ends with ``.tmp``, ``.part`` or
-    ``.partial``, until it is whole; or give ``on_bad="set aside"``, with which it waits.
+    A file that is still being written needs a hidden name, or one that ends with ``.tmp``, ``.part`` or ``.partial``,
+    until it is whole; or give ``on_bad="set aside"``, with which it waits.
 
     Parameters
     ----------
@@ -58,14 +58,14 @@ def follow(
     data
         A folder, a pattern such as ``"inbox/*.parquet"``, or a feed.
     every
-        Seconds between the end of one look and the begin of the next.
+        Seconds between the end of one look and the start of the next.
     stop
-        Ends the loop once it is set, after the update at hand.  None: it goes on for ever.
+        Ends the loop once it is set, after the current update.  None: it goes on for ever.
 
     Yields
     ------
     UpdateResult
-        Of every update that took something in, that was refused, or that set something aside.
+        Result of every update that took data in, that was refused, or that set data aside.
 
     Raises
     ------

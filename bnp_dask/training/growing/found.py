@@ -1,4 +1,4 @@
-"""New pieces of data: opened, compared with what a run has, and looked at; nothing is taken yet."""
+"""New pieces of data: opened, compared with the run's pieces, and looked at; none is taken in yet."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from bnp_dask.training.memory_plan import MemoryPlan
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A piece of data as it is opened.
+    """An opened piece of data.
 
     Parameters
     ----------
     piece
         The piece.
     counts
-        Its batches, with the columns that they have.
+        Its batches, with their columns.
     batch_size, weights
-        How it was opened, so that it can be opened again: atoms per batch, and place of the weights.
+        Arguments to open it again: atoms per batch, and place of the weights.
     files
-        Names of the files of a folder that is one piece; None for others.
+        Names of the files if a folder is one piece; None for other pieces.
     """
 
     piece: Piece
@@ -52,7 +52,7 @@ class Given:
 
     @property
     def source(self) -> Source:
-        """Its batches; with the words of the run where they have their places."""
+        """Its batches; with the words of the run if its columns were placed."""
         return self.counts.source if self.placed is None else self.placed.source()
 
     @property
@@ -64,10 +64,10 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Pieces that are new and what was seen of them, names of those that are known, and batches that give way.
+    """New pieces and their surveys, names of known pieces, and batches that give way.
 
-    Each new piece has its own batches in ``out`` that give way to it; none where that is empty.  ``base`` is the
-    posterior in force, with the words that are new; ``aside`` is what was set aside.
+    ``out`` lists, for each new piece, the batches that give way to it; empty if there are none.  ``base`` is the
+    posterior in force, with new words; ``aside`` are pieces set aside.
     """
 
     new: list[tuple[Given, Looked]]
@@ -87,7 +87,7 @@ class Found:
         return sorted({batch for batches in self.out for batch in batches})
 
     def as_before(self, values: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-        """Of each new batch the largest of the ``values (B,)`` that give way to its piece, or else ``(n,)`` others."""
+        """Per new batch, the largest ``values (B,)`` of batches that give way to its piece, or ``otherwise (n,)``."""
         out, start = np.array(otherwise), 0
         for batches, (_, looked) in zip(self.out, self.new, strict=False):
             if batches:
@@ -105,7 +105,7 @@ class Found:
 
     @property
     def held(self) -> np.ndarray:
-        """Which of the new batches this process holds as they were looked at, ``(n,)`` bool."""
+        """Which of the new batches this process holds in memory since the look, ``(n,)`` bool."""
         of_piece = [looked.source.held for _, looked in self.new]
         held = np.concatenate(of_piece) if of_piece else np.zeros(0, np.bool_)
         return np.zeros_like(held) if widens(self.base.model) else held
@@ -117,12 +117,12 @@ class Found:
 
     @property
     def scores(self) -> np.ndarray:
-        """Log predictive of each new batch and how many atoms or tokens it is of, ``(n, 2)``."""
+        """Log predictive of each new batch and its number of atoms or tokens, ``(n, 2)``."""
         return np.concatenate([looked.scores for _, looked in self.new])
 
     @property
     def times(self) -> np.ndarray:
-        """Newest time in each new batch, ``(n,)``; NaN where nothing tells."""
+        """Newest time in each new batch, ``(n,)``; NaN if unknown."""
         return np.concatenate([looked.times for _, looked in self.new])
 
     @property
@@ -167,9 +167,9 @@ def look_for_new(
 ) -> Found:
     """Look at all pieces that a run does not have, each opened with the words of those before it.
 
-    A piece from a place that is ``replaced`` may have another content than the run has from there; one from a place
-    that is ``forgotten`` is new whatever it holds.  ``time`` says when rows are from.  What cannot be taken in goes to
-    ``aside``; None: it is an error.
+    A piece from a ``replaced`` place may have another content than the run's piece from there.  A piece from a
+    ``forgotten`` place is new whatever its content.  ``time`` gives the times of rows.  Unusable pieces go to
+    ``aside``; if it is None, they raise.
     """
     aside = nothing_aside() if aside is None else aside
     looking = _Looking(run, executor, known_to(run).without(forgotten), replaced, forgotten, new_words, time, aside)
@@ -189,7 +189,7 @@ def look_for_new(
 
 
 def _is_same(piece: Piece, before: Any) -> bool:
-    """Whether the files of a piece are what they were."""
+    """Whether the files of a piece are unchanged."""
     return bool(stamp_of(piece) == before)
 
 
@@ -217,7 +217,7 @@ class _Looking:
         self.base = run.base
 
     def look(self, opening: Callable[[Posterior], Given], is_same: Callable[[], bool] | None = None) -> None:
-        """Look at one; it is not taken where its files are not the ``is_same`` any more."""
+        """Look at one; it is not taken if ``is_same`` says that its files have changed."""
         one = opening(self.base)
         piece, source = one.piece, one.source
         if piece.place is not None and self._known.has_place(piece, fingerprint_of(source)):
@@ -250,7 +250,7 @@ class _Looking:
         self.base = one.placed.base
 
     def _require_fitting(self, source: Source) -> None:
-        """SettingError, or DataError where such are set aside, for batches that no worker has room for."""
+        """SettingError, or DataError if pieces may be set aside, for batches that no worker has room for."""
         try:
             MemoryPlan(self._executor.memory_limit).require_batches(source)
         except SettingError as error:
@@ -277,7 +277,7 @@ def _looked_at(
 
 
 def contents_of(given: Given, looked: Looked) -> list[int]:
-    """Checksums by which a piece is known, the first of which is kept.
+    """Checksums that identify a piece, the first of which is kept.
 
     Counts of texts change with the words of the run, and the texts do not.
     """
@@ -286,7 +286,7 @@ def contents_of(given: Given, looked: Looked) -> list[int]:
 
 
 def all_new(run: GrowingRun, source: Source, executor: Executor) -> Found:
-    """Look at data that count as new, whether or not the run has such."""
+    """Look at data that count as new, even if the run has the same."""
     counts = Counts(taking_lags(source, run.base.model.lags))
     given, looked = _looked_at(run, run.base, Given(Piece(source, None), counts), executor, Room.of(executor))
     assert given.placed is not None

@@ -1,4 +1,4 @@
-"""A run directory opened to take in more data: its state, its batches, its versions; and what is committed of them."""
+"""A run directory opened to take in more data: its state, batches and versions, and their commit."""
 
 from __future__ import annotations
 
@@ -59,35 +59,35 @@ class GrowingRun:
     Parameters
     ----------
     store
-        Its directory, open for writing; or summaries in memory, which hold those of the update at hand only.
+        Its directory, open for writing; or summaries in memory, which belong to the current update only.
     checkpoint
-        Where it stands.
+        Its newest checkpoint.
     base
         The posterior in force; its model has the priors that were set from the first data.
     first, first_source
-        Survey of the first data, and their batches, where they can be opened again.
+        Survey of the first data, and their batches, if they can be opened again.
     schedule
-        The run's, of which updates take the window.
+        The run's schedule; updates use its window.
     log
         Pieces that came later.
     turn
-        Which batches were visited when.
+        Record of which batches were visited when.
     version, newest
-        Number of the version in force, and the largest that there ever was.
+        Number of the version in force, and the largest number so far.
     names
-        Ids that readers know clusters by, where these differ from those of the state.
+        Ids by which readers know clusters, if they differ from the ids in the state.
     seconds
         Wall time of all steps so far.
     seed, moves
-        As the run was begun with.
+        Values with which the run began.
     times
-        Newest time of the atoms of each batch, ``(B,)`` seconds; NaN where nobody knows.
+        Newest time of the atoms of each batch, ``(B,)`` seconds; NaN if unknown.
     lays_away
         Whether clusters may have left the model with their atoms.
     besides
-        Weight of atoms in the total that are of no batch of the run: of a posterior that it goes on from.
+        Weight of atoms in the total that belong to no batch of the run, but to a posterior that it goes on from.
     widened
-        ``base`` with the words that an update brings; None where there are none.
+        ``base`` with the words that an update brings; None if there are none.
     """
 
     store: RunStore | MemoryStore
@@ -111,7 +111,7 @@ class GrowingRun:
 
     @staticmethod
     def open(store: RunStore) -> GrowingRun:
-        """The run in a directory; StoreError where it cannot take in data."""
+        """The run in a directory; StoreError if it cannot take in data."""
         checkpoint = store.load()
         begun = Begun(store.path, store.settings)
         schedule = begun.schedule(None)
@@ -152,13 +152,13 @@ class GrowingRun:
 
     @property
     def on_disk(self) -> RunStore:
-        """The directory; a run in memory has none."""
+        """The directory; only for runs on disk."""
         assert isinstance(self.store, RunStore)
         return self.store
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return str(self.store.path) if isinstance(self.store, RunStore) else "data"
 
     @property
@@ -167,7 +167,7 @@ class GrowingRun:
         return Versions(self.on_disk.path)
 
     def state(self) -> State:
-        """The state that the checkpoint holds; StoreError where its sums are not what they were."""
+        """The state of the checkpoint; StoreError if its sums have changed."""
         saved = self.checkpoint
         state = state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing)
         if isinstance(self.store, RunStore):
@@ -199,13 +199,13 @@ class GrowingRun:
 
     @property
     def has_place(self) -> np.ndarray:
-        """Whether the data of a batch lie where they can be found again, ``(B,)`` bool."""
+        """Whether the data of a batch have a place where they can be found again, ``(B,)`` bool."""
         places = [self._first_place is not None, *(piece["place"] is not None for piece in self.log.pieces)]
         return np.repeat(places, [self.first.n_batches, *(piece["n_batches"] for piece in self.log.pieces)])
 
     @property
     def _first_place(self) -> str | None:
-        """Place of the first data; None for those in memory."""
+        """Place of the first data; None for data in memory."""
         opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
         return None if opened is None else opened["place"]
 
@@ -215,7 +215,7 @@ class GrowingRun:
         return self.base if self.widened is None else self.widened
 
     def words_then(self) -> list[tuple[str | None, int]]:
-        """Places of all data, None for those in memory, and how many words the run had with each."""
+        """Places of all data, None for data in memory, and the number of words that the run had with each."""
         if not widens(self.base.model):
             return []
         first = (self._first_place, self.first.n_features)
@@ -225,13 +225,13 @@ class GrowingRun:
         return int(piece["n_words"])
 
     def _placed(self, source: Source, words_then: int) -> Source:
-        """Data that the run has, opened again, with all words that it has now."""
+        """Data of the run, opened again, with all words that it has now."""
         if isinstance(source, Absent) and widens(self.base.model):
             return replace(source, n_features=n_words(self.counting))
         return placed_again(self.counting, source, words_then)
 
     def times_of_first(self, time: Any) -> np.ndarray:
-        """Times of the first data, ``(B,)``: of a column where they have it, else the date in the name of the file."""
+        """Times of the first data, ``(B,)``: of a column if they have it, else the date in the name of the file."""
         opened = self.store.settings.get(OPENED) if isinstance(self.store, RunStore) else None
         if opened is None:
             return self.times
@@ -244,7 +244,7 @@ class GrowingRun:
         return np.concatenate([found, self.times[len(found) :]])
 
     def work(self, executor: Executor, source: Source | None = None, room: int = ROOM) -> Work:
-        """All that does not change while the run is worked on; what is read is compared with its checksum."""
+        """Everything that does not change while the run is worked on; data read are compared with their checksums."""
         source = self.source(reads_old=False) if source is None else source
         return Work(
             self.counting.model,
@@ -260,7 +260,7 @@ class GrowingRun:
         )
 
     def commit_again(self, state: State) -> None:
-        """Commit the same state once more, so that nothing is kept of the one before."""
+        """Commit the same state once more, so that no file of the previous checkpoint is kept."""
         prepared = _prepared(self, state, self.newest, [])
         self.on_disk.require_lock()
         self.on_disk.pin([])
@@ -269,7 +269,7 @@ class GrowingRun:
         self.on_disk.pack(purges=True)
 
     def _reopened(self, piece: Mapping[str, Any], reads_old: bool, n_features: int) -> Source:
-        """Data that came later: opened again, or what stands in their place; ``n_features`` is that of now."""
+        """Data that came later: opened again, or their stand-in; ``n_features`` is the present number."""
         name, count, is_sparse = piece["name"], piece["n_batches"], self.first.is_sparse
         if piece["place"] is None or not reads_old:
             why = "it was given as data in memory" if piece["place"] is None else "other data lie in its place now"
@@ -282,7 +282,7 @@ class GrowingRun:
         return self._placed(opened_again(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
 
     def publish(self) -> None:
-        """Put the version that the run stands at in force, wherever a kill left it."""
+        """Put the version of the run's checkpoint in force, wherever a kill left the run."""
         growth = self.checkpoint.state.get(GROWTH)
         if growth is not None and self.versions.current != growth["version"]:
             self.on_disk.require_lock()
@@ -292,7 +292,7 @@ class GrowingRun:
 
 
 def extended(state: State, count: int, weights: np.ndarray | None = None) -> None:
-    """Make room for more batches, never visited, of these weights ``(count,)``; None where all weigh one."""
+    """Make room for more batches, never visited, of these weights ``(count,)``; None if all weigh one."""
     if state.weights is not None or weights is not None:
         old = np.ones(len(state.visits)) if state.weights is None else state.weights
         state.weights = np.concatenate([old, np.ones(count) if weights is None else weights])
@@ -304,15 +304,15 @@ def extended(state: State, count: int, weights: np.ndarray | None = None) -> Non
 def commit(
     run: GrowingRun, state: State, record: Mapping[str, Any], rows: list[dict[str, Any]], keep: int
 ) -> Posterior:
-    """Commit a state as the next version, and put that in force.
+    """Commit a state as the next version, and put it in force.
 
     The posterior and the record are written first, then the checkpoint, which is the commit, then the pointer.
-    ``keep`` versions are kept whole, this one counted; in memory none but this.
+    ``keep`` versions are kept whole, including this one; in memory only this one.
 
     Raises
     ------
     StoreError
-        The state is not that of its batches, see :func:`require_sound`: nothing is written then.
+        The state does not match its batches, see :func:`require_sound`: nothing is written then.
     """
     number = run.newest + 1
     require_sound(state, run.survey(), f"version {number} of {run.name}", run.lays_away, run.besides)
@@ -376,7 +376,7 @@ def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, A
 
 
 def published(run: GrowingRun, state: State) -> Posterior:
-    """The posterior as readers know it."""
+    """The posterior with the ids that readers know."""
     assert state.posterior.summary is not None
     summary = renamed(state.posterior.summary, run.names)
     return replace(
@@ -391,7 +391,7 @@ def clusters_of(posterior: Posterior) -> dict[str, Any]:
 
 
 def _note_first(run: GrowingRun) -> None:
-    """Write down what ``train`` left as version 0."""
+    """Write down the result of ``train`` as version 0."""
     save(run.base, run.versions.posterior(0))
     facts: dict[str, Any] = {
         "before": None,

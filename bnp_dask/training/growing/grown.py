@@ -1,4 +1,4 @@
-"""All batches of a run that grew, as one source: those of its first data, then those of each piece that came later."""
+"""All batches of a run that grew, as one source: the batches of its first data, then of each later piece."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Absent:
     Parameters
     ----------
     name
-        Of the data.
+        Name of the data.
     n_batches, n_features, is_sparse
         As they were.
     why
-        Why not.
+        Why the data cannot be opened.
     """
 
     name: str
@@ -60,7 +60,7 @@ class GrownSource:
     Parameters
     ----------
     name
-        Of the run.
+        Name of the run.
     parts
         The sources; at least one.
     starts
@@ -100,7 +100,7 @@ class GrownSource:
         return np.repeat([not isinstance(part, Absent) for part in self.parts], np.diff(self.starts))
 
     def part_of(self, index: int) -> int:
-        """Number of the source that a batch is of."""
+        """Number of the source that a batch belongs to."""
         return int(np.searchsorted(self.starts, index, side="right")) - 1
 
     def reader(self, index: int) -> Reader:
@@ -112,9 +112,9 @@ class GrownSource:
 
 
 def survey_of(first: Survey, rows: np.ndarray) -> Survey:
-    """The survey of a run's first data with the batches of all that came later; moments stay those of the first.
+    """The survey of a run's first data with the batches of all later data; moments stay those of the first data.
 
-    ``rows`` are those of a manifest, ``(N,)``.
+    ``rows`` are the rows of a manifest, ``(N,)``.
     """
     per_batch: dict[str, Any] = {
         name: (*getattr(first, name), *rows[column].tolist()) for name, column in PER_BATCH.items()

@@ -1,4 +1,4 @@
-"""Runs in memory that take in data: the statistics of all that came, and nothing of single batches."""
+"""Runs in memory that take in data: the statistics of all data, and nothing of single batches."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 NO_ROWS = StoredRows(Path(), Extent())
-"""Rows of a history that nobody reads again."""
+"""Rows of a history that are not read again."""
 
 
 def begun_in_memory(begin: Callable[[str], TrainResult]) -> tuple[TrainResult, GrowingRun]:
-    """Train by a function that is given a run directory, and the run as it stands then, in memory."""
+    """Train with a function that takes a run directory; return the result and the run, in memory, at that state."""
     with tempfile.TemporaryDirectory(prefix="bnp-dask-", ignore_cleanup_errors=True) as folder:
         result = begin(folder)
         with contextlib.closing(RunStore.open(folder)) as opened:
@@ -59,7 +59,7 @@ def run_of(
     """A run in memory that goes on from a posterior; ``last`` is the last row of its history.
 
     The data behind it are no batches of this run: its statistics stay as they are, to the precision of the posterior.
-    ``like`` are data of the kind of those that are to come.
+    ``like`` are data of the same kind as the data to come.
     """
     posterior = thawed(posterior)
     assert posterior.summary is not None
@@ -102,7 +102,7 @@ def _nothing_of(survey: Survey) -> Survey:
 def grown_in_memory(
     run: GrowingRun, source: Source, client: Client | Executor | str | None
 ) -> tuple[UpdateResult, GrowingRun]:
-    """Let a run in memory take in data; the run as it stands then.  The one before is as it was."""
+    """Let a run in memory take in data; return the run after that.  The previous one is unchanged."""
     run = replace(run)
     rules = rules_of(0.0, 0, MEMORY, 1)
     with one_blas_thread(), fixed_order(run.base.model.reproducible), open_executor(client, AGAIN) as executor:
@@ -110,5 +110,5 @@ def grown_in_memory(
 
 
 def grown_on_disk(store: str, source: Source, client: Client | Executor | str | None) -> UpdateResult:
-    """Let a run directory take in data once more, whether or not it has such."""
+    """Let a run directory take in data once more, even if it has the same already."""
     return taken_in(store, rules_of(1.0, 0, MEMORY, KEPT), client, lambda run, executor: all_new(run, source, executor))

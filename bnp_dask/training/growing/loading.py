@@ -13,7 +13,7 @@ from bnp_dask.store import Versions, version_named
 from bnp_dask.training.results import load as load_saved
 
 READ_TRIES = 10
-"""Times that a posterior is read which others replace meanwhile."""
+"""Tries to read a posterior while other processes replace it."""
 
 
 def load(path: str | os.PathLike[str]) -> Posterior:
@@ -22,8 +22,8 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     Parameters
     ----------
     path
-        Of a saved posterior; or a run directory, for the version in force; or ``"RUNDIR@3"``, for version 3 of a run
-        that was updated.  Whole versions are read, also while another process publishes one.
+        Path of a saved posterior; or a run directory, for the version in force; or ``"RUNDIR@3"``, for version 3 of a
+        run that was updated.  Whole versions are read, also while another process publishes one.
 
     Raises
     ------
@@ -43,14 +43,14 @@ def load(path: str | os.PathLike[str]) -> Posterior:
             return _load_while_replaced(versions.path / POSTERIOR_NAME)
         try:
             return load_saved(versions.posterior(wanted))
-        except StoreError:  # another process published newer ones, and kept this no longer
+        except StoreError:  # another process published newer ones, and removed this one
             if number is not None or versions.current == wanted:
                 raise
     raise StoreError(f"{versions.path}: its versions are replaced faster than they can be read; load() again")
 
 
 def _in_force(versions: Versions) -> list[int]:
-    """Numbers of the versions that are kept, without one that is still being written."""
+    """Numbers of the kept versions, without one that is still being written."""
     newest = versions.current
     return [] if newest is None else [number for number in versions.kept() if number <= newest]
 
@@ -68,10 +68,10 @@ def _load_while_replaced(path: str | os.PathLike[str]) -> Posterior:
 
 
 def _root(path: str | os.PathLike[str]) -> bytes | None:
-    """Name of the folder with the arrays; None where nothing names it, or nobody can tell."""
+    """Description of the saved posterior, which names its arrays; None if it cannot be read."""
     try:
         place = Location.of(path).child("zarr.json")
         with place.open() as file:
             return bytes(file.read())
-    except Exception:  # whoever reads the posterior tells
+    except Exception:  # reading the posterior reports the error
         return None

@@ -1,4 +1,4 @@
-"""Data of a run, opened again by what was noted when they came."""
+"""Data of a run, opened again from the record made when they came."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bnp_dask.training.survey_pass import Surveyed, surveyed
 
 
 def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveyed:
-    """Survey of the first data, and their batches; StoreError where the run has no list of these."""
+    """Survey of the first data, and their batches; StoreError if the run has no list of these."""
     noted = checkpoint.state.get("manifest")
     try:
         if noted is None:
@@ -46,7 +46,7 @@ def opened_again(
     n_features: int,
     is_sparse: bool,
 ) -> Source:
-    """Data opened again; what stands in their place where they are gone, or cut otherwise."""
+    """Data opened again; a stand-in if they are gone, or cut otherwise."""
     try:
         source = as_source(
             place_in_file(place, "data that the run had"),
@@ -63,6 +63,6 @@ def opened_again(
 
 
 def weights_in_file(weights: Any) -> Any:
-    """Weights as a run directory has them: a column, or the place of a file if a file may name that."""
+    """Weights in the form of a run directory: a column, or the place of a file if a file may name it."""
     is_file = isinstance(weights, str) and weights.endswith(".npy")
     return place_in_file(weights, "weights that the run had") if is_file else weights

@@ -1,4 +1,4 @@
-"""``replace``: data that were corrected, or that grew, take the place of what a run has from there."""
+"""``replace``: data that were corrected, or that grew, replace the run's data from the same place."""
 
 from __future__ import annotations
 
@@ -47,36 +47,36 @@ def replace(
     new_words: NewWords | None = None,
     on_version: Callable[[UpdateResult], bool | None] | None = None,
 ) -> UpdateResult:
-    """Take in the data of a place anew, in place of what a run has from there: a corrected file, a longer sequence.
+    """Take in the data of a place anew and replace the run's data from there: a corrected file, a longer sequence.
 
-    The statistics of the old batches leave all totals exactly, and the new batches are visited as those of an update,
-    beginning with the posterior in force; the objective is that of the data as they are now.  Both are one step and one
-    version: whoever is killed on the way leaves the run as it was.  Earlier versions stay as they were; take out with
-    :func:`bnp_dask.retire` what must be in no version.
+    The statistics of the old batches leave all totals exactly, and the new batches are visited like those of an update,
+    beginning with the posterior in force; the objective then belongs to the present data.  Both are one step and one
+    version: a kill on the way leaves the run unchanged.  Earlier versions are kept unchanged; use
+    :func:`bnp_dask.retire` for data that must be in no version.
 
     Parameters
     ----------
     store
         Run directory.
     source
-        Path or URL as it was given to ``train`` or ``update``; or a folder or pattern, of which those files are taken
-        that have another content now.  Files are opened as they were before.  Data that were retired come back.
+        Path or URL as it was given to ``train`` or ``update``; or a folder or pattern, of which the files with another
+        content now are taken.  Files are opened as they were before.  Data that were retired come back.
     revisit, laps, client, memory, versions, new_words, on_version
         As for :func:`bnp_dask.update`.
     time
-        As for :func:`bnp_dask.update`; where that tells nothing, the new batches are from when the old ones were.  In
-        any case they weigh what these did, where time has passed.
+        As for :func:`bnp_dask.update`; if it gives no time, the new batches get the times of the old ones.  In any case
+        they get the weights of the old ones, if time has passed.
 
     Returns
     -------
     UpdateResult
-        As of an update; ``known`` names places whose content is what the run has.
+        As of an update; ``known`` names places whose content the run has already.
 
     Raises
     ------
     SettingError
-        The run has no data from there, and :func:`bnp_dask.update` takes in what is new; or an update with
-        ``revisit=0`` took them in, and keeps no statistics of single batches.
+        The run has no data from there, and :func:`bnp_dask.update` takes in new data; or an update with ``revisit=0``
+        took them in, and keeps no statistics of single batches.
     DataError, StoreError
         As :func:`bnp_dask.update`; nothing was replaced then.
     """
@@ -89,7 +89,7 @@ def replace(
         is_held = held(run, state)
         given = list(_given_again(run, place, new_words))
         old = {str(one.piece.place): [b for b in batches_of(run, str(one.piece.place)) if is_held[b]] for one in given}
-        # of what was retired, nothing is known any more
+        # retired data are unknown now
         back = {name for name, batches in old.items() if not batches}
         found = look_for_new(
             run,
@@ -113,7 +113,7 @@ def _opened_already(one: Given, base: Posterior) -> Given:
 
 
 def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> Iterator[Given]:
-    """Pieces of a place, opened as they were before; SettingError for those that the run does not have."""
+    """Pieces of a place, opened as they were before; SettingError for pieces that the run does not have."""
     base, first = require_posterior(run.base), run.on_disk.settings.get(OPENED)
     place = Location.of(source, None, "source").place
     pieces = [Piece(source, place)] if first is not None and first["place"] == place else pieces_of(source)

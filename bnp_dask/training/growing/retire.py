@@ -31,10 +31,9 @@ def retire(
 ) -> Posterior:
     """Take data out of a run, exactly: their statistics leave all totals and the directory.
 
-    No data are read but those of batches of which the run keeps assignments; where these are gone, the total is summed
-    again from all other batches.  The model's priors and centre stay those of the first data, also where these go.
-    Clusters stay as long as other data use them: they were born with the help of what is retired, and the others hold
-    them now.
+    No data are read except batches of which the run keeps assignments; if these are gone, the total is summed again
+    from all other batches.  The model's priors and centre stay those of the first data, even if these are retired.
+    Clusters stay as long as other data use them: retired data helped to create them, and the other data hold them now.
     Earlier versions, which held the data, are removed.  The data stay known by place: an update does not take them
     again.
 
@@ -45,7 +44,7 @@ def retire(
     sources
         Paths or URLs as they were given to ``train`` or ``update``, or folders that hold them.
     before
-        A time: batches of which all atoms are from before it, as :func:`bnp_dask.update` knows times of data.
+        A time: batches whose atoms are all older, with the times of data as in :func:`bnp_dask.update`.
     batches
         Numbers of batches, from 0, in the order in which they came.
 
@@ -57,8 +56,8 @@ def retire(
     Raises
     ------
     SettingError
-        The run has no data from there, or nothing would be left of it; or an update with ``revisit=0`` took them in,
-        and keeps no statistics of single batches.
+        The run has no data from there, or no data would remain; or an update with ``revisit=0`` took them in, and keeps
+        no statistics of single batches.
     StoreError
         No run, one that another process is writing to, or one that cannot be updated.
     """
@@ -98,12 +97,12 @@ def retire(
             "moves": [],
         }
         posterior = commit(run, state, record, [row], keep=1)
-        run.commit_again(state)  # so that the checkpoint before holds nothing of the data either
+        run.commit_again(state)  # so that the previous checkpoint does not hold the data either
     return posterior
 
 
 def _paths(sources: Any) -> list[str]:
-    """Places as they were given; SettingError for what is neither a path nor a list of paths."""
+    """Places as they were given; SettingError for anything except a path or a list of paths."""
     if isinstance(sources, (str, os.PathLike)):
         return [path_text("sources", sources)]
     if not isinstance(sources, (Sequence, Set)) or isinstance(sources, bytes):
@@ -112,7 +111,7 @@ def _paths(sources: Any) -> list[str]:
 
 
 def _of_run(run: GrowingRun, numbers: Sequence[int]) -> set[int]:
-    """Numbers of batches; SettingError where the run has no such."""
+    """Numbers of batches; SettingError if the run has no such batch."""
     n_batches = len(run.turn.last)
     for number in numbers:
         if number >= n_batches:
@@ -121,7 +120,7 @@ def _of_run(run: GrowingRun, numbers: Sequence[int]) -> set[int]:
 
 
 def _from_before(run: GrowingRun, moment: float) -> set[int]:
-    """Batches whose newest atom is from before a time; SettingError where no batch has a time."""
+    """Batches whose newest atom is from before a time; SettingError if no batch has a time."""
     times = run.times_of_first(None) if np.isnan(run.times).all() else run.times
     if np.isnan(times).all():
         raise SettingError("before: no data of the run have a time; name files by their date, or give time= to update")

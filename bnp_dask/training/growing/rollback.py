@@ -21,15 +21,15 @@ from bnp_dask.training.survey_pass import GROWTH
 def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
     """Put an earlier version of a run in force, with its state: the next update goes on from there.
 
-    Data that came in later are no longer of the run, and may be given again.  Later versions are gone; their numbers,
-    and the ids of clusters that they made, are not used again.
+    Data that came in later no longer belong to the run, and may be given again.  Later versions are gone; their
+    numbers, and the ids of clusters that they made, are not used again.
 
     Parameters
     ----------
     store
         Run directory.
     version
-        Number of a version that is kept; 0 is what ``train`` left.
+        Number of a version that is kept; 0 is the result of ``train``.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
 
 
 def _as_version_0(state: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The state that ``train`` left as one of a run that grows."""
+    """The state after ``train``, as the state of a growing run."""
     nothing = {"bytes": 0, "crc32": 0}
     growth = {
         "rows": nothing,
@@ -92,6 +92,6 @@ def _as_version_0(state: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple
 
 
 def _last_row(history: list[dict[str, Any]]) -> dict[str, Any]:
-    """The state of a run after a version, as its history said it."""
+    """The state of a run after a version, from its history."""
     names = ("step", "lap", "batch", "n_batches", "elbo", "n_clusters", "atoms", "seconds")
     return {**{name: history[-1][name] for name in names}, "moves": [], "action": "rolled back", "gain": None}

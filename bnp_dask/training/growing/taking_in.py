@@ -39,7 +39,7 @@ KEPT = 10
 """Versions of a run that are kept whole, by default."""
 
 SHARE = 0.1
-"""By how much the share of a cluster must change, relatively, for a result to name it."""
+"""Relative change of a cluster's share from which on a result names the cluster."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,33 +51,32 @@ class UpdateResult:
     posterior
         The version in force now.
     version
-        Its number; that of before where nothing was new.
+        Its number; the previous number if there were no new data.
     new, known
-        Pieces of data (paths, URLs, ``"in memory"``) that were taken in, and those that the run had already.
+        Pieces of data (paths, URLs, ``"in memory"``) that were taken in, and pieces that the run had already.
     new_batches
-        How many batches were new.
+        Number of new batches.
     revisited
-        How many visits were made beside the first of each new batch.
+        Number of visits beside the first visit of each new batch.
     waiting
         Whether proposals of merges, deletes or births wait until the other batches were visited too.
     fresh
-        Mean log predictive of the new atoms before they were folded, nats (of topic models: document completion, nats
-        per held-out token); NaN where nothing was new.  Of each new batch 1,024 atoms are scored, or 256 documents or
-        sequences, or 1/32 of them where that is more: they are drawn by its content.  Smaller batches are scored whole.
+        Mean log predictive of the new atoms before they were folded, nats (for topic models: document completion, nats
+        per held-out token); NaN if there were no new data.  Of each new batch 1,024 atoms are scored, or 256 documents
+        or sequences, or 1/32 of them if that is more: they are drawn by its content.  Smaller batches are scored whole.
     changes
         Clusters that came, went, grew or shrank.
     history
         Rows of this update.
     refused
-        Pieces of a version that ``on_version`` refused: the run is as it was, and they are not of it.
+        Pieces of a version that ``on_version`` refused: the run is unchanged, and does not contain them.
     sealed
-        How many of the new batches are in the totals for good, because ``revisit=0`` keeps nothing of them by
-        themselves: they cannot be visited again, retired or replaced.
+        Number of new batches that are in the totals for good, because ``revisit=0`` keeps nothing of single
+        batches: they cannot be visited again, retired or replaced.
     set_aside
-        Pieces that this update could not take in and set aside, and why; of those of before :func:`bnp_dask.set_aside`
-        tells.
+        Pieces that this update could not take in and set aside, and why; :func:`bnp_dask.set_aside` lists earlier ones.
     unfinished
-        Files that somebody is still writing: they wait for the next update.
+        Files that are still being written: they wait for the next update.
     """
 
     posterior: Posterior
@@ -101,9 +100,9 @@ class UpdateResult:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a run takes in data, as :func:`bnp_dask.update` has it; ``room`` in bytes.
+    """Rules for taking in data, as in :func:`bnp_dask.update`; ``room`` in bytes.
 
-    ``seals``: nothing is kept of new batches by themselves.
+    ``seals``: nothing of single new batches is kept.
     """
 
     revisit: float
@@ -119,16 +118,16 @@ class Rules:
 
 
 def nothing_new(run: GrowingRun, found: Found) -> UpdateResult:
-    """The answer where a run has all that was given and could be taken in."""
+    """The result if the run has all given data that could be taken in."""
     _tell_of_known(found.known)
     nothing = ((), found.known, 0, 0, run.turn.is_open, math.nan, (), History())
     return UpdateResult(run.base, run.version, *nothing, set_aside=found.set_aside, unfinished=found.unfinished)
 
 
 def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> UpdateResult:
-    """Take in what was found, and take out what gives way to it; one version.
+    """Take in the new pieces, and take out the batches that give way to them; one version.
 
-    Visits begin with the posterior in force, also where it holds what is taken out: clusters keep their ids.
+    Visits begin with the posterior in force, even if it contains data to be taken out: clusters keep their ids.
     """
     started = perf_counter()
     state, waited = run.state(), run.turn.is_open
@@ -154,7 +153,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     reads = reads_old or take_data(run.store, state, out_of_total)
     source = run.source(found.sources, reads, found.aside.notes)
     may = source.present
-    # of batches whose data may go, and whose statistics are still to be taken out, these are kept
+    # summaries, not assignments, are kept of batches whose data may go before their statistics are taken out
     stays = may & run.has_place if reads_old and rules.keep is None else None
     work = replace(run.work(executor, source, rules.room), readable=stays)
     if work.unread is not None:
@@ -162,7 +161,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     run.lays_away |= rules.dormant is not None
     lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     there = set(state.posterior.ids.tolist())
-    may[list(state.lost)] = True  # a batch without atoms stands in for what was retired
+    may[list(state.lost)] = True  # a batch without atoms stands in for retired ones
     is_sealed = are_sealed(state.visits)
     may &= ~is_sealed
     if reads_old:
@@ -187,9 +186,9 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
 
 @dataclass(frozen=True, eq=False)
 class Ages:
-    """Effect of time on the batches of a run: by how much all fade, what new ones weigh, and which are too old.
+    """Effect of time on the batches of a run: the factor by which all fade, weights of new ones, and ones too old.
 
-    ``entering`` is None where new batches weigh one.
+    ``entering`` is None if new batches weigh one.
     """
 
     factor: float
@@ -198,7 +197,7 @@ class Ages:
 
     @staticmethod
     def of(run: GrowingRun, found: Found, rules: Rules, state: State) -> Ages:
-        """Those of an update, whose batches are in the run's log; notes their times."""
+        """Ages of an update, whose batches are in the run's log; also stores their times in the run."""
         n_old, atoms = len(state.visits), run.survey().batch_atoms
         times = found.times
         if np.isnan(run.times).all():
@@ -230,7 +229,7 @@ def _taken_out(
     tell: Callable[[dict[str, Any]], None],
     dormant: float | None,
 ) -> Lineage:
-    """Take out what is too old, what gives way and what has faded; the lineage of the clusters from there on."""
+    """Take out batches too old or giving way, and faded clusters; return the lineage of clusters from there on."""
     before, gives_way = state.posterior, found.gives_way
     if too_old := sorted(set(ages.too_old) - set(gives_way)):
         tell(take_out(work, state, run.turn, too_old, keeps_round=True))
@@ -253,7 +252,7 @@ def _committed(
     rules: Rules,
     waited: bool,
 ) -> UpdateResult:
-    """Commit what an update came to, unless that is refused."""
+    """Commit the outcome of an update, unless it is refused."""
     weight = found.scores[:, 1].sum()
     fresh = float(found.scores[:, 0].sum() / weight) if weight > 0 else math.nan
     moves = [move for row in out for move in row["moves"] if move["accepted"]]
@@ -302,7 +301,7 @@ VISITS = ("new", "folded", "recomputed", "kept", REGAINED)
 def _named(
     run: GrowingRun, rows: list[dict[str, Any]], successors: Mapping[int, int], alive: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Rows of an update under the ids that readers know, after ``successors`` took over those of clusters before."""
+    """Rows of an update under the ids that readers know, after ``successors`` took over ids of earlier clusters."""
     names = inherited(run.names, successors)
     out = told(rows, run.names, names, successors)
     run.names = {i: names[i] for i in alive if names.get(i, i) != i}
@@ -315,7 +314,7 @@ def _tell_of_known(known: Sequence[str]) -> None:
 
 
 def _tell_of_absent(source: GrownSource, may: np.ndarray, is_sealed: np.ndarray, n_old: int) -> None:
-    """Say in the log which older batches cannot be visited again, and what waits for them."""
+    """Log which older batches cannot be visited again, and which proposals wait for them."""
     if may.all():
         return
     number = int(np.flatnonzero(~may)[0])
@@ -328,7 +327,7 @@ def _tell_of_absent(source: GrownSource, may: np.ndarray, is_sealed: np.ndarray,
 
 
 def _fresh_of(row: dict[str, Any], scores: np.ndarray, n_old: int) -> dict[str, float]:
-    """Log predictive of a row's batches before they were folded, where they are new."""
+    """Log predictive of a row's batches before they were folded, if they are new."""
     if row["action"] != "new":
         return {}
     last = row["batch"] - n_old + 1

@@ -1,4 +1,4 @@
-"""Batches leave a run: which those of a place are, and their statistics out of all totals."""
+"""Batches leave a run: finding the batches of a place, and taking their statistics out of all totals."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.run_settings import OPENED
 
 RETIRED = "retired"
-"""Why batches of such data are left out."""
+"""Reason why batches of such data are left out."""
 
 SHOWN = 5
-"""Names of pieces of data that an error tells at most."""
+"""Most names of pieces of data in an error."""
 
 
 def take_out(
     work: Work, state: State, turn: Round, batches: Sequence[int], keeps_round: bool = False
 ) -> dict[str, Any]:
-    """Subtract the statistics of batches from the total; the row of the history that says so.
+    """Subtract the statistics of batches from the total; return the row of the history for it.
 
-    Those of a batch without atoms stay in their place.  A round that is open goes on without these batches where it is
-    to be kept, and else ends undecided, and nothing is left of what it gathered.
+    Statistics without atoms take the place of each batch.  An open round goes on without these batches if it is to be
+    kept; otherwise it ends undecided, and its sums are dropped.
     """
     if turn.is_open and not keeps_round:
         abandon(state, turn)
@@ -56,14 +56,14 @@ def take_out(
 
 
 def held(run: GrowingRun, state: State) -> np.ndarray:
-    """Which batches have atoms that the totals hold, ``(B,)`` bool."""
+    """Which batches have atoms in the totals, ``(B,)`` bool."""
     out = np.array(run.survey().batch_atoms) > 0
     out[list(state.lost)] = False
     return out
 
 
 def require_kept(run: GrowingRun, state: State, batches: Iterable[int], name: str) -> None:
-    """SettingError where nothing is kept of some of these batches by themselves; ``name`` says who asks."""
+    """SettingError if nothing of some of these single batches is kept; ``name`` is the caller in the message."""
     found = [batch for batch in batches if state.visits[batch] == SEALED]
     if not found:
         return
@@ -79,7 +79,7 @@ def require_kept(run: GrowingRun, state: State, batches: Iterable[int], name: st
 
 
 def batches_of(run: GrowingRun, source: str) -> list[int]:
-    """Batches of the data from a place; SettingError where there are none."""
+    """Batches of the data from a place; SettingError if there are none."""
     place = Location.of(source, None, "sources").place
     n_first, opened = run.first.n_batches, run.on_disk.settings.get(OPENED)
     starts = np.cumsum([n_first, *(piece["n_batches"] for piece in run.log.pieces)])

@@ -57,32 +57,32 @@ def update(
     """Let a run take in more data: append batches, visit them, decide moves, publish a version.
 
     New batches are visited in their order with the posterior in force, and folded in windows of the run's schedule.
-    Model, priors and moves stay those of the first call.  The update is one step: whoever is killed on the way leaves
-    the run as it was, and the call repeated gives the bits of one that was not killed.
+    Model, priors and moves stay those of the first call.  The update is one step: a kill on the way leaves the run
+    unchanged, and a repeated call gives the same bits as an uninterrupted one.
 
     Parameters
     ----------
     store
-        Run directory that ``train(..., store=)`` with ``Memoized()`` left.
+        Run directory of ``train(..., store=)`` with ``Memoized()``.
     data
-        As for :func:`bnp_dask.train`, or raw texts for a posterior that knows its vocabulary.  A folder that is no
-        Zarr store, or a pattern with ``*``, is taken file by file, in the order of names.  A piece is known by its
-        place and content: given twice it is taken once.  Data in memory are known by content alone, and cannot be
-        visited again; of a :class:`bnp_dask.Feed` the position counts.  Give weights and groups with
+        As for :func:`bnp_dask.train`, or raw texts for a posterior that knows its vocabulary.  A folder that is no Zarr
+        store, or a pattern with ``*``, is taken file by file, in the order of names.  A piece is recognised by its
+        place and content: given twice it is taken once.  Data in memory are recognised by content alone, and cannot be
+        visited again; for a :class:`bnp_dask.Feed` the position counts.  Give weights and groups with
         :func:`bnp_dask.as_source`; tables have them in the columns of training.
     revisit
-        Older batches to visit for each new one, those first that were visited longest ago; at most all of them.
-        Merges, deletes and births from all data need a visit of every batch since they were proposed, be that in this
-        update or in some, and are decided then.  0: none, and none of these is proposed.  Births at new batches are
-        decided at once, but for topic models; what was proposed about a cluster that is split there is dropped.
-        Those of mixtures look at the atoms of all batches that are folded together, in clusters where these are unlike
+        Older batches to visit for each new one, beginning with those visited longest ago; at most all of them.  Merges,
+        deletes and births from all data are decided once every batch was visited since they were proposed, in this
+        update or over several.  0: no older batches are visited, and none of these is proposed.  Births at new batches
+        are decided at once, except for topic models; proposals about a cluster that is split there are dropped.  Such
+        births of mixtures look at the atoms of all batches that are folded together, in clusters where these are unlike
         the others.  That is half a window of batches, or as many more as have ``Birth(sample=)`` atoms.
 
-        0 is a pure stream: with ``laps=0``, and without ``keep``, nothing is kept of the new batches by themselves.
-        The state of the run does not grow with them; they fade with a half-life as all others do, and cannot be
-        visited again, retired or replaced.  Merges of mixtures are decided on totals, with a bound of the objective
-        (rows ``"united"`` of the history); other merges, deletes and births from all data are proposed no more, also
-        by later updates, and an open round of them ends undecided.  Batches of before and of later updates are
+        0 is a pure stream: with ``laps=0``, and without ``keep``, nothing of single new batches is kept.  The
+        state of the run does not grow with them; they fade with a half-life as all others do, and cannot be visited
+        again, retired or replaced.  Merges of mixtures are decided on totals, with a bound of the objective (rows
+        ``"united"`` of the history); other merges, deletes and births from all data are proposed no more, not even by
+        later updates, and an open round of them ends undecided.  Earlier batches and batches of later updates are
         visited as ``revisit`` says there.
     laps
         Laps over all data that can be read after that, the new ones among them, so that clusters settle.  Two or more
@@ -92,68 +92,68 @@ def update(
     client, memory
         As for :func:`bnp_dask.train`; the bits do not depend on them.
     versions
-        Versions that are kept whole, to be loaded and to be rolled back to; of older ones the record stays.
+        Versions that are kept whole, for loading and for rollback; of older ones the record stays.
     half_life
         Age at which a batch weighs half: ``"30d"`` (``s``, ``min``, ``h``, ``d``, ``w``) of the data's time, or
         ``"100 batches"``, or ``"1e6 atoms"`` that came after it.  All batches fade together by the time that passes
         with this update, so totals are exactly those of the weighted data, and so is the objective; the history has a
-        row ``"aged"`` where that happens.  Counts of clusters are weighted counts.  None: no time passes.
+        row ``"aged"`` for it.  Counts of clusters are weighted counts.  None: no time passes.
     keep
-        Greatest age of a batch, likewise; older ones are taken out of the totals, in the same version.  Earlier
-        versions hold them until they go; :func:`bnp_dask.retire` takes out at once.
+        Greatest age of a batch, in the same form; older ones are taken out of the totals, in the same version.  Earlier
+        versions hold them until these versions are removed; :func:`bnp_dask.retire` takes data out at once.
     time
-        When the data are from: the name of a column (Parquet, CSV, tables in memory), of which the newest row of each
-        batch counts; or the time itself, a date, datetime or text such as ``"2026-11-01"``; in UTC unless they say
-        otherwise.  None: the date in the name of the file or of its folder.  Data without any are as new as the newest
-        that the run had when they came (those before the first that have one: as old as the oldest of these).  The
-        newest time of all data is the run's clock, which never goes back: data that come late are older, and enter with
-        the weight of their age.
+        Time of the data: the name of a column (Parquet, CSV, tables in memory), of which the newest row of each batch
+        counts; or the time itself, a date, datetime or text such as ``"2026-11-01"``; in UTC unless they say otherwise.
+        None: the date in the name of the file or of its folder.  Data without a time get the newest time that the run
+        had when they came (before the first data with a time: the oldest time of these).  The newest time of all data
+        is the run's clock, which never goes back: data that come late are older, and enter with the weight of their
+        age.
     new_words
-        Words that the run does not know, in counts (:class:`bnp_dask.Multinomial`).  ``"add"``: the vocabulary grows
-        by them, behind the words that it has; ``"drop"``: they are left out.  None: those of texts and of ingested
-        stores with a vocabulary are added, and other columns that are new are an error.  Columns are matched by name
-        where they have names, in any order; of those without, ``"add"`` takes what is behind the known ones as new.
-        See Notes.
+        Words that the run does not know, in counts (:class:`bnp_dask.Multinomial`).  ``"add"``: they are appended to
+        the vocabulary; ``"drop"``: they are left out.  None: new words of texts and of ingested stores with a
+        vocabulary are added, and other new columns are an error.  Columns with names are matched by name, in any order;
+        of columns without names, ``"add"`` takes the ones behind the known ones as new.  See Notes.
     dormant
         Weighted atoms below which a cluster of a mixture leaves the model, with these atoms, and is laid away under its
-        id: once time has passed and old batches have gone, before the new ones are visited.  One that came with an
-        update stays for a half-life, until which it has not had half of its atoms.  A birth at a new batch of
-        what looks like it brings it back under that id.  Atoms that left come back, in a row ``"regained"`` of the
+        id: once time has passed and old batches have gone, before the new ones are visited.  A cluster that came with
+        an update stays for a half-life, because before that it has not had half of its atoms.  A birth at a new batch
+        that resembles it brings it back under that id.  Atoms that left come back, in a row ``"regained"`` of the
         history, when their batch is visited again.  The last 100 clusters that left are kept.  None: clusters stay,
         however faint.
     on_version
-        Called with the result before it is published; ``False`` refuses it, and the run stays as it was.  All that it
-        gets is read-only.
+        Called with the result before it is published; ``False`` refuses it, and the run stays unchanged.  The result is
+        read-only.
     on_bad
-        What to do with a piece of data that cannot be taken in, such as a file that is damaged or has other columns:
+        Treatment of a piece of data that cannot be taken in, such as a file that is damaged or has other columns:
         ``"raise"`` its error, or ``"set aside"``: the other pieces are taken in, and the run keeps a note of this one,
-        which :func:`bnp_dask.set_aside` tells and the log too.  It is tried again once its file has changed, or where
-        ``data`` names it by itself.  A file that somebody is still writing waits for the next update
+        which :func:`bnp_dask.set_aside` lists and the log shows.  It is tried again once its file has changed, or if
+        ``data`` names it by itself.  A file that is still being written waits for the next update
         (``result.unfinished``): one that changes while it is looked at, and for ten minutes since its last change
         Parquet without its footer, or a folder ``*.zarr`` without its description.
 
     Returns
     -------
     UpdateResult
-        Posterior, version, what was new, and what changed.
+        Posterior, version, new pieces, and changes.
 
     Raises
     ------
     DataError
         Data that cannot be read, that have other features or kinds than the run's, or that the likelihood cannot have
-        produced, unless these are set aside; nothing of the call was taken then.
+        produced, unless these are set aside; no data of the call were taken then.
     StoreError
         No run, one that another process is writing to, one whose first laps are not complete, one that keeps no
-        statistics of batches, or data that the run has with another content (:func:`bnp_dask.replace` takes those).
+        statistics of batches, or data that the run has with another content (use :func:`bnp_dask.replace` for them).
 
     Notes
     -----
-    New words are appended piece by piece in the order of their columns; those of raw texts in alphabetical order, if as
-    many texts of the piece have them as ``Text.min_df`` asked for when the run's texts were ingested (an ingested store
-    has its own rule behind it).  Older data hold none of them.  Their prior count is the smallest that any word has: so
-    a run with an even prior, such as ``Multinomial(0.1)``, is one that knew all words from its start, while
-    ``common=`` is kept from the first data.  The objective changes by what is new in a row ``"widened"`` of the
-    history.  Earlier versions keep their vocabulary.  ``fresh`` is scored with the new words, at what the prior says.
+    New words are appended piece by piece in the order of their columns.  New words of raw texts are appended in
+    alphabetical order, if at least as many texts of the piece have them as ``Text.min_df`` required when the run's
+    texts were ingested (an ingested store has applied its own rule).  Older data hold none of them.  Their prior count
+    is the smallest that any word has: so a run with an even prior, such as ``Multinomial(0.1)``, equals one that knew
+    all words from its start, while ``common=`` is kept from the first data.  A row ``"widened"`` of the history has the
+    resulting change of the objective.  Earlier versions keep their vocabulary.  ``fresh`` is scored with the new words,
+    at their prior values.
 
     Hughes (2016), 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
     """
@@ -209,7 +209,7 @@ def taken_in(
     client: Client | Executor | str | None,
     find: Callable[[GrowingRun, Executor], Found],
 ) -> UpdateResult:
-    """Open a run, let ``find`` look at what is new, and take that in."""
+    """Open a run, let ``find`` look at new data, and take them in."""
     with contextlib.closing(RunStore.open(path_text("store", store))) as opened:
         run = GrowingRun.open(opened)
         if rules.dormant is not None and not run.base.model.structure.policy.lays_away:

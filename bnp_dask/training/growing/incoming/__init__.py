@@ -1,1 +1,1 @@
-"""Data that come in: pieces of what is given -> their times -> one look at each batch; nothing is taken yet."""
+"""Data that come in: the given data as pieces -> their times -> one look at each batch; none is taken in yet."""

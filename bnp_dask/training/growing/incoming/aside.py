@@ -1,7 +1,7 @@
 """Data that a feed sets aside because they cannot be taken in, and files that wait because they are not finished.
 
 A run keeps a note of each piece that was set aside, in a file of its own: why, when, and the sizes and times of its
-files.  A piece is tried again once these have changed, or where it is named by itself.
+files.  A piece is tried again once these have changed, or if it is named by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OnBad = Literal["raise", "set aside"]
 SET_ASIDE: OnBad = "set aside"
 
 ON_BAD: tuple[OnBad, ...] = ("raise", SET_ASIDE)
-"""What to do with a piece of data that cannot be taken in."""
+"""Treatment of a piece of data that cannot be taken in."""
 
 BLAMED = (DataError, NumericalError, OtherContentError)
 """Errors that are about a piece of data, and not about the run, its settings or the cluster."""
@@ -38,7 +38,7 @@ BLAMED = (DataError, NumericalError, OtherContentError)
 NAME, FORMAT, VERSION = "SETASIDE.json", "bnp-dask data set aside", 1
 
 YOUNG = 600.0
-"""Seconds without a change after which nobody writes to a file any more.  Set by judgement, not by data."""
+"""Seconds without a change after which a file counts as finished.  Set by judgement, not by data."""
 
 LOOKED = 2.0
 """Seconds since the last change within which a file that cannot be read is looked at once more, ..."""
@@ -53,10 +53,10 @@ MAGIC = {
     ".arrow": b"ARROW1",
     ".feather": b"ARROW1",
 }
-"""Bytes with which files of a format begin and end: one that begins so and does not end so is not whole."""
+"""Bytes with which files of a format begin and end: a file that begins so and ends otherwise is not whole."""
 
 ENDINGS = ("; nothing was taken", "; nothing of this call was taken")
-"""Ends of messages that are not true where the other pieces are taken."""
+"""Ends of messages that are false if the other pieces are taken."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class SetAside:
     why
         The error.
     when
-        Time of the update that found it so, ISO 8601 in UTC.
+        Time of the update that set it aside, ISO 8601 in UTC.
     fingerprint
-        Sizes and times of its files at that time; None where nothing can be told.
+        Sizes and times of its files at that time; None if unknown.
     """
 
     name: str
@@ -84,7 +84,7 @@ class SetAside:
 def set_aside(store: str | os.PathLike[str]) -> tuple[SetAside, ...]:
     """Data that updates with ``on_bad="set aside"`` could not take into a run, and why.
 
-    A piece is tried again by the next update that comes upon it once its file has changed; at any time by
+    A piece is tried again by the next update that comes upon it once its file has changed.  It is tried at any time by
     ``update(store, path)`` that names it by itself, or with ``on_bad="raise"``.  It leaves the list once it was taken
     in, or its file is gone.
 
@@ -105,7 +105,7 @@ def set_aside(store: str | os.PathLike[str]) -> tuple[SetAside, ...]:
 
 @dataclass
 class Aside:
-    """What a look at new data sets aside, and passes over because it was set aside before.
+    """Pieces that a look at new data sets aside, and pieces that it skips because they were set aside before.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Aside:
     raises
         Whether a piece that cannot be taken in is an error: then all are tried, and none is set aside.
     named
-        Place of data that are named by themselves, and tried whatever the notes say; None where there are none.
+        Place of data that are named by themselves, and tried whatever the notes say; None if there are none.
     new
         Names of pieces that this look sets aside.
     unfinished
@@ -129,12 +129,12 @@ class Aside:
 
     @staticmethod
     def of_run(store: RunStore, data: Any, on_bad: OnBad) -> Aside:
-        """With the notes of a run; StoreError where these are damaged."""
+        """With the notes of a run; StoreError if these are damaged."""
         named = Location.of(data, None, "data").url if isinstance(data, (str, os.PathLike)) else None
         return Aside(_read(store.path), on_bad != SET_ASIDE, named)
 
     def passes_over(self, piece: Piece) -> bool:
-        """Whether a piece was set aside before, and is what it was."""
+        """Whether a piece was set aside before, and is unchanged."""
         note = self.notes.get(piece.name)
         if self.raises or note is None or (piece.place is not None and piece.place == self.named):
             return False
@@ -143,12 +143,12 @@ class Aside:
     def put(self, piece: Piece, error: Exception, before: Any) -> None:
         """Set a piece aside, or let it wait; ``before`` is its stamp before it was opened.
 
-        The error is raised where it is not the data's fault.
+        The error is raised if the data did not cause it.
         """
         if self.raises or not isinstance(error, BLAMED) or _was_caused_by(error, ConnectionError, TimeoutError):
             raise error
         if not _is_there(piece):
-            return  # somebody took it away meanwhile
+            return  # it was removed in the meantime
         # a permission that is given later leaves sizes and times as they are
         if _was_caused_by(error, PermissionError) or _is_unfinished(piece, before):
             self.wait(piece)
@@ -172,7 +172,7 @@ class Aside:
         return tuple(self.notes[name] for name in self.new)
 
     def keep(self, store: RunStore, taken: Collection[str] = ()) -> None:
-        """Write the notes down but for those of pieces that the run has by now, or that are gone."""
+        """Write the notes down, except for pieces that the run has by now, or that are gone."""
         kept = {n: note for n, note in self.notes.items() if n not in taken and (not _is_path(n) or os.path.exists(n))}
         if kept or place_of(store.path).exists(store.path / NAME):
             content = {"format": FORMAT, "version": VERSION, "pieces": [asdict(note) for note in kept.values()]}
@@ -180,12 +180,12 @@ class Aside:
 
 
 def nothing_aside() -> Aside:
-    """Nothing, and bad data are errors."""
+    """Without notes; pieces that cannot be taken in are errors."""
     return Aside({})
 
 
 def _read(folder: Path | Key) -> dict[str, SetAside]:
-    """Notes in a run directory, by name; none where there are none."""
+    """Notes in a run directory, by name; empty if there are none."""
     if not place_of(folder).exists(folder / NAME):
         return {}
     try:
@@ -196,7 +196,7 @@ def _read(folder: Path | Key) -> dict[str, SetAside]:
 
 
 def stamp_of(piece: Piece) -> Any:
-    """Sizes and times of the files of a piece; None where nothing can be told."""
+    """Sizes and times of the files of a piece; None if unknown."""
     return None if piece.place is None else fingerprint_of_files([Location.of(piece.data, None, "data")])
 
 
@@ -209,7 +209,7 @@ def _is_there(piece: Piece) -> bool:
 
 
 def _was_caused_by(error: BaseException | None, *kinds: type[Exception]) -> bool:
-    """Whether one of these is behind an error: storage that refuses, or does not answer, tells nothing of the data."""
+    """Whether an error has one of these kinds as its cause: a failing storage tells nothing about the data."""
     while error is not None:
         if isinstance(error, kinds):
             return True
@@ -218,7 +218,7 @@ def _was_caused_by(error: BaseException | None, *kinds: type[Exception]) -> bool
 
 
 def _is_unfinished(piece: Piece, before: Any) -> bool:
-    """Whether somebody is still writing the files of a piece that cannot be read."""
+    """Whether the files of a piece that cannot be read are still being written."""
     place = piece.place
     if place is None or not _is_path(place):
         return False
@@ -233,7 +233,7 @@ def _is_unfinished(piece: Piece, before: Any) -> bool:
 
 
 def _age(place: str) -> float:
-    """Seconds since anything of a file or folder has changed."""
+    """Seconds since the last change of a file or folder."""
     times = [os.stat(place).st_mtime]
     if os.path.isdir(place):
         times += [int(changed) / 1e9 for _, _, changed in Location.of(place, None, "data").stamps()]

@@ -1,4 +1,4 @@
-"""Feeds: data that arrive one after the other, from wherever two functions get them."""
+"""Feeds: data that arrive one after the other, from any source that two functions can read."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bnp_dask.training.growing.incoming.pieces import Piece
 class Feed:
     """Data that arrive one after the other, such as messages of a queue.
 
-    A run notes the position of what it took in with the version that holds it, so what is delivered again is taken
-    once, and nothing is lost where a process dies between the two.
+    A run records the position of each taken piece with the version that holds it.  So a piece delivered again is taken
+    once, and nothing is lost if a process dies between the two.
 
     Parameters
     ----------
     name
-        Of the feed: a run may take in several.
+        Name of the feed: a run may take in several.
     after
-        Positions of what is there after a position, in order, as text; called with None before the first.  Those that
-        the run has are passed over.
+        Function that returns the positions after a position, in order, as text; called with None before the first.
+        Positions that the run has are skipped.
     read
-        Data at a position: whatever :func:`bnp_dask.as_source` takes but paths, with ``columns=`` or ``groups=`` given
-        to it where needed.  Each is a piece of its own, read once.
+        Function that returns the data at a position: anything that :func:`bnp_dask.as_source` takes except paths, with
+        ``columns=`` or ``groups=`` given to it if needed.  Each is a piece of its own, read once.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Feed:
                 raise SettingError(f"{name}={shown(function)}: needs a function of a position")
 
     def pieces(self, taken: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
-        """Pieces that a run does not have, of which ``taken`` are all pieces; each to be read when it is opened."""
+        """Pieces that a run does not have, given all its pieces as ``taken``; each is read when it is opened."""
         known = [piece["item"][1] for piece in taken if (piece.get("item") or [""])[0] == self.name]
         seen = set(known)
         for position in self.after(known[-1] if known else None):

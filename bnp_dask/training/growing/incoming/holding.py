@@ -1,6 +1,6 @@
-"""New batches between the first look at them and their visit: held where both happen in this process.
+"""New batches between the first look at them and their visit: held in memory if both happen in this process.
 
-So they are read once, and no checksum is needed to tell that a visit sees what the look saw.
+So they are read once, and no checksum is needed to ensure that the visit sees the same data as the look.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HELD = 2**27
 """Bytes of batches that an update holds at most; the others are read twice.  A guess, which no data chose."""
 
 SHARE = 8
-"""Part of the memory of a process that these may be, where that is limited: one in so many."""
+"""Fraction of a limited process memory that they may take: one part in so many."""
 
 
 @dataclass(eq=False)
@@ -32,25 +32,25 @@ class Room:
 
     @staticmethod
     def of(executor: Executor) -> Room:
-        """As much as a process of an executor may hold beside its work."""
+        """Room in a process of an executor, beside its work."""
         limit = executor.memory_limit
         return Room(HELD if not limit else min(HELD, limit // SHARE))
 
     def take(self, nbytes: int) -> bool:
-        """Whether so many bytes were left; they are not from now on."""
+        """Take so many bytes; return whether they were left."""
         with self._lock:
             fits = nbytes <= self.left
             self.left -= nbytes if fits else 0
         return fits
 
     def give(self, nbytes: int) -> None:
-        """So many bytes that were taken are left again."""
+        """Return so many bytes that were taken."""
         with self._lock:
             self.left += nbytes
 
 
 class HoldingReader:
-    """Reads a batch once, where there is room to hold it; another process gets the reader alone, and holds nothing."""
+    """Reads a batch once, if there is room to hold it; another process gets only the reader, and holds nothing."""
 
     def __init__(self, reader: Reader, room: Room) -> None:
         self._reader, self._room = reader, room
@@ -81,7 +81,7 @@ class HoldingSource(ReadOtherwise):
     whole
         The source.
     room
-        Where they are held.
+        Bytes that are left to hold them.
     """
 
     room: Room
@@ -99,7 +99,7 @@ class HoldingSource(ReadOtherwise):
         return np.array([reader is not None and reader.batch is not None for reader in readers], np.bool_)
 
     def drop(self) -> None:
-        """Hold nothing any more: these data are not taken in."""
+        """Release all batches: these data are not taken in."""
         for reader in self._readers.values():
             if reader.batch is not None:
                 self.room.give(reader.batch.nbytes)

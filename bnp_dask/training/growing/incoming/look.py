@@ -1,4 +1,4 @@
-"""The first look at new batches: what they hold, and how well the posterior in force expected them, in one reading.
+"""The first look at new batches: their content, and their score under the posterior in force, in one reading.
 
 A predictive density of every atom would take as long as a visit of the batch, so a sample of each batch is scored.
 """
@@ -39,15 +39,15 @@ SHARE = 1 / 32
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """A batch before it is folded.
+    """Look at a batch before it is folded.
 
     Parameters
     ----------
     survey
-        Its content.
+        Survey of the batch.
     value, weight
-        Log predictive of its atoms (of documents: held-out tokens) under the posterior in force, nats, and how many
-        these are; those of a sample, times the atoms of the batch for each that was scored.
+        Log predictive of its atoms (of documents: held-out tokens) under the posterior in force, nats, and the number
+        of these; both from a sample, scaled by atoms of the batch per scored atom.
     """
 
     survey: Survey
@@ -56,7 +56,7 @@ class Look:
 
 
 def look(posterior: Posterior, reader: Reader) -> Look:
-    """The task: read a batch, check it, survey it, score it."""
+    """Task: read a batch, check it, survey it, score it."""
     batch = reader()
     survey = survey_checked(posterior.model, batch, for_priors=False)
     model = posterior.model
@@ -67,7 +67,7 @@ def look(posterior: Posterior, reader: Reader) -> Look:
 
 
 def scored_part(batch: Batch, checksum: int) -> tuple[Batch, float]:
-    """The part of a batch that is scored, drawn by its checksum, and how many atoms each of it stands for.
+    """The part of a batch that is scored, drawn by its checksum, and the number of atoms that each of it stands for.
 
     Documents, groups and sequences stay whole.  Small batches are scored whole.
     """
@@ -89,18 +89,18 @@ def _completion(posterior: Posterior, batch: Batch) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """A piece of data that was looked at.
+    """A piece of data after the look at it.
 
     Parameters
     ----------
     rows
         Its batches, ``(n,)`` of :data:`~bnp_dask.store.manifest.ROW`, their source not yet numbered.
     scores
-        Log predictive of each and how many atoms or tokens it is of, ``(n, 2)``.
+        Log predictive of each and its number of atoms or tokens, ``(n, 2)``.
     source
         Its batches, of which this process may hold some.
     times
-        Newest time of each, ``(n,)`` seconds; NaN where nothing tells.
+        Newest time of each, ``(n,)`` seconds; NaN if unknown.
     """
 
     rows: np.ndarray
@@ -110,7 +110,7 @@ class Looked:
 
 
 def _all_or_none(source: HoldingSource, looks: Iterator[Look]) -> Iterator[Look]:
-    """Looks at batches of a source, of which nothing is held where one of them fails."""
+    """Looks at batches of a source; if one of them fails, no batch is held."""
     try:
         yield from looks
     except BaseException:
@@ -119,7 +119,7 @@ def _all_or_none(source: HoldingSource, looks: Iterator[Look]) -> Iterator[Look]
 
 
 def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Executor, room: Room) -> Looked:
-    """Look at all batches of a piece; DataError when they are not like the run's ``first`` data, or cannot be read."""
+    """Look at all batches of a piece; DataError if they are unlike the run's ``first`` data, or cannot be read."""
     source = HoldingSource(CountedSource(whole, posterior.model.structure.counted), room)
     needed = n_words(posterior) if widens(posterior.model) else first.n_features
     if source.n_features != needed or source.is_sparse != first.is_sparse:

@@ -1,4 +1,4 @@
-"""Pieces of data as a user gives them, known again by place and content."""
+"""Pieces of data as a user gives them, recognised by place and content."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ ZARR = {"zarr.json", ".zarray", ".zgroup"}
 """Names in a folder that is one Zarr store."""
 
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload")
-"""How names of files end that somebody is still writing."""
+"""Endings of names of files that are still being written."""
 
 IN_MEMORY = "in memory"
-"""Stands for the place of data that have none."""
+"""Stands for the place of data without one."""
 
 
 STORE = ".zarr"
-"""How names of folders end that are one Zarr store, also before it is described."""
+"""Endings of names of folders that are one Zarr store, also before it is described."""
 
 
 class OtherContentError(StoreError):
-    """A place holds other data than those that the run took in from there."""
+    """A place holds other data than the run took in from there."""
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Data that are taken as one.
+    """Data that are taken in as one.
 
     Parameters
     ----------
     data
-        Path, URL or object; of a feed a function that reads them.
+        Path, URL or object; for a feed a function that reads them.
     place
         Absolute path or URL; None for data in memory.
     item
-        Name and position of what came by a feed.
+        Name of the feed and position in it.
     """
 
     data: Any = field(repr=False)
@@ -59,7 +59,7 @@ class Piece:
 
 @contextmanager
 def naming(piece: Piece) -> Iterator[None]:
-    """Errors of data that came by a feed, inside, say where they came from."""
+    """Add the origin to errors of data from a feed inside the block."""
     try:
         yield
     except DataError as error:
@@ -71,9 +71,8 @@ def naming(piece: Piece) -> Iterator[None]:
 def pieces_of(data: Any) -> list[Piece]:
     """Data as pieces, in the order in which they are taken.
 
-    A folder that is no Zarr store is taken file by file, with those in folders below it, by name; hidden files and
-    those whose name says that they are not finished are passed over.  A pattern such as ``"inbox/*.npy"`` is taken
-    likewise.
+    A folder that is no Zarr store is taken file by file, including files in folders below it, by name; hidden files and
+    files with names of unfinished ones are skipped.  A pattern such as ``"inbox/*.npy"`` is taken in the same way.
     """
     if not isinstance(data, (str, os.PathLike)):
         return [Piece(data, None)]
@@ -117,7 +116,7 @@ class Known:
     by_place
         The fingerprint and the content of each, by its place.
     in_memory
-        Contents of those that have no place.
+        Contents of the pieces without a place.
     """
 
     by_place: Mapping[str, tuple[Any, int | None]]
@@ -125,7 +124,7 @@ class Known:
 
     @staticmethod
     def of(opened: Mapping[str, Any] | None, checksums: np.ndarray, pieces: Sequence[Mapping[str, Any]]) -> Known:
-        """From how the first data were opened, the checksums of their batches, and the pieces that came later."""
+        """From the opening of the first data, the checksums of their batches, and the later pieces."""
         places: dict[str, tuple[Any, int | None]] = {}
         contents = {piece["content"] for piece in pieces if piece["place"] is None and not piece.get("item")}
         if opened is None:
@@ -137,11 +136,11 @@ class Known:
         return Known(places, frozenset(contents))
 
     def without(self, places: Collection[str]) -> Known:
-        """Known pieces but for those from some places."""
+        """Known pieces except those from some places."""
         return Known({place: facts for place, facts in self.by_place.items() if place not in places}, self.in_memory)
 
     def has_place(self, piece: Piece, fingerprint: Any) -> bool:
-        """Whether a piece is one that the run has, as far as sizes and times of its files tell."""
+        """Whether the run has a piece, judged by sizes and times of its files."""
         if piece.place is None or piece.place not in self.by_place:
             return False
         before, content = self.by_place[piece.place]
@@ -149,7 +148,7 @@ class Known:
         return content is None or (before is not None and before == fingerprint)
 
     def has_content(self, piece: Piece, content: int, is_replaced: bool = False) -> bool:
-        """Whether a piece that was read is one that the run has; it may not be where it ``is_replaced``.
+        """Whether the run has a piece that was read; its place may hold another content if it ``is_replaced``.
 
         Raises
         ------
@@ -172,7 +171,7 @@ class Known:
 
 
 def _places_of(piece: Mapping[str, Any]) -> dict[str, tuple[Any, int | None]]:
-    """Fingerprint and content by place: of a piece that lies somewhere, and of each file of one that is a folder."""
+    """Fingerprint and content by place, for a piece with a place and for each file of a folder."""
     if piece["place"] is None:
         return {}
     files = {os.path.join(piece["place"], name): (None, None) for name in piece.get("files", ())}

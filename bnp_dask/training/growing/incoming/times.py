@@ -1,6 +1,6 @@
-"""Times of data: those of a column, a date in the name of a file, or a time that is given; seconds since 1970 in UTC.
+"""Times of data: from a column, a date in the name of a file, or a given time; seconds since 1970 in UTC.
 
-What they say decides alone: the clock of a run is the newest time of its data, and never goes back.
+They alone decide: the clock of a run is the newest time of its data, and never goes back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXT = (".csv", ".tsv")
 
 
 def time_in(text: str) -> float:
-    """The date, and time of day, that a text such as the name of a file holds first; NaN where it holds none."""
+    """First date, and time of day, in a text such as the name of a file; NaN if it holds none."""
     for found in _NAMED.finditer(text):
         year, _, month, day, *clock = found.groups()
         try:
@@ -49,7 +49,7 @@ def time_in(text: str) -> float:
 def moment_of(time: Any) -> float | None:
     """A time that is given itself; None for the name of a column.
 
-    SettingError for what is neither.
+    SettingError for anything else.
     """
     if isinstance(time, (datetime.date, np.datetime64)):
         return _moment(time)
@@ -64,7 +64,7 @@ def moment_of(time: Any) -> float | None:
 
 
 def _moment(time: Any) -> float:
-    """One time as seconds, in UTC unless it says otherwise; ValueError where it is none."""
+    """One time as seconds, in UTC unless it says otherwise; ValueError if it is no time."""
     import pandas as pd
 
     found = pd.Timestamp(time)
@@ -72,12 +72,12 @@ def _moment(time: Any) -> float:
 
 
 def times_of(data: Any, place: str | None, rows: Sequence[int], time: Any) -> np.ndarray:
-    """Newest time in each batch of a piece of data, ``(B,)``; NaN where nothing tells.
+    """Newest time in each batch of a piece of data, ``(B,)``; NaN if unknown.
 
     Parameters
     ----------
     data, place
-        The piece, and where it lies; None in memory.
+        The piece, and its place; None in memory.
     rows
         Rows of each batch, which lie one after the other.
     time
@@ -86,7 +86,7 @@ def times_of(data: Any, place: str | None, rows: Sequence[int], time: Any) -> np
     Raises
     ------
     DataError
-        There is no such column, or it holds what is no time.
+        There is no such column, or one of its values is no time.
     """
     if time is None:
         named = () if place is None else reversed(place.replace(os.sep, "/").rstrip("/").split("/")[-2:])

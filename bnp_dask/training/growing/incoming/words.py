@@ -1,4 +1,4 @@
-"""Words of new data held against those of a run: which are known, which are new, and where their columns are put."""
+"""Words of new data matched with the words of a run: known words, new words, and the places of their columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORD = "word"
 
 
 def widens(model: Model) -> bool:
-    """Whether the words of a model may become more."""
+    """Whether the vocabulary of a model may grow."""
     return isinstance(model.observation, WideningObservation)
 
 
@@ -38,12 +38,12 @@ def require_new_words(value: Any) -> None:
 
 
 def n_words(posterior: Posterior) -> int:
-    """Words that a posterior counts."""
+    """Number of words that a posterior counts."""
     return int(posterior.model.observation.sizes[WORD])
 
 
 def names_of(posterior: Posterior) -> tuple[str, ...] | None:
-    """Words that a posterior counts; None where it knows columns by their places only."""
+    """Words that a posterior counts; None if it knows columns by their places only."""
     if posterior.words is not None:
         return posterior.words.words
     named = posterior.columns is not None and posterior.columns.shown is not None
@@ -60,7 +60,7 @@ class Counts:
     source
         Their batches, with the columns of the data.
     names
-        What these columns are called, ``(V,)``; None where they have no names, and lie as those of the run.
+        Names of these columns, ``(V,)``; None if they have no names, and are in the run's order.
     content
         Checksum of the texts that they were made from; None for others.
     """
@@ -71,7 +71,7 @@ class Counts:
 
 
 def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: NewWords | None) -> Counts:
-    """Open data of a run whose words may become more, with all columns that they have."""
+    """Open data of a run whose vocabulary may grow, with all their columns."""
     if not widens(base.model):
         if new_words is not None:
             kind = type(base.model.observation).__name__
@@ -93,7 +93,7 @@ def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: N
         return Counts(source)
     missing = [name for name in base.words.words if name not in set(found.features)]
     if new_words is None and (missing or len(found.features) > len(base.words)):
-        open_for(base, source)  # says what is wrong
+        open_for(base, source)  # raises with the reason
     return Counts(source, found.features)
 
 
@@ -139,14 +139,14 @@ def _counts_of_columns(base: Posterior, data: Any, batch_size: int | None, new_w
 # -- placing ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Counts whose columns have their places.
+    """Counts whose columns have places in the run.
 
     Parameters
     ----------
     counts
-        As they were given.
+        Counts as they were given.
     place
-        Of each column, ``(V,)``; None: as they lie.
+        Place of each column, ``(V,)``; None: unchanged.
     base
         The posterior in force, which counts their words.
     """
@@ -165,25 +165,25 @@ class Placed:
 def place_in(
     base: Posterior, counts: Counts, new_words: NewWords | None, widths: Collection[int], most: int | None = None
 ) -> Placed:
-    """Put the columns of counts where a run has them, and widen the posterior by what is new.
+    """Put the columns of counts at their places in the run, and widen the posterior by new words.
 
     Parameters
     ----------
     base
         The posterior so far.
     counts
-        What was given.
+        The given counts.
     new_words
-        ``"drop"``: what is new is left out.  None: what has no name, or is a column of a table, may not be new.
+        ``"drop"``: new words are left out.  None: columns without names, or of a table, must not be new.
     widths
-        How many words the run had after each of its pieces.
+        Numbers of words that the run had after each of its pieces.
     most
-        Of data that were taken in before: how many words the run had then; later ones are left out of them.
+        For data taken in before: number of words that the run had then; later words are left out of them.
 
     Raises
     ------
     DataError
-        There are more columns, or fewer, and nothing tells which.
+        There are more columns, or fewer, and it is unknown which.
     """
     if not widens(base.model):
         return Placed(counts, None, base)
@@ -205,7 +205,7 @@ def place_in(
 
 
 def _by_position(base: Posterior, counts: Counts, new_words: NewWords | None, widths: Collection[int]) -> Placed:
-    """Columns without names lie as those of the run; a run grows by those behind them where that is said."""
+    """Columns without names are in the run's order; further ones behind them are added if ``new_words`` says so."""
     now, found = n_words(base), counts.source.n_features
     if found == now or found in widths:
         return Placed(counts, None, base)
@@ -221,7 +221,7 @@ def _by_position(base: Posterior, counts: Counts, new_words: NewWords | None, wi
 
 
 def widened(base: Posterior, new: Sequence[str] | int) -> Posterior:
-    """A posterior that counts more words, by their names or so many without, at what the prior says of them."""
+    """A posterior that counts more words, given by name or by number; the prior gives their values."""
     assert base.summary is not None
     count = new if isinstance(new, int) else len(new)
     observation: Any = base.model.observation
@@ -238,7 +238,7 @@ def widened(base: Posterior, new: Sequence[str] | int) -> Posterior:
 
 
 def placed_again(base: Posterior, source: Source, most: int) -> Source:
-    """Data that a run has, opened again, with all words of the run; ``most`` as in :func:`place_in`."""
+    """Data of a run, opened again, with all words of the run; ``most`` as in :func:`place_in`."""
     if not widens(base.model):
         return source
     known, names = names_of(base), None
