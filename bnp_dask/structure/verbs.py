@@ -107,8 +107,8 @@ class GroupedAllocation(Protocol):
         ...
 
     def within(self, share: float) -> Self:
-        """Distribution over parts of clusters that have the expected ``share`` of a group's weight, given their total in
-        the group: parts of a Dirichlet distribution are Dirichlet distributed with their own prior mass."""
+        """Distribution over parts of clusters with the expected ``share`` of a group's weight, given their total in the
+        group: parts of a Dirichlet distribution are Dirichlet distributed with their own prior mass."""
         ...
 
     def prior_mass(self, params: Params) -> tuple[np.ndarray, float]:
