@@ -1,7 +1,7 @@
 """Ranges of data and of prior scales in which float64 holds statistics, determinants and log likelihoods.
 
 Let y be a number of a column about the center, a the largest ``|y|``, s the column's spread (largest less smallest) and
-W the total weight, at most 2**53.  What Gaussians of any kind compute of them are
+W the total weight, at most 2**53.  Gaussians of any kind compute
 
 - sums of y**2, at most ``W a**2``;
 - prior scales, about a tenth of the column's variance or as the user says, and posterior ones, from these up to
@@ -53,11 +53,11 @@ def check_reach(
     Parameters
     ----------
     model
-        For the message.
+        Model named in messages.
     batch
         Dense rows ``(n, D)``.
     center, scale
-        Of the prior where it is known, ``(D,)``: numbers may be 1e140 times the root of the scale away.
+        Center and scale of the prior, if known, ``(D,)``: numbers may be 1e140 times the root of the scale away.
     may_miss
         Whether NaN is an entry that is missing.
     """
@@ -80,7 +80,7 @@ def check_reach(
 
 
 def _all_fit(low: float, high: float, center: np.ndarray | float, reach: np.ndarray | float) -> bool:
-    """Whether numbers between two fit in every column; False where that takes a look at each, or one is NaN."""
+    """Whether numbers between two bounds fit in every column; False if each must be checked, or a bound is NaN."""
     return bool(np.all(_fit(low, high, np.array([np.min(center), np.max(center)]), np.min(reach))))
 
 
@@ -175,5 +175,5 @@ def location(name: str, value: object) -> np.ndarray:
 
 
 def _exponent(value: float) -> int:
-    """That of the power of ten next to a size."""
+    """Exponent of the power of ten nearest to a size."""
     return int(np.round(np.log10(value)))
