@@ -40,7 +40,7 @@ class StickParams:
 @register
 @dataclass(frozen=True)
 class DPMixture:
-    """Mixture with an unbounded number of clusters; only those in use are represented.
+    """Mixture with an unbounded number of clusters; only clusters in use are represented.
 
     Parameters
     ----------

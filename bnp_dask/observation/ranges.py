@@ -91,7 +91,7 @@ def _fit(low: Any, high: Any, center: Any, reach: Any) -> Any:
 
 
 def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: float, may_miss: bool) -> None:
-    """DataError that names the first number that cannot be used; of all columns where one is not finite."""
+    """Raise DataError with the first unusable number; of all columns if one is not finite."""
     name = type(model).__name__
     finite = np.isfinite(x) | (np.isnan(x) & may_miss)
     if not finite.all():
@@ -111,7 +111,7 @@ def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: floa
 def require_spread(survey: Survey, about_zero: bool = False) -> None:
     """DataError unless float64 holds the squares of every column that is not constant.
 
-    ``about_zero``: of a likelihood of mean zero, where the size of numbers counts and not their spread.
+    ``about_zero``: for a likelihood of mean zero, the size of numbers counts and not their spread.
     """
     if about_zero:
         spread = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
@@ -152,7 +152,7 @@ def require_scale(name: str, scale: np.ndarray, survey: Survey, center: np.ndarr
 
 
 def require_near(center: np.ndarray, scale: np.ndarray, survey: Survey) -> None:
-    """SettingError where the point that statistics are taken about, ``(D,)``, is too far away for their squares."""
+    """Raise SettingError if the center of statistics, ``(D,)``, is too far from the data for double precision."""
     held = np.isfinite(survey.minimum)  # others are columns without atoms
     least, most = np.where(held, survey.minimum, center), np.where(held, survey.maximum, center)
     away = np.maximum(np.maximum(least - center, center - most), 0.0)

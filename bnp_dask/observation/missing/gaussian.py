@@ -1,6 +1,6 @@
 """Gaussians of full covariance whose atoms lack entries.
 
-Where an atom lacks the entries M and has the others O, q(z, x_M) takes the place of q(z) in the objective
+For an atom that lacks the entries M and has the others O, q(z, x_M) takes the place of q(z) in the objective
 
     L = E[log p(x_O, x_M, z, pi, mu, Lam)] - E[log q(z, x_M)] - E[log q(pi, mu, Lam)].
 
@@ -12,7 +12,7 @@ largest at
 
 the expected log likelihood, integrated over x_M.  With q(z, x_M) held fixed, statistics are expectations under it:
 a_nk stands for x_M, and ``r_nk P_MM^-1`` is added to the block M of the second moments.  The term -E[log q(x_M | z)]
-of L is the entropy ``sum_n r_nk H[N(a_nk, P_MM^-1)]``, which the score of cluster k has besides (the field
+of L is the entropy ``sum_n r_nk H[N(a_nk, P_MM^-1)]``, which the score of cluster k includes (the field
 ``H_missing``).  Both steps raise L, so it never falls.  Atoms without any entry are in no statistic (the field ``gone``
 counts them): they are integrated over before, and their log likelihood is zero.
 
