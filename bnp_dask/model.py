@@ -152,7 +152,7 @@ class Model:
     Parameters
     ----------
     allocation
-        Model by which atoms come from clusters: ``DPMixture``, ``FiniteMixture``, ...
+        Model by which atoms come from clusters: ``DPMixture``, ``FiniteMixture``.
     observation
         Likelihood of the atoms of a cluster: ``Gaussian``, ``Multinomial``, ...
     estimate
