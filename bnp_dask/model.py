@@ -1,4 +1,4 @@
-"""A model joins an allocation and an observation model; a posterior is what is believed after seeing a summary."""
+"""Model, which joins an allocation and an observation model, and posterior, its beliefs given a summary."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Posterior:
     allocation, observation
         Parameters of the two model parts.
     summary
-        The statistics these parameters were computed from, or None for a copy that travels to workers.
+        Statistics from which these parameters were computed, or None for a copy that is sent to workers.
     words
-        The vocabulary of the counts it was trained on, where the store has one.
+        Vocabulary of the training counts, if the store has one.
     columns
-        The columns of the table it was trained on, where these have names.
+        Columns of the training table, if they have names.
     predictive
-        Parameters of the likelihood that scores of new data ask in place of ``observation``: those of
-        :func:`bnp_dask.collapsed_topics`, which training finds at its end for topics of words.  None: there are none.
+        Parameters of the likelihood for scores of new data, in place of ``observation``: the result of
+        :func:`bnp_dask.collapsed_topics`, which training computes at its end for topics of words.  None if absent.
     """
 
     model: Model
@@ -82,7 +82,7 @@ class Posterior:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of features or words, in order; None where training data had none, or mere numbers."""
+        """Names of features or words, in order; None if training data had none, or only numbers."""
         if self.words is not None:
             return self.words.words
         return None if self.columns is None else self.columns.shown
@@ -108,14 +108,14 @@ class Posterior:
         return thawed(replace(self, summary=None, words=None, columns=None, predictive=None))
 
     def for_scores(self) -> Posterior:
-        """Posterior with the parameters that scores of new data ask, in place of those of the objective's maximum."""
+        """Posterior with the parameters for scores of new data in place of the maximizers of the objective."""
         return self if self.predictive is None else replace(self, observation=self.predictive, predictive=None)
 
     def for_visits(self, n_atoms: int) -> Posterior:
-        """Posterior with nothing but what local steps on batches of at most so many atoms look at."""
+        """Posterior reduced to the parts that local steps on batches of at most ``n_atoms`` atoms use."""
         return replace(self.light(), observation=self.model.lean(self.observation, n_atoms))
 
-    # the rest is for users at a prompt, by modules that build on this one
+    # the rest is for interactive use, implemented in modules that build on this one
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as Zarr and JSON; see :func:`bnp_dask.save`.  :func:`bnp_dask.load` reads it."""
         method("save")(self, path)
@@ -126,10 +126,10 @@ class Posterior:
         return found
 
     def topics(self, n: int = 10, words: Iterable[str] | Mapping[Any, Any] | None = None) -> TopicList:
-        """The topics, largest first, with the ``n`` words that say most about each; prints as a table.
+        """Topics, largest first, with the ``n`` most characteristic words of each; prints as a table.
 
-        ``words`` names the columns of counts that had no names: a sequence such as ``CountVectorizer`` gives by
-        ``get_feature_names_out()``, its ``vocabulary_``, this object itself, or gensim's ``Dictionary``.
+        ``words`` names the columns of counts that had no names: a sequence such as ``get_feature_names_out()`` of
+        ``CountVectorizer``, its ``vocabulary_``, this object itself, or gensim's ``Dictionary``.
         See :func:`bnp_dask.analysis.topics.topic_list`, which has more settings.
         """
         found: TopicList = method("topic_list")(self, n, words=words)
@@ -152,26 +152,26 @@ class Model:
     Parameters
     ----------
     allocation
-        How atoms come from clusters: ``DPMixture``, ``FiniteMixture``.
+        Model by which atoms come from clusters: ``DPMixture``, ``FiniteMixture``.
     observation
-        What a cluster generates: ``Gaussian``, ``Multinomial``, ...
+        Likelihood of the atoms of a cluster: ``Gaussian``, ``Multinomial``, ...
     estimate
         ``"posterior"``: variational inference.  ``"map"``: point estimates, that is EM, and with
         ``FiniteMixture(top=1)`` the Bregman k-means of thesis Algorithm 2.1.
     precision
-        ``"mixed"``: float32 says which clusters can hold anything of an atom, and float64 looks at those; the objective
-        is that of ``"double"``, which looks at all clusters in float64, to about 1e-14 of itself.  Where float32 cannot
-        tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
+        ``"mixed"``: float32 selects the clusters that can hold any share of an atom, and float64 computes these; the
+        objective agrees to about 1e-14 of itself with ``"double"``, which computes all clusters in float64.  If float32
+        cannot tell clusters apart (strongly correlated columns), or nearly all matter, both are the same.
     reproducible
         Equal bits on all x86-64 processors with AVX2 and FMA, at up to 1.35 times the time; see :func:`bnp_dask.train`.
     learn_prior
-        ``"diagonal"``, ``"full"``: settings of the prior fit themselves to the clusters, with a scale matrix of that
-        shape, from where they began; for ``Gaussian``, ``ZeroMeanGaussian`` and ``gamma`` of ``DPMixture``.  The
+        ``"diagonal"``, ``"full"``: settings of the prior are learned from the clusters, with a scale matrix of that
+        shape, from their initial values; for ``Gaussian``, ``ZeroMeanGaussian`` and ``gamma`` of ``DPMixture``.  The
         objective gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
-        ``"auto"``: as with ``"diagonal"`` for mixtures of a ``Gaussian`` of which neither ``nu``, ``B``, ``m`` nor
-        ``kappa`` is given, where the schedule has an exact objective; ``gamma`` stays; else as with ``"never"``.
+        ``"auto"``: as ``"diagonal"``, but with fixed ``gamma``, for mixtures of a ``Gaussian`` without given ``nu``,
+        ``B``, ``m`` and ``kappa`` if the schedule has an exact objective; else as ``"never"``.
     reference
-        The likelihood with the prior that learning began with, set by :meth:`with_prior`; None for a prior that stays.
+        Likelihood with the prior from which learning began, set by :meth:`with_prior`; None for a fixed prior.
     """
 
     allocation: Allocation
@@ -199,7 +199,7 @@ class Model:
 
     @property
     def counts(self) -> frozenset[str]:
-        """Names of the fields that are sums of what cannot be negative, as far as the parts say so."""
+        """Names of the fields that are sums of nonnegative terms, as far as the parts declare them."""
         parts = [part for part in (self.allocation, self.observation) if isinstance(part, Counting)]
         return frozenset({"N"}.union(*(part.counts for part in parts)))
 
@@ -216,11 +216,11 @@ class Model:
         return replace(self, observation=self.observation.with_columns(names))
 
     def with_allocation(self, allocation: Any) -> Model:
-        """Model with another allocation, such as that of parts of one cluster."""
+        """Model with another allocation, such as one for parts of one cluster."""
         return replace(self, allocation=allocation)
 
     def with_prior(self, survey: Survey, may_learn: bool = False) -> Model:
-        """The model with every prior setting that was None computed from the data; learning begins there.
+        """Model with every prior setting that was None computed from the data; learning begins there.
 
         ``may_learn`` says whether ``learn_prior="auto"`` may learn.
         """
@@ -230,12 +230,12 @@ class Model:
 
     @property
     def structure(self) -> Structure:
-        """How atoms hang together: all that differs between mixtures, topic models and hidden Markov models."""
+        """Dependence between atoms: all differences between mixtures, topic models and hidden Markov models."""
         return self.allocation.structure
 
     @property
     def keeps_states(self) -> bool:
-        """Whether the next visit of a batch starts from where its groups stood."""
+        """Whether the next visit of a batch starts from the last states of its groups."""
         return self.structure.keeps_states(self)
 
     @property
@@ -245,16 +245,16 @@ class Model:
 
     @property
     def marginalises(self) -> bool:
-        """Whether NaN in dense rows is an entry that is missing, see :mod:`bnp_dask.observation.missing.entries`."""
+        """Whether NaN in dense rows is a missing entry, see :mod:`bnp_dask.observation.missing.entries`."""
         return marginalises(self.observation)
 
     @property
     def lags(self) -> int:
-        """Steps before each step that the likelihood takes out of plain sequences; 0 for most."""
+        """Number of preceding steps that the likelihood takes from plain sequences for each step; 0 for most."""
         return lags_of(self.observation)
 
     def lean(self, params: Any, n_atoms: int) -> Any:
-        """Parameters of the likelihood as local steps on batches of at most so many atoms need them."""
+        """Parameters of the likelihood reduced to the needs of local steps on batches of at most ``n_atoms`` atoms."""
         if not isinstance(self.observation, LeanObservation):
             return params
         screened = False
@@ -263,11 +263,11 @@ class Model:
         return self.observation.lean(params, screened)
 
     def weight_in(self, summary: Summary, is_sparse: bool) -> float:
-        """Weight of the atoms of a summary as a survey counts it: documents where tokens are the atoms."""
+        """Weight of the atoms of a summary, as a survey counts it: weight of documents if tokens are the atoms."""
         return self.structure.weight(summary, is_sparse)
 
     def mass(self, batch: Batch) -> float:
-        """Sum of the counts N that a batch adds to all clusters: tokens, where these are the atoms."""
+        """Sum of the counts N that a batch adds to all clusters: tokens, if these are the atoms."""
         return self.structure.mass(batch)
 
     def check(self, batch: Batch) -> None:
@@ -297,20 +297,20 @@ class Model:
     ) -> Visit:
         """Local step on a batch that also carries out trials on its atoms (restricted local steps).
 
-        For the ids ``sought`` it notes which rows mostly belong to them.  ``states`` is where the batch's groups
-        stood at their last visit; models without groups have none.  Of independent atoms assignments come along where
-        they take fewer bytes than ``room``.
+        For the ids ``sought`` it notes the rows that mostly belong to them.  ``states`` are the states of the batch's
+        groups at their last visit; models without groups have none.  Assignments of independent atoms are returned too
+        if they take fewer bytes than ``room``.
         """
         return self.structure.visit(self, posterior, batch, pairs, trials, sought, states, room)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
-        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order."""
+        """At most ``limit`` atoms of a batch that belong to a requested cluster, in their order."""
         return self.structure.collect(batch, found, cluster, limit, rng)
 
     def steps(
         self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS
     ) -> Iterator[tuple[Batch, LocalStep]]:
-        """The local step tile by tile, in order."""
+        """Local step tile by tile, in order."""
         return self.structure.steps(self, posterior, batch, places)
 
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
@@ -318,7 +318,7 @@ class Model:
         return self.structure.assign(self, posterior, batch, places)
 
     def labels(self, posterior: Posterior, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
-        """Positions of the most probable clusters of atoms, tile by tile in order; of a sequence those of its most
+        """Positions of the most probable clusters of atoms, tile by tile in order; for a sequence, states of its most
         probable path."""
         return self.structure.labels(self, posterior, batch)
 
@@ -327,7 +327,7 @@ class Model:
         return self.structure.summarize(self, ids, batch, resp)
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
-        """The summary of no atoms."""
+        """Summary of no atoms."""
         sizes, fields = {"cluster": len(ids), **self.observation.sizes}, self.fields
         values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in fields.items()}
         tracked = [name for name, f in fields.items() if f.has_pairs]
@@ -337,14 +337,14 @@ class Model:
     def summary_of(
         self, ids: np.ndarray, batch: Batch, step: LocalStep, params: Any, pairs: np.ndarray = NO_PAIRS
     ) -> Summary:
-        """Summary of atoms from what a local step found; ``params`` are those of the clusters ``ids``."""
+        """Summary of atoms from the result of a local step; ``params`` belong to the clusters ``ids``."""
         values = {"N": cluster_sums(step.resp), **step.values, **completed(self.observation, params, batch, step.resp)}
         arrays = {name: np.asarray(value, np.float64) for name, value in values.items()}
         return Summary(ids, self.fields, arrays, pairs, step.pair_values)
 
     # -- the global side ------------------------------------------------------------------------------------
     def global_step(self, summary: Summary) -> Posterior:
-        """Optimal parameters given whole-data statistics; NumericalError where one of them is not finite."""
+        """Optimal parameters given whole-data statistics; NumericalError if one of them is not finite."""
         require_finite_arrays(summary.values, "statistic", summary.ids)
         allocation, observation = self.allocation_step(summary), self.observation_step(summary)
         require_finite_params(allocation, "allocation", summary.ids)
@@ -364,7 +364,7 @@ class Model:
     def elbo(self, posterior: Posterior, summary: Summary) -> dict[str, float]:
         """Terms of the whole-data objective, nats; exact for any parameters and any summary (slack included).
 
-        NumericalError where one is not finite, as for all that gives terms below.  For ``estimate="map"`` the
+        Raises NumericalError if one is not finite, as do all methods below that return terms.  For ``estimate="map"``,
         terms of the log joint (thesis eq. 2.74), up to constants of the prior.
         """
         return self._terms(self.data_terms(posterior.observation, summary), posterior.allocation, summary)
@@ -388,7 +388,7 @@ class Model:
         return self.data_terms(self.observation_step(summary), summary)
 
     def best_objective(self, summary: Summary) -> float:
-        """The whole-data objective at the parameters that are optimal for the summary, nats."""
+        """Whole-data objective at the parameters that are optimal for the summary, nats."""
         return sum(self._terms(self.best_data_terms(summary), self.allocation_step(summary), summary).values())
 
     def allocation_terms(self, summary: Summary) -> dict[str, float]:

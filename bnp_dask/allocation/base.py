@@ -1,4 +1,4 @@
-"""Allocation models: how atoms come from clusters, as protocols."""
+"""Protocols of allocation models, by which atoms come from clusters."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from bnp_dask.structure.base import Structure
 from bnp_dask.structure.verbs import CommonAllocation
 
 Params = Any
-"""A frozen dataclass of arrays; each allocation model has its own."""
+"""Frozen dataclass of arrays; each allocation model has its own."""
 
 
 @runtime_checkable
 class Allocation(CommonAllocation, Protocol):
-    """A distribution over which cluster each atom comes from.
+    """Distribution of the cluster of each atom.
 
-    Its fields, tiles and weights are described with the verbs of its local step, which its structure asks for: see
+    Its fields, tiles and weights are described with the methods of its local step, which its structure calls: see
     :mod:`bnp_dask.structure.verbs`.
     """
 
     @property
     def structure(self) -> Structure:
-        """How atoms hang together: ``Independent()``, ``Groups()`` or ``Chains()``."""
+        """Dependence between atoms: ``Independent()``, ``Groups()`` or ``Chains()``."""
         ...
 
     def global_step(self, summary: Summary) -> Params:
@@ -41,7 +41,7 @@ class Allocation(CommonAllocation, Protocol):
 
 @runtime_checkable
 class PointAllocation(Protocol):
-    """Verbs of an allocation whose weights have a point estimate; ``estimate="map"`` needs them."""
+    """Methods of an allocation whose weights have a point estimate; ``estimate="map"`` needs them."""
 
     def at_mode(self, params: Params) -> Params:
         """q(u) with log weights at its point estimate."""
@@ -64,11 +64,11 @@ class UrnAllocation(Protocol):
 
 @runtime_checkable
 class UnscoredAllocation(Protocol):
-    """Allocation model without a variational objective: only schedules that need none train it."""
+    """Allocation model without a variational objective: it is trained only by schedules that need none."""
 
     @property
     def no_objective(self) -> str:
-        """Why there is none, and which schedules do without, for messages."""
+        """Reason why there is no objective, and schedules that need none, for messages."""
         ...
 
 
@@ -78,27 +78,26 @@ class StickAllocation(Protocol):
 
     @property
     def gamma(self) -> float:
-        """Concentration of the sticks, which are Beta(1, gamma) beforehand."""
+        """Concentration of the sticks, whose prior is Beta(1, gamma)."""
         ...
 
     def from_counts(self, counts: np.ndarray) -> Params:
         """Parameters with sticks Beta(1 + c_k, gamma + c_>k) for ``counts (K,)`` in stick order.
 
-        Mixtures count atoms; topic models count tables, the draws of topics at the top level.
+        Counts are atoms in mixtures, and tables (draws of topics at the top level) in topic models.
         """
         ...
 
 
 @runtime_checkable
 class SampledAllocation(Protocol):
-    """Verbs of an allocation whose clusters are sampled, each atom by itself given the weights; Gibbs sampling needs
-    them."""
+    """Methods of an allocation for Gibbs sampling: the cluster of each atom is sampled given the weights."""
 
     def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Log weights of clusters of ``counts (K,)`` atoms, not normalized, ``(K,)``: a draw given the partition.
+        """Draw unnormalized log weights of clusters of ``counts (K,)`` atoms given the partition, ``(K,)``.
 
-        Where the number of clusters is unbounded counts are positive, and the clusters are all that there are; the
-        allocation is a :class:`UrnAllocation` too, whose exact rule opens others.
+        If the number of clusters is unbounded, counts are positive and include all clusters; the allocation is then a
+        :class:`UrnAllocation` too, whose exact rule opens further clusters.
         """
         ...
 
@@ -107,13 +106,13 @@ class SampledAllocation(Protocol):
         ...
 
     def log_partition(self, counts: np.ndarray) -> float:
-        """Log probability of assignments with ``counts (K,)`` atoms in clusters, nats: of the partition where the
-        number of clusters is unbounded, and then all are positive."""
+        """Log probability of assignments with ``counts (K,)`` atoms in clusters, nats; if the number of clusters is
+        unbounded, log probability of the partition, with positive counts."""
         ...
 
 
 def require_allocation(allocation: Any, estimate: str) -> None:
-    """SettingError unless this is an instance with all verbs of its structure, and has the ``estimate`` asked for."""
+    """Raise SettingError unless this is an instance with all methods of its structure, and has the ``estimate``."""
     require("allocation", allocation, Allocation, "DPMixture()")
     require("allocation.structure", allocation.structure, Structure, "Independent()")
     allocation.structure.require(allocation)

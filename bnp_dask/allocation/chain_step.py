@@ -6,9 +6,9 @@ posteriors ``s_t[k, l]`` (thesis 6.14).  Its summary is additive over sequences:
     M_kl = sum_t s_t[k, l],   start_k = r_1k,
     H = - sum_k r_1k log r_1k - sum_t sum_kl s_t[k, l] log (s_t[k, l] / r_tk)
 
-H is one number: the thesis keeps K x K terms of it (6.24) to bound what several merges do together.  Here each tracked
-pair has what its merge takes from H, exactly, and two merges together take at most log 2 per transition between them
-more than each alone (:func:`bnp_dask.core.fields.interplay`), which is closer than the floor of zero.
+H is one number: the thesis keeps K x K terms of it (6.24) to bound the joint effect of several merges.  Here each
+tracked pair stores the exact loss of H by its merge.  Two merges together take at most log 2 per transition between
+them more than each alone (:func:`bnp_dask.core.fields.interplay`), a tighter bound than the floor of zero.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def chain_step(
     log_lik
         ``(n, K)`` nats; overwritten.
     batch
-        For its sequences and weights.
+        Batch that gives the sequences and weights.
     pairs
         Positions of states whose union is tracked, ``(M, 2)``.
     """
@@ -82,8 +82,8 @@ def chain_step(
 def transition_counts(summary: Summary) -> tuple[np.ndarray, np.ndarray]:
     """Counts of starts ``(K,)`` and transitions ``(K, K)``, none below zero.
 
-    A summary of an initialisation knows states but no sequences: then steps are taken to be independent, so that the
-    first local step starts from the likelihoods.
+    A summary of an initialisation has states but no sequences: steps are then taken as independent, so the first local
+    step starts from the likelihoods.
     """
     counts = np.maximum(summary["N"], 0.0)
     start, trans = np.maximum(summary["start"], 0.0), np.maximum(summary["M"], 0.0)
@@ -112,6 +112,6 @@ def stationary(transitions: np.ndarray) -> np.ndarray:
 
 
 def most_likely_states(log_start: np.ndarray, log_trans: np.ndarray, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-    """The most likely path of each sequence (Viterbi), positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
+    """Most likely path of each sequence (Viterbi), positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
     log_lik, _ = shifted(log_lik, batch)
     return kernel.viterbi(*shifted_potentials(log_start, log_trans), log_lik, sequence_offsets(batch))

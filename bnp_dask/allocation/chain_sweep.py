@@ -1,8 +1,8 @@
-"""The local step of a hidden Markov model piece by piece: for visits that need sums and try nothing.
+"""Local step of a hidden Markov model piece by piece, for visits that need sums and have no trials.
 
-The log likelihoods of a piece are made when the sweep forth comes by, and its statistics while its responsibilities
-are still in cache.  Of a whole sequence only what :class:`~bnp_dask.kernels.hmm.sweeps.Kept` holds is in memory;
-the step on whole sequences (``chain_step``) keeps more than twice as much, for trials to look at.
+The forward sweep computes the log likelihoods of a piece; its statistics are computed while its responsibilities are
+still in cache.  For a whole sequence only the arrays of :class:`~bnp_dask.kernels.hmm.sweeps.Kept` are in memory; the
+step on whole sequences (``chain_step``) keeps more than twice as much, for trials.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PIECE_NUMBERS = 2**17
 """Numbers in an (m, K) piece (1 MB): a few such arrays fit a processor's cache, and calls are few."""
 
 FEWEST = 32
-"""Rows that a piece has at least."""
+"""Least rows of a piece."""
 
 
 def chain_sweep(
@@ -39,7 +39,7 @@ def chain_sweep(
     """Local step on a batch of sequences, in pieces that add up to it; the last piece of a tile comes first.
 
     ``log_start (K,)`` and ``log_trans (K, K)`` are E[log pi], nats; the union of the positions ``pairs (M, 2)`` is
-    tracked.  A tile in which scaled numbers do not reach comes as one piece, by logarithms.
+    tracked.  A tile whose scaled numbers leave the range of doubles comes as one piece, computed with logarithms.
     """
     tiles = list(chain_tiles(batch, len(log_start)))
     sweep = _Sweep(log_start, log_trans, log_lik, list(pairs), batch.n_features)
@@ -71,7 +71,7 @@ class _Sweep:
         self.grow = aligned(self.size + 1, padded(width))
 
     def forth(self, tile: Batch, rows: Rows, kept: Kept) -> float:
-        """Filter a tile; its log normaliser times weights, or NaN when scaling fails."""
+        """Filter a tile; returns its log normaliser times weights, or NaN if scaling fails."""
         norm, before = 0.0, self.moves.start
         for first in range(0, tile.n_atoms, self.size):
             last = min(first + self.size, tile.n_atoms)
@@ -82,7 +82,7 @@ class _Sweep:
         return norm
 
     def back(self, tile: Batch, rows: Rows, kept: Kept, norm: float) -> Iterator[tuple[Batch, LocalStep]]:
-        """The local step of each piece of a tile whose log normaliser is ``norm``, last piece first."""
+        """Local step of each piece of a tile whose log normaliser is ``norm``, last piece first."""
         after = np.zeros(self.resp.shape[1])
         for first in reversed(range(0, tile.n_atoms, self.size)):
             last = min(first + self.size, tile.n_atoms)
@@ -104,7 +104,7 @@ class _Sweep:
             after = row
 
     def _likelihoods(self, log_lik: np.ndarray) -> np.ndarray:
-        """Likelihoods of a piece, in the memory that the sweep back turns into ``grow``."""
+        """Likelihoods of a piece, in the memory that the backward sweep overwrites with ``grow``."""
         lik = self.grow[: len(log_lik)]
         likelihoods(log_lik, self.space, lik)
         return lik
@@ -112,7 +112,7 @@ class _Sweep:
     def _step(
         self, rows: Rows, kept: Kept, resp: np.ndarray, after: np.ndarray, found: int, weighted: bool
     ) -> LocalStep:
-        """Statistics of a piece, ``resp`` of which is given its weights; H without the log normaliser."""
+        """Statistics of a piece, whose ``resp`` is multiplied by its weights; H without the log normaliser."""
         trans, grow = self.trans, self.grow[: len(resp) + 1]
         losses = piece_losses(rows, trans, kept.filtered, grow, resp, after, self.sets)
         if weighted:

@@ -1,4 +1,4 @@
-"""Groups of topic models: their tokens, the document step around its kernel, and the sums it leaves behind.
+"""Groups of topic models: their tokens, the document step around its kernel, and the resulting sums.
 
 A group (document) d has its own weights pi_d ~ Dirichlet(alpha pi_1, ..., alpha pi_K, alpha pi_{>K}), and each of
 its tokens comes from a topic.  q(pi_d) = Dirichlet(theta_d), theta_dk = N_dk + alpha pi_k.  Summaries hold the terms
@@ -7,7 +7,7 @@ of the objective that depend on theta (thesis 5.4.3), so that it is exact for an
     P_k = sum_d E[log pi_dk],   Q_k = sum_d log Gamma(theta_dk) + (N_dk - theta_dk) E[log pi_dk],
     Q_0 = - sum_d log Gamma(theta_d.)
 
-(5.48) prints log Gamma with the opposite signs; -c_Dir(theta_d) of (5.27) is meant.
+(5.48) prints log Gamma with the opposite signs; correct is -c_Dir(theta_d) of (5.27).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile of dense atoms (4 MB); a larger group is a tile of its own."""
 
 MOST_SWEEPS = 10**6
-"""Updates of a document that may be asked for: they are one call of compiled code, which nobody can interrupt."""
+"""Most updates of a document that a setting allows: they are one call of compiled code and cannot be interrupted."""
 
 ROOM_NUMBERS = 2**22
-"""Numbers of scratch that a thread keeps from one document step to the next, at most (32 MB)."""
+"""Most scratch numbers that a thread keeps from one document step to the next (32 MB)."""
 
 _own = threading.local()
 
@@ -48,37 +48,37 @@ START = {"cold": kernel_state.COLD, "warm": kernel_state.WARM, "best": kernel_st
 @register
 @dataclass(frozen=True)
 class DocumentStep:
-    """How topics of the tokens of one document are found (thesis 5.3.3-5.3.5).
+    """Settings of the search for topics of the tokens of one document (thesis 5.3.3-5.3.5).
 
     Parameters
     ----------
     start
         ``"best"``: each document is tried from its counts at the last visit and from scratch, and the better result
-        is kept, so that no document's objective falls.  ``"warm"``: from its last counts only, once it has some;
-        it uses fewer topics from visit to visit, and none that it has left.  ``"cold"``: from scratch each time;
-        nothing is stored, and the objective may fall (thesis 5.4.3).
+        is kept, so no document's objective falls.  ``"warm"``: from its last counts only, once it has some; it uses
+        fewer topics from visit to visit, and never returns to a topic.  ``"cold"``: from scratch each time; nothing is
+        stored, and the objective may fall (thesis 5.4.3).
     sweeps
-        Updates of a document at most.
+        Most updates of a document.
     tolerance
         Stop when no N_dk changes by this many tokens.
     restarts
-        Sparsity-promoting restarts (Alg. 5.2) per document at most; 0 for none.
+        Most sparsity-promoting restarts (Alg. 5.2) per document; 0 for none.
     restart_sweeps, restart_above
-        Updates in each; and how many tokens a topic needs to be worth one.
+        Updates in each restart, and least tokens of a topic for which one is tried.
     top
         Topics kept per token (L of Alg. 7.4, chosen again from update to update), or None for all.  Saves memory of
-        summaries.  The document's objective is that of responsibilities with so many topics a token.
+        summaries.  The document's objective is for responsibilities restricted to ``top`` topics per token.
     shrink
-        Leave topics that a document does not use out of its later updates: the same answer, faster.
+        Whether topics that a document does not use are left out of its later updates: same result, faster.
     states
-        Type of the stored counts that a document starts from at its next visit: ``"float64"`` or ``"float32"``.
+        Type of the stored counts from which a document starts at its next visit: ``"float64"`` or ``"float32"``.
 
     Notes
     -----
-    The objective is exact for the responsibilities of the last visit, whatever ``states`` is: no statistic is made of
-    stored counts.  But documents that start from counts of 24 bits do not end where those that start from all 53 would:
-    single terms of the objective differed by 2e-9 and 1.7e-7 of themselves from two recorded traces, which
-    ``"float64"`` met to 1e-14 and 4e-13.
+    The objective is exact for the responsibilities of the last visit, whatever ``states`` is: no statistic uses stored
+    counts.  But documents that start from counts of 24 bits end elsewhere than documents that start from all 53: single
+    terms of the objective differed by relative 2e-9 and 1.7e-7 from two recorded traces, which ``"float64"`` matched to
+    1e-14 and 4e-13.
 
     With ``top`` tokens choose their topics in the first five updates, then in each tenth and in the last, as the thesis
     advises (7.3.2).  KOS, 100 topics, six laps: objectives of -3,139,041 (all topics), -3,138,976 (eight), -3,138,666
@@ -86,8 +86,8 @@ class DocumentStep:
     vector code.
 
     A stored count takes 12 bytes, or 8 as float32, beside the statistics of the batch.  Summaries and states of KOS
-    (3,430 documents, 30 topics, ten batches) took 4.64 and 4.62 MB, those of a million documents of 20 words (20
-    topics, 50 batches) 40.1 and 30.8 MB, beside 240 MB of counts; laps took the same time.
+    (3,430 documents, 30 topics, ten batches) took 4.64 and 4.62 MB; for a million documents of 20 words (20 topics, 50
+    batches) they took 40.1 and 30.8 MB, beside 240 MB of counts.  Laps took the same time.
     """
 
     start: Literal["best", "warm", "cold"] = "best"
@@ -113,16 +113,16 @@ class DocumentStep:
 
     @property
     def keeps_states(self) -> bool:
-        """Whether documents are started from what was found at their last visit."""
+        """Whether documents start from the result of their last visit."""
         return self.start != "cold"
 
     @property
     def kept_as(self) -> np.dtype[Any] | None:
-        """Type of the counts that are kept of documents; None where nothing is kept."""
+        """Type of the stored counts of documents; None if none are stored."""
         return np.dtype(self.states) if self.keeps_states else None
 
     def rules(self, warm: bool) -> kernel_state.Rules:
-        """Settings as the kernel takes them; ``warm`` when there is something to start from."""
+        """Settings for the kernel; ``warm`` if there are states to start from."""
         start = START[self.start] if warm else kernel_state.COLD
         return kernel_state.Rules(
             int(self.sweeps), float(self.tolerance), bool(self.shrink), int(self.restarts), int(self.restart_sweeps),
@@ -131,7 +131,7 @@ class DocumentStep:
 
 
 def group_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
-    """Documents of counts all together, for no (n, K) matrix is made of them; dense atoms cut between groups."""
+    """Documents of counts as one tile, because they need no (n, K) matrix; dense atoms cut between groups."""
     if batch.n_groups == 0:
         return
     if batch.is_sparse:
@@ -174,7 +174,7 @@ def document_step(
     sets
         Whether each topic belongs to each of J sets of topics, ``(J, K)``.
     states
-        What was found at the last visit, by position of clusters (-1 for those that are gone); or None.
+        Result of the last visit, by position of clusters (-1 for clusters that are gone); or None.
     """
     theta = tokens.length + (prior.sum() + rest)
     warm = states is not None and step.keeps_states
@@ -202,35 +202,35 @@ def share_out(
     states: GroupStates | None = None,
     takes_all: bool = False,
 ) -> GroupStep:
-    """Share the mass that some clusters (donors) hold of each token among others (receivers).
+    """Share out the mass of some clusters (donors) in each token among others (receivers).
 
-    The receivers take over the donors' prior mass, so that theta_d. and what is left for unused clusters stay what
-    they are: the donors' statistics of the groups can be exchanged for these, and the objective is exact.
+    The receivers take over the donors' prior mass, so theta_d. and the rest for unused clusters stay unchanged.  The
+    result can replace the donors' statistics of the groups, and the objective is exact.
 
     Parameters
     ----------
     given
         Prior mass of the donors, ``sum_k alpha pi_k``.
     beliefs
-        Expected weights of the receivers, ``(J,)``, in proportion to which they get it.
+        Expected weights of the receivers, ``(J,)``, in proportion to which they get the prior mass.
     theta
         Sum of theta_d over all topics, ``(G,)``.
     tokens
-        All tokens of all groups: those without mass count for the receivers too.
+        All tokens of all groups: groups without mass count for the receivers too.
     log_lik
         Log likelihood of each row under the receivers, ``(R, J)`` nats; overwritten.
     mass
-        What the donors hold of each token, ``(T,)``.
+        Mass of the donors in each token, ``(T,)``.
     states
-        What receivers that are donors too hold now, by position among the receivers (-1 for other clusters): each
-        group is tried from there and from scratch.
+        Present holdings of receivers that are donors too, by position among the receivers (-1 for other clusters):
+        each group is tried from there and from scratch.
     takes_all
         Whether the donors are all clusters: each group is then tried from as many starts as in a local step.
     """
     part, _ = tokens.part(mass)
     prior = given * beliefs / beliefs.sum()
-    top = None if step.top is None else 1  # no token may get more topics than it may have
-    # who takes from all clusters competes with documents that were tried from several starts
+    top = None if step.top is None else 1  # keeps the limit on topics per token
+    # a trial on all clusters competes with documents that were tried from several starts
     restarts = step.restarts if takes_all else 0
     rules = replace(step, start="best", restarts=restarts, top=top).rules(states is not None)
     none = np.zeros((0, 2), np.int64)
@@ -275,8 +275,8 @@ def _fit(
 
 
 def _room(n_rows: int, k: int) -> np.ndarray:
-    """Scratch ``(n_rows, k)``: the thread's own of the last time if it is large enough, for new memory costs more time
-    than the table that is put there.  It is numpy's, which asks for huge pages: documents read rows all over it.
+    """Scratch ``(n_rows, k)``: the thread's last one if it is large enough, because allocating memory takes longer than
+    filling it.  numpy allocates it, which requests huge pages: documents read rows all over it.
     """
     size = n_rows * k
     if size > ROOM_NUMBERS:
@@ -293,14 +293,14 @@ def _group_sums(times: np.ndarray, theta: np.ndarray) -> tuple[float, float, flo
 
 
 def rest_shift(times: np.ndarray, theta: np.ndarray, rest: float, more: float) -> dict[str, np.ndarray]:
-    """Change of the statistics of topics that were not met yet when their prior mass goes from ``rest`` to ``more``."""
+    """Change of the statistics of unseen topics when their prior mass goes from ``rest`` to ``more``."""
     docs, log_theta, _ = _group_sums(times, theta)
     before, after = _rest_values(docs, log_theta, rest), _rest_values(docs, log_theta, more)
     return {name: np.asarray(after[name] - before[name]) for name in after}
 
 
 def _rest_values(docs: float, log_theta: float, rest: float) -> dict[str, np.ndarray]:
-    """P and Q of all topics that were not met yet, which have ``theta = rest`` in each group."""
+    """P and Q of all unseen topics, which have ``theta = rest`` in each group."""
     log_rest = docs * psi(rest) - log_theta
     return {"P_rest": np.asarray(log_rest), "Q_rest": np.asarray(docs * gammaln(rest) - rest * log_rest)}
 

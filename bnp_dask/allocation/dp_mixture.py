@@ -23,7 +23,7 @@ from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
 
 LEAST_GAMMA = 0.01
-"""Concentration that is learned, at least."""
+"""Least learned concentration."""
 
 
 @register
@@ -40,7 +40,7 @@ class StickParams:
 @register
 @dataclass(frozen=True)
 class DPMixture:
-    """Mixture with an unbounded number of clusters; only those in use are represented.
+    """Mixture with an unbounded number of clusters; only clusters in use are represented.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class DPMixture:
 
     def elbo(self, params: StickParams, summary: Summary) -> dict[str, float]:
         n = summary["N"]
-        # betaln is minus the thesis' c_Beta; the prior's is betaln(1, gamma) = -log gamma
+        # betaln is minus the thesis' c_Beta; for the prior it is betaln(1, gamma) = -log gamma
         constant = np.sum(betaln(params.eta1, params.eta0) + log(self.gamma))
         slack = matmul(n + 1.0 - params.eta1, params.log_u) + matmul(
             _mass_after(n) + self.gamma - params.eta0, params.log_not_u
@@ -114,8 +114,8 @@ class DPMixture:
         return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
 
     def learned(self, params: StickParams) -> Self:
-        """The best gamma: ``K log gamma + gamma sum_k E[log(1 - u_k)]`` are the terms of (3.31) that depend on it, and
-        ``-gamma`` is its log hyperprior, Gamma(1, 1)."""
+        """Mixture with the best gamma: the terms of (3.31) that depend on it are ``K log gamma + gamma sum_k
+        E[log(1 - u_k)]``, and its log hyperprior is ``-gamma``, Gamma(1, 1)."""
         return replace(self, gamma=max(LEAST_GAMMA, len(params.log_not_u) / (1.0 - float(params.log_not_u.sum()))))
 
     def log_hyperprior(self) -> float:

@@ -99,7 +99,7 @@ class FiniteMixture:
         return {"H": np.zeros(len(counts))}
 
     def log_partition(self, counts: np.ndarray) -> float:
-        """Log probability of assignments to clusters that are told apart, with ``counts (K,)`` atoms each, nats."""
+        """Log probability of assignments to labelled clusters with ``counts (K,)`` atoms each, nats."""
         share = self.gamma / len(counts)
         constant = gammaln(self.gamma) - gammaln(self.gamma + counts.sum())
         return float(constant + np.sum(gammaln(counts + share) - gammaln(share)))

@@ -39,7 +39,8 @@ class StateSticks:
     u, omega
         Top level, ``(K,)``.
     theta0, theta
-        Of the start ``(K + 1,)`` and of each state's successors ``(K, K + 1)``; the last place is all unused states.
+        Dirichlet parameters of the start ``(K + 1,)`` and of each state's successors ``(K, K + 1)``; the last place
+        stands for all unused states.
     log_start, log_trans
         E[log pi_0] ``(K,)`` and E[log pi_k] ``(K, K)`` of states in use, nats.
     """
@@ -53,7 +54,7 @@ class StateSticks:
 
     @classmethod
     def of(cls, u: np.ndarray, omega: np.ndarray, theta0: np.ndarray, theta: np.ndarray) -> StateSticks:
-        """From the parameters of the posterior."""
+        """Posterior from its parameters, with the logs computed."""
         log_start = psi(theta0[:-1]) - psi(theta0.sum())
         log_trans = psi(theta[:, :-1]) - psi(theta.sum(axis=1, keepdims=True))
         return cls(u, omega, theta0, theta, log_start, log_trans)
@@ -72,23 +73,22 @@ class HDPHMM:
         Concentration of each state's successors about the top level's weights, > 0: small values expect few
         successors per state.
     alpha0
-        The same of the start, > 0.  Few starts are observed, so it is usually larger.
+        Concentration of the start, > 0.  Few starts are observed, so it is usually larger.
     kappa
-        Extra pseudo-count of staying, >= 0 (the sticky model): how many self-transitions each state is believed to
-        have made before the data.
+        Extra pseudo-count of staying, >= 0 (the sticky model): number of prior self-transitions of each state.
 
     Notes
     -----
     Data are rows in sequences (``Batch.groups``); an atom is one step.  A weight counts a whole sequence.  Sequences
-    of one step have a start and no transition; empty ones nothing.
+    of one step have a start and no transition; empty sequences have neither.
 
     A sequence is assigned as a whole: a task holds two numbers per step and state of its longest sequence (16 bytes x T
-    x K), and about five where a lap tries births or deletes.  A sequence that is too long for that is cut into blocks
-    where the data are opened (``as_source(..., cut=10_000)``), or beforehand at places of the user's choice (long
-    stretches of nothing): each block then has a start of its own, and the transition at the cut is not counted.
+    x K), and about five in a lap that tries births or deletes.  Cut longer sequences into blocks when the data are
+    opened (``as_source(..., cut=10_000)``), or beforehand at places of your choice (long stretches of nothing): each
+    block then has a start of its own, and the transition at the cut is not counted.
 
-    The global step maximises the objective over u, omega and theta together, so omega is not the rule (6.44), which
-    ends about 3e-4 of the objective lower.
+    The global step maximises the objective over u, omega and theta together, so omega does not follow the rule (6.44),
+    which ends about 3e-4 of the objective lower.
 
     References
     ----------
@@ -109,7 +109,7 @@ class HDPHMM:
 
     @property
     def concentrations(self) -> Concentrations:
-        """The settings as the top level takes them."""
+        """Settings for the top level."""
         return Concentrations(self.gamma, self.alpha, self.alpha0, self.kappa)
 
     @property
@@ -138,22 +138,23 @@ class HDPHMM:
     def expected_chain(self, params: StateSticks) -> tuple[np.ndarray, np.ndarray]:
         """Expected start ``(K + 1,)`` and transitions ``(K + 1, K + 1)``; the last state stands for all unseen ones.
 
-        Rows of states in use are means of their Dirichlet posteriors (6.40), ``theta_jl / sum_l theta_jl``, whose last
-        place is the chance of any unseen state.  A state j that no step was ever in has its prior,
+        Rows of states in use are means of their Dirichlet posteriors (6.40), ``theta_jl / sum_l theta_jl``; the last
+        place is the probability of any unseen state.  An unseen state j has its prior,
 
             pi_j ~ Dirichlet(alpha pi^G + kappa delta_j),
             E[pi_jl] = (alpha E[pi^G_l] + kappa [j = l]) / (alpha + kappa),
 
-        with the expected weights ``E[pi^G]`` of the top level.  Its chance of a state l in use is the same for every
-        unseen j.  So is its chance of any unseen state: it stays, by kappa, or it moves to one of them by alpha
-        times what sticks leave, ``rest = E[pi^G_{>K}]``, however that is broken up,
+        with the expected weights ``E[pi^G]`` of the top level.  Its probability of a state l in use is the same for
+        every unseen j.  So is its probability of any unseen state: it stays, by kappa, or it moves to one of them by
+        alpha times the rest of the sticks, ``rest = E[pi^G_{>K}]``, however the rest is divided,
 
             (alpha rest + kappa) / (alpha + kappa).
 
-        All unseen states expect the same data too: the prior predictive.  A chain whose states fall into classes, with
-        equal emissions and equal chances of every class within each, is a chain of these classes (Kemeny & Snell 1960,
-        6.3): one state in place of infinitely many gives every sequence the same density.  Its rows sum to one, and
-        the emissions of each state integrate to one, so the densities of all sequences of one length do.
+        All unseen states also have the same predictive density, the prior predictive.  If the states of a chain fall
+        into classes, with equal emissions and equal probabilities of every class within each, it is a chain of these
+        classes (Kemeny & Snell 1960, 6.3): one state in place of infinitely many gives every sequence the same density.
+        Its rows sum to one, and the emissions of each state integrate to one, so the densities of all sequences of one
+        length integrate to one.
         """
         unseen = self.alpha * np.append(*stick_weights(params.u))
         unseen[-1] += self.kappa
@@ -182,7 +183,7 @@ class HDPHMM:
     def weights(self, params: StateSticks) -> np.ndarray:
         """Share of steps that each state takes in the long run under the expected transitions, ``(K,)``.
 
-        What unused states take is what transitions into them have on average.
+        The share of unused states is the average probability of transitions into them.
         """
         expected = params.theta / params.theta.sum(axis=1, keepdims=True)
         share = stationary(expected[:, :-1])
@@ -205,5 +206,5 @@ class HDPHMM:
         return float(value)
 
     def top_term(self, params: StateSticks) -> float:
-        """The surrogate of the top level's term (6.28), (6.33), nats."""
+        """Surrogate of the top level's term (6.28), (6.33), nats."""
         return self.concentrations.top_term(params.u, params.omega)

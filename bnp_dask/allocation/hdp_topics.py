@@ -25,7 +25,7 @@ from bnp_dask.structure.steps import NO_DONORS, GroupStep, Tokens
 @register
 @dataclass(frozen=True, eq=False)
 class TopicSticks:
-    """q(u_k) = Beta(u_k omega_k, (1 - u_k) omega_k); E[pi_k], all ``(K,)``, and what is left for unused topics."""
+    """q(u_k) = Beta(u_k omega_k, (1 - u_k) omega_k); E[pi_k], all ``(K,)``, and the rest for unused topics."""
 
     u: np.ndarray
     omega: np.ndarray
@@ -34,7 +34,7 @@ class TopicSticks:
 
     @classmethod
     def of(cls, u: np.ndarray, omega: np.ndarray) -> TopicSticks:
-        """From u and omega alone."""
+        """Posterior from u and omega, with the weights computed."""
         pi, rest = stick_weights(np.asarray(u, np.float64))
         return cls(np.asarray(u, np.float64), np.asarray(omega, np.float64), pi, rest)
 
@@ -51,7 +51,7 @@ class HDPTopics:
     alpha
         Concentration of each document's weights, > 0: small values expect few topics per document.
     step
-        How the topics of a document's tokens are found.
+        Settings of the search for topics of a document's tokens.
 
     Notes
     -----
@@ -59,8 +59,8 @@ class HDPTopics:
     no base measure.  With dense atoms, ``Batch.groups`` says which rows are one group.  A group without atoms adds
     its prior to the objective and nothing to any topic.
 
-    The order of clusters is stick order.  A summary without groups (of an initialisation) gives the sticks that a
-    DP mixture would have with these counts.
+    The order of clusters is stick order.  A summary without groups (of an initialisation) gives the sticks of a DP
+    mixture with these counts.
 
     References
     ----------
@@ -140,7 +140,7 @@ class HDPTopics:
         return TopicSticks.of(u, (1.0 + counts) / u)
 
     def top_level(self, summary: Summary) -> TopLevel:
-        """Statistics that the global step depends on."""
+        """Statistics for the global step."""
         return TopLevel(self.gamma, self.alpha, float(summary["docs"]), summary["P"], float(summary["P_rest"]))
 
     def log_weights(self, params: TopicSticks) -> np.ndarray:
@@ -159,5 +159,5 @@ class HDPTopics:
         return float(value + summary["Q_0"] + summary["Q_rest"] + summary["Q"].sum())
 
     def top_term(self, params: TopicSticks, summary: Summary) -> float:
-        """The surrogate of L_HDP-top (5.25), nats."""
+        """Surrogate of L_HDP-top (5.25), nats."""
         return surrogate(params.u, params.omega, self.gamma, self.alpha, float(summary["docs"]))

@@ -1,4 +1,4 @@
-"""The top level of the (sticky) HDP-HMM: weights of states and the transitions that they are a prior of.
+"""Top level of the (sticky) HDP-HMM: weights of states, and transitions whose prior they are.
 
 With K states in use, rows j = 0 (the start) and 1..K (transitions) have ``pi_j ~ Dirichlet(alpha_j pi^G + kappa
 delta_j)`` over K + 1 places, the last for all unused states; ``pi^G`` are stick breaking weights with ``q(u_k) =
@@ -26,7 +26,7 @@ from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
 
 STEPS = 3000
-"""Steps of an optimisation at most."""
+"""Most steps of an optimisation."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Concentrations:
         return float(log(self.alpha + self.kappa) - log(self.kappa)) if self.kappa > 0.0 else 0.0
 
     def constant(self, k: int) -> float:
-        """Term of the objective that depends on nothing but K, nats."""
+        """Term of the objective that depends on K alone, nats."""
         value = k * log(self.alpha0) + k * k * log(self.alpha) - k * betaln(1.0, self.gamma)
         return float(value - k * self.tilt)
 
@@ -64,7 +64,7 @@ class Concentrations:
         return self.alpha0 * shares, rows
 
     def top_term(self, u: np.ndarray, omega: np.ndarray) -> float:
-        """The surrogate of the top level's term of the objective, nats."""
+        """Surrogate of the top level's term of the objective, nats."""
         a, b = u * omega, (1.0 - u) * omega
         ones, zeros = self.pseudo_counts(len(a))
         psi, gammaln = psi_gammaln(np.stack([a, b, a + b]))
@@ -75,14 +75,14 @@ class Concentrations:
 
 @dataclass(frozen=True)
 class TransitionCounts:
-    """Statistics that the top level is fitted to.
+    """Statistics to which the top level is fitted.
 
-    ``start (K,)`` and ``trans (K, K)`` are expected counts.  :meth:`best` is the optimum of u, omega and the
-    Dirichlet posteriors together: the latter are closed form (6.40), and with them put in, the objective is
+    ``start (K,)`` and ``trans (K, K)`` are expected counts.  :meth:`best` is the joint optimum of u, omega and the
+    Dirichlet posteriors.  The posteriors have a closed form (6.40); with it inserted, the objective is
 
         sum_jl log Gamma(theta_jl(u)) + top term,     theta_jl = M_jl + alpha_j pi_l + kappa delta_jl,
 
-    whose optimum alternating updates of theta and u approach slowly.
+    to whose optimum alternating updates of theta and u converge slowly.
     """
 
     concentrations: Concentrations

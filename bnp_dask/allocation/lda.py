@@ -25,7 +25,7 @@ from bnp_dask.structure.steps import NO_DONORS, GroupStep, Tokens
 @register
 @dataclass(frozen=True, eq=False)
 class TopicShares:
-    """Weights of topics that documents have before their tokens are seen, ``(K,)``, all equal; they sum to one."""
+    """Prior weights of topics in documents, ``(K,)``, all equal; they sum to one."""
 
     pi: np.ndarray
 
@@ -41,7 +41,7 @@ class LDA:
         Total prior mass of a document's weights, > 0; each of K topics has alpha / K.  Small values: few topics
         per document.
     step
-        How the topics of a document's tokens are found.
+        Settings of the search for topics of a document's tokens.
 
     Notes
     -----
@@ -51,7 +51,7 @@ class LDA:
 
     References
     ----------
-    Thesis Ch. 5 with pi^G held at 1/K: the objective needs no surrogate bound, for c_Dir(alpha / K) is a number.
+    Thesis Ch. 5 with pi^G held at 1/K: the objective needs no surrogate bound, because c_Dir(alpha / K) is a number.
     """
 
     alpha: float = 1.0
@@ -91,7 +91,7 @@ class LDA:
         self, params: TopicShares, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
         log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None, freed: np.ndarray = NO_DONORS,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`; all topics were met, so that none is freed."""
+        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`; no topic is unseen, so none is freed."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
         everything = len(donors) == len(params.pi)

@@ -1,4 +1,4 @@
-"""The local step that all mixtures share (thesis 2.6.1, 3.4.2, 7.1)."""
+"""Local step of all mixtures (thesis 2.6.1, 3.4.2, 7.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.structure.steps import LocalStep, LogLik
 
 TILE_NUMBERS = 2**19
-"""Numbers in an (n, K) tile: 4 MB, so that a tile and its copies stay in cache and small beside a batch."""
+"""Numbers in an (n, K) tile: 4 MB, so that a tile and its copies fit in cache and are small beside a batch."""
 
 
 def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
@@ -71,21 +71,21 @@ def _screened_step(screened: kernel.ScreenedWeights, batch: Batch, pairs: np.nda
 def mixture_reassign(
     log_weights: np.ndarray, log_lik: np.ndarray, batch: Batch, mass: np.ndarray, top: int | None
 ) -> LocalStep:
-    """Share out the mass that some clusters hold of each atom among others (thesis eqs. 4.12-4.19, 4.25).
+    """Share out the mass of some clusters in each atom among others (thesis eqs. 4.12-4.19, 4.25).
 
     Parameters
     ----------
     log_weights
-        Of the receivers, ``(J,)`` nats; only their differences matter.
+        Log weights of the receivers, ``(J,)`` nats; only their differences matter.
     log_lik
-        Of the atoms under the receivers, ``(n, J)`` nats; overwritten.
+        Log likelihoods of the atoms under the receivers, ``(n, J)`` nats; overwritten.
     batch
         For the atoms' weights.
     mass
         Responsibility times weight to share out, ``(n,)``, positive.
     top
-        When the model keeps only some clusters per atom, all mass goes to the best receiver, so that no atom gets
-        more clusters than it may have.
+        Clusters kept per atom, or None for all.  Unless None, all mass goes to the best receiver, which keeps this
+        limit.
     """
     log_lik += log_weights
     if top is None:

@@ -1,4 +1,4 @@
-"""Mixture with a normalized generalized gamma process prior: Dirichlet processes are the case sigma = 0."""
+"""Mixture with a normalized generalized gamma process prior; a Dirichlet process is the case sigma = 0."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bnp_dask.structure.steps import LocalStep, LogLik
 RULES = {"exact": nggp.EXACT, "mean": nggp.MEAN, "mode": nggp.MODE}
 
 LEAST_WEIGHT = 1e-300
-"""Weight of a cluster that can get no atom, so that its logarithm is a number."""
+"""Weight of a cluster that can get no atom, so that its logarithm is finite."""
 
 
 @register
@@ -41,7 +41,7 @@ class SeatParams:
 @register
 @dataclass(frozen=True)
 class NGGPMixture:
-    """Mixture whose weights are those of a normalized generalized gamma process, with unboundedly many clusters.
+    """Mixture whose weights follow a normalized generalized gamma process, with unboundedly many clusters.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ class NGGPMixture:
     There is no variational objective: it is trained by :class:`~bnp_dask.inference.streaming.Filter`,
     :class:`~bnp_dask.inference.streaming.ExpectationPropagation` and :class:`~bnp_dask.inference.sampling.Gibbs`.
 
-    ``"exact"`` is right at any size, for one quadrature of some microseconds an atom.  For sigma from 0.2 to 0.75, the
-    others give a new cluster too little: up to 5 % of its probability after 6 atoms; after 1,000 ``"mean"`` 0.1 % and
-    ``"mode"`` 0.7 %; after 10,000 less than 0.01 % and 0.3 %.
+    ``"exact"`` is exact at any size, at the cost of one quadrature of some microseconds per atom.  For sigma from 0.2
+    to 0.75, the others underestimate the probability of a new cluster: by up to 5 % after 6 atoms; by 0.1 %
+    (``"mean"``) and 0.7 % (``"mode"``) after 1,000; by less than 0.01 % and 0.3 % after 10,000.
 
     References
     ----------
@@ -91,7 +91,7 @@ class NGGPMixture:
 
     @property
     def no_objective(self) -> str:
-        """Why there is no variational objective, and which schedules do without."""
+        """Reason why there is no variational objective, and schedules that need none."""
         return NO_OBJECTIVE
 
     @property

@@ -1,7 +1,7 @@
-"""The top level of hierarchical Dirichlet processes: stick breaking weights under the surrogate bound (thesis 5.2.3).
+"""Top level of hierarchical Dirichlet processes: stick-breaking weights under the surrogate bound (thesis 5.2.3).
 
 With D groups and K clusters in use, q(u_k) = Beta(u_k omega_k, (1 - u_k) omega_k), the weights are
-pi_k = u_k prod_{l<k} (1 - u_l), and what is left, pi_{>K}, belongs to unused clusters.
+pi_k = u_k prod_{l<k} (1 - u_l), and the rest, pi_{>K}, belongs to unused clusters.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class TopLevel:
 
     @property
     def ones(self) -> np.ndarray:
-        """Pseudo-counts of breaking each stick that the surrogate bound wants, ``(K,)``."""
+        """Pseudo-counts of breaking each stick in the surrogate bound, ``(K,)``."""
         return np.full(len(self.log_pi), self.groups + 1.0)
 
     @property
     def zeros(self) -> np.ndarray:
-        """Pseudo-counts of going on, ``(K,)``."""
+        """Pseudo-counts of passing each stick, ``(K,)``."""
         k = len(self.log_pi)
         return self.groups * np.arange(k, 0, -1.0) + self.gamma
 
@@ -75,7 +75,7 @@ class TopLevel:
         return float(value), slope
 
     def best_u(self) -> np.ndarray:
-        """u that maximises (5.37), ``(K,)``: a function of these numbers alone, so a resumed run has the same bits."""
+        """Maximizer u of (5.37), ``(K,)``: a function of these numbers alone, so a resumed run has the same bits."""
         scale = 1.0 / (self.groups + 1.0)
 
         def loss(logit: np.ndarray) -> tuple[float, np.ndarray]:
@@ -97,7 +97,7 @@ def _times(scale: float, value: float, slope: np.ndarray) -> tuple[float, np.nda
 
 
 def surrogate(u: np.ndarray, omega: np.ndarray, gamma: float, alpha: float, groups: float) -> float:
-    """The surrogate of the top level's term of the objective (5.25), nats."""
+    """Surrogate of the top level's term of the objective (5.25), nats."""
     k = len(u)
     one, zero = u * omega, (1.0 - u) * omega
     total = psi(omega)
@@ -107,12 +107,12 @@ def surrogate(u: np.ndarray, omega: np.ndarray, gamma: float, alpha: float, grou
 
 
 def u_from_counts(counts: np.ndarray, gamma: float) -> np.ndarray:
-    """u of a DP mixture with these counts (3.43), ``(K,)``: for initialisations, which know no groups yet."""
+    """Sticks u of a DP mixture with these counts (3.43), ``(K,)``: for initialisations, which have no groups yet."""
     after = np.concatenate([np.cumsum(counts[::-1])[::-1][1:], [0.0]])
     return (1.0 + counts) / (1.0 + counts + gamma + after)
 
 
 def stick_weights(u: np.ndarray) -> tuple[np.ndarray, float]:
-    """Weights pi ``(K,)`` and what is left for unused clusters."""
+    """Weights pi ``(K,)`` and the rest for unused clusters."""
     before = np.concatenate([[1.0], np.cumprod(1.0 - u)])
     return u * before[:-1], float(before[-1])

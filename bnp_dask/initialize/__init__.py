@@ -1,4 +1,4 @@
-"""Where training starts: one class is one way to make the first summary."""
+"""Initializations: each class makes the first summary of training in one way."""
 
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import InitContext, Initialization

@@ -28,45 +28,45 @@ from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points, pro
 from bnp_dask.model import Model
 
 MEMORY = 2 * 2**30
-"""Bytes of the tables of a start from words, at most; of co-occurrence a task holds them once, the caller twice."""
+"""Most bytes of the tables of a start from words; a task holds co-occurrence tables once, the caller twice."""
 
 
 @register
 @dataclass(frozen=True)
 class AnchorWords:
-    """Topics of a corpus in one pass: words that belong to one topic alone, and what goes along with them.
+    """Topics of a corpus in one pass: words that belong to one topic alone, and words that co-occur with them.
 
     How often words occur together in documents is a table Q ``(V, V)`` whose rows, normalised, are mixtures of the
     rows of anchor words (words of one topic only).  Anchors are the corners of that cloud of rows; the weights with
-    which corners mix to the row of a word are p(topic | word).  What is gathered is Q times a random matrix, ``(V,
+    which corners mix to the row of a word are p(topic | word).  Tasks gather Q times a random matrix, ``(V,
     projection)``, so memory does not grow with the square of the vocabulary.
 
-    The statistics returned give each word's tokens to the topics in these proportions, so that they sum to the
+    The returned statistics share out each word's tokens to the topics in these proportions, so they sum to the
     tokens of the corpus.  Topics are numbered from the largest.
 
-    Half of the documents and the other half are counted apart.  Their errors are independent, so they tell how far a
-    word is from what the anchors so far explain, and how far it would be by chance: when no word is farther, there
-    are as many topics as co-occurrence can tell apart, and no more are started.
+    The two halves of the documents are counted apart.  Their errors are independent, so they show how far a word is
+    from the span of the anchors so far, and how far it would be by chance.  If no word is farther than by chance,
+    co-occurrence can tell apart no more topics, and no more are started.
 
     Parameters
     ----------
     n_clusters
-        Topics to start with, K, at most.
+        Most topics to start with, K.
     min_documents
-        Words of fewer documents are no anchors: the rows of rare words are noise.  Default: one document in 50,
-        but fewer where fewer than ten words per topic would be left.
+        Words of fewer documents are no anchors: the rows of rare words are noise.  Default: one document in 50, or
+        fewer if fewer than ten words per topic would be left.
     noise
-        A word is no anchor when its squared distance from what the anchors so far explain is less than this many
-        squared errors (of its row, and on average of theirs).  There may be fewer topics than asked for, and a warning
-        says so.  0: as many as asked for, which is what a model with a fixed number of topics wants.
+        A word is no anchor if its squared distance from the span of the anchors so far is less than this many squared
+        errors (of its row, and on average of theirs).  There may be fewer topics than requested, with a warning.
+        0: as many as requested, for a model with a fixed number of topics.
     projection
-        Columns of the random matrix; a vocabulary of no more words is used as it is.
+        Columns of the random matrix; a vocabulary of no more words is not projected.
 
     Notes
     -----
     Each document gives (h h' - diag(h)) / (n (n - 1)) to Q, an unbiased estimate of the co-occurrence of two of its n
-    tokens.  Documents of one token have none, and count only in the sizes of topics.  The parts of documents that
-    belong to one topic, whose counts are expected ones, count likewise: see
+    tokens.  Documents of one token have none, and count only in the sizes of topics.  Parts of documents that belong
+    to one topic, with expected counts, count in the same way: see
     :func:`~bnp_dask.kernels.topics.anchors.projected_pairs`.
 
     References
@@ -88,7 +88,7 @@ class AnchorWords:
             hold(self, "min_documents", whole_number("min_documents", self.min_documents, 1))
 
     def start(self, context: InitContext) -> Summary:
-        """Statistics of the topics found.
+        """Return the statistics of the topics found.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class AnchorWords:
         return summary
 
     def of_batch(self, model: Model, batch: Batch, root: int) -> Summary:
-        """Topics of the documents of one batch, such as a sample; counts may be expected ones, no whole numbers."""
+        """Topics of the documents of one batch, such as a sample; counts may be expected counts, not integers."""
         return self._recover(model, count_together(batch, min(self.projection, batch.n_features), root))
 
     def _gather(self, context: InitContext, columns: int, root: int) -> Cooccurrence:
@@ -172,7 +172,7 @@ class AnchorWords:
 
 
 def require_words(context: InitContext, called: str) -> None:
-    """Raise SettingError unless it is a topic model of word counts."""
+    """Raise SettingError unless the model is a topic model of word counts."""
     model = context.model
     if not starts_from_words(context):
         kind = "sparse counts" if context.source.is_sparse else "dense rows"
@@ -199,7 +199,7 @@ class Cooccurrence:
     n_documents: float
 
     def plus(self, other: Cooccurrence) -> Cooccurrence:
-        """Both; the table of the first is overwritten."""
+        """Sum of both; the table of the first is overwritten."""
         np.add(self.table, other.table, out=self.table)
         return replace(
             self,
@@ -215,11 +215,11 @@ class Cooccurrence:
         return self.share.sum(axis=0)
 
     def rows(self) -> np.ndarray:
-        """Rows of Q R, those of Q normalised to sum to one, ``(V, p)``."""
+        """Rows of Q R, with rows of Q normalised to sum to one, ``(V, p)``."""
         return _normalised(self.table.sum(axis=0), self.seen)
 
     def halves(self) -> np.ndarray:
-        """Rows of Q R of each half of the documents, ``(2, V, p)``; of a single document, those of all twice."""
+        """Rows of Q R of each half of the documents, ``(2, V, p)``; for a single document, the rows of all twice."""
         if not (self.share.sum(axis=1) > 0).all():
             return np.stack([self.rows()] * 2)
         return np.stack([_normalised(t, s) for t, s in zip(self.table, self.share, strict=True)])
@@ -237,7 +237,7 @@ def _count_together(reader: Reader, model: Model, expected: int, columns: int, r
 
 
 def count_together(batch: Batch, columns: int, root: int) -> Cooccurrence:
-    """Co-occurrence of the words of a batch, projected on ``columns``; the words themselves when there are no more."""
+    """Co-occurrence of the words of a batch, projected on ``columns``; not projected if there are no more words."""
     x = sparse.csr_array(batch.x)
     times = np.ones(x.shape[0]) if batch.weights is None else batch.weights
     basis = projection(x.shape[1], columns, root)
@@ -249,7 +249,7 @@ def count_together(batch: Batch, columns: int, root: int) -> Cooccurrence:
 
 
 def projection(n_words: int, columns: int, root: int) -> np.ndarray:
-    """Random matrix ``(V, p)`` that keeps distances, the same in every task; the identity where p is V."""
+    """Random matrix ``(V, p)`` that keeps distances, the same in every task; the identity if p is V."""
     if columns == n_words:
         return np.eye(n_words)
     return child_rng(root).standard_normal((n_words, columns)) / np.sqrt(columns)

@@ -36,14 +36,14 @@ class InitContext:
     source
         The data set.
     survey
-        What a pass over it told; ``batch_atoms`` locates each atom in its batch.
+        Facts from a pass over the data; ``batch_atoms`` locates each atom in its batch.
     executor
         Runs the tasks.
     rng
         The only source of randomness.
     drafts
-        Where tasks keep the atoms that they have read, so that a run that is killed before it has started does not
-        read them again; None: nowhere.
+        Store in which tasks keep the atoms that they have read, so that a run killed before training starts need not
+        read them again; None to keep none.
     """
 
     model: Model
@@ -55,7 +55,7 @@ class InitContext:
 
 
 class Initialization(Protocol):
-    """Where training starts."""
+    """Initialization of training."""
 
     def start(self, context: InitContext) -> Summary:
         """Statistics from which ``Model.global_step`` gives the first posterior."""
@@ -63,7 +63,7 @@ class Initialization(Protocol):
 
 
 def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> None:
-    """Raise DataError when there are fewer atoms than clusters."""
+    """Raise DataError if there are fewer atoms than clusters."""
     found = context.survey.n_atoms
     if n_clusters > found:
         raise DataError(
@@ -79,7 +79,7 @@ def starts_from_words(context: InitContext) -> bool:
 
 # -- randomness ---------------------------------------------------------------------------------------------
 def child_rng(root: int, *key: int) -> np.random.Generator:
-    """Random numbers that depend on ``root`` and the key (round, batch, ...) alone, not on who asks first."""
+    """Random numbers that depend on ``root`` and the key (round, batch, ...) alone, not on the order of calls."""
     return np.random.default_rng(np.random.SeedSequence(root, spawn_key=key))
 
 
@@ -117,7 +117,7 @@ def locate(survey: Survey, index: np.ndarray) -> Iterator[tuple[int, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """Atoms of one batch that a task is to bring: how to read it, its checksum, how many it has, and where they stand,
+    """Atoms of one batch that a task is to read: reader, checksum and number of atoms of the batch, and positions,
     ``(m,)``."""
 
     reader: Reader
@@ -127,12 +127,12 @@ class Wanted:
 
     @property
     def first_load(self) -> Load[Batch] | None:
-        """The reader, where somebody else may call it before."""
+        """Reader of the batch, if it can be called ahead of the task; else None."""
         return load_of(self.reader)
 
 
 def take_wanted(model: Model, drafts: Drafts | None, *wanted: Wanted) -> Batch:
-    """Task: the atoms that are wanted of some batches, in their order; what was read before is not read again."""
+    """Task: the wanted atoms of some batches, in their order; atoms read before are not read again."""
     if drafts is None:
         return _take_wanted(model, wanted)
     key = _key_of(wanted)
@@ -145,7 +145,7 @@ def take_wanted(model: Model, drafts: Drafts | None, *wanted: Wanted) -> Batch:
 
 
 def _key_of(wanted: Sequence[Wanted]) -> str:
-    """All that atoms depend on: the content of their batches, and where they stand there."""
+    """Key of the wanted atoms: content of their batches, and positions there."""
     digest = hashlib.sha256()
     for one in wanted:
         digest.update(f"{one.checksum} {one.expected} {len(one.positions)};".encode())
@@ -160,8 +160,8 @@ def _take_wanted(model: Model, wanted: Sequence[Wanted]) -> Batch:
 
 
 def submit_atoms(context: InitContext, model: Handle, index: np.ndarray) -> list[Handle]:
-    """Tasks for the atoms ``index``, one for each batch that holds some, or for several small batches; results are
-    atoms in the order of the data."""
+    """Submit tasks for the atoms ``index``, one for each batch that holds some, or for several small batches; results
+    are atoms in the order of the data."""
     survey, source = context.survey, context.source
     found = [
         (b, Wanted(batch_reader(source, b), survey.checksums[b], survey.batch_atoms[b], at))
@@ -186,7 +186,7 @@ def choose_atoms(context: InitContext, size: int) -> np.ndarray:
 
 
 def gather(parts: tuple[Batch, ...]) -> Batch:
-    """Sampled atoms as one batch, without those of weight zero: they belong to no cluster."""
+    """Sampled atoms as one batch, without atoms of weight zero, which belong to no cluster."""
     sample = concatenate(list(parts))
     if sample.weights is None:
         return sample
@@ -196,9 +196,9 @@ def gather(parts: tuple[Batch, ...]) -> Batch:
 
 
 def each_batch(context: InitContext, submit: Callable[[int], Handle]) -> Iterator[Any]:
-    """Results of one task per batch that holds atoms, in batch order, with a few of them under way at once.
+    """Results of one task per batch that holds atoms, in batch order, with a few tasks in flight at once.
 
-    ``submit`` is called as late as that allows.  Tasks are pure, so how many are under way changes no result.
+    ``submit`` is called as late as possible.  Tasks are pure, so the number in flight changes no result.
     """
     ahead = 2 * context.executor.n_workers + 2
     pending: deque[Handle] = deque()
@@ -215,7 +215,7 @@ def each_batch(context: InitContext, submit: Callable[[int], Handle]) -> Iterato
 def atom_tiles(model: Model, batch: Batch, n_clusters: int) -> Iterator[Batch]:
     """Pieces of a batch small enough for an (n, K) matrix; an initialisation assigns rows one by one.
 
-    Groups stay whole where the batch has them: what a row means may depend on the one before.
+    Groups of the batch stay whole: the meaning of a row may depend on the row before.
     """
     if batch.groups is None:
         return mixture_tiles(batch, n_clusters)  # rows of their own, or documents, or drawn from groups or sequences

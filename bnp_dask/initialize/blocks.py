@@ -1,4 +1,4 @@
-"""A start for models of sequences: windows of consecutive steps, each a cluster (thesis 6.6)."""
+"""Start for models of sequences: windows of consecutive steps, each a cluster (thesis 6.6)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from bnp_dask.structure.sequences import sequence_offsets
 class ContiguousBlocks:
     """K windows of consecutive rows at random places in the sequences, each a cluster that holds these rows.
 
-    Every row of the data is as likely as every other to be in a window's middle, so long sequences have more of them;
-    windows may overlap.  Only the batches that hold them are read.
+    All rows of the data are equally likely to be in a window's middle, so long sequences have more windows; windows may
+    overlap.  Only the batches that hold them are read.
 
     Parameters
     ----------
     n_clusters
         Clusters to start with, K; at most the number of rows.
     length
-        Rows in a window: shorter than most segments of the data, and long enough to tell what they are like.
-        A window never leaves its sequence; sequences that are shorter are taken whole.
+        Rows in a window: shorter than most segments of the data, and long enough to represent them.  A window never
+        leaves its sequence; shorter sequences are taken whole.
 
     References
     ----------
@@ -53,12 +53,12 @@ class ContiguousBlocks:
         hold(self, "length", whole_number("length", self.length, 1))
 
     def start(self, context: InitContext) -> Summary:
-        """Statistics of the windows; how states follow one another is left open.
+        """Return the statistics of the windows, without transitions between states.
 
         Raises
         ------
         DataError
-            More clusters than rows, rows that come in no sequences, or that the likelihood cannot have produced.
+            More clusters than rows, rows without sequences, or rows that the likelihood cannot have produced.
         """
         require_enough_atoms(self.n_clusters, context, "ContiguousBlocks")
         executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
@@ -92,7 +92,7 @@ def _summarize_blocks(
 
 
 def blocks_about(batch: Batch, middles: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of windows about the rows ``middles (K,)``, moved as far as their sequence asks, and whose each row is."""
+    """Rows of windows about the rows ``middles (K,)``, shifted to fit their sequence, and the window of each row."""
     offsets = sequence_offsets(batch)
     owner = np.searchsorted(offsets, middles, side="right") - 1
     first, last = offsets[owner], offsets[owner + 1]

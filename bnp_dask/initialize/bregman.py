@@ -27,11 +27,11 @@ SAMPLE = 10_000
 """Atoms sampled by default."""
 
 SAMPLE_NUMBERS = 2**29
-"""By default fewer are sampled when their statistics, atom by atom, are more numbers than this: the divergence needs
-the point estimate of every sampled atom (D x D numbers for full covariances)."""
+"""Most numbers in the statistics of all sampled atoms by default; larger samples are reduced.  The divergence needs the
+point estimate of every sampled atom (D x D numbers for full covariances)."""
 
 PER_CLUSTER = 10
-"""Atoms sampled for each cluster, at least."""
+"""Least atoms sampled for each cluster."""
 
 
 @register
@@ -40,8 +40,7 @@ class BregmanKMeans:
     """Clusters of a sample, by k-means++ and a few iterations of k-means under the likelihood's own divergence.
 
     Squared Euclidean distance for ``FixedVarianceGaussian``, Kullback-Leibler divergence for ``Multinomial``, and so
-    on.  The statistics are scaled up so that their mass is that of the whole data set.  Clusters are numbered from
-    the largest.
+    on.  The statistics are scaled up to the mass of the whole data set.  Clusters are numbered from the largest.
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class BregmanKMeans:
         Clusters to start with, K.  There will be fewer, with a warning, when the sample holds fewer distinct atoms.
     sample
         Atoms drawn uniformly from the whole data set (all of them, if there are fewer), at least ten per cluster.
-        Default: 10,000, or less where the statistics of an atom are very large.
+        Default: 10,000, or less if the statistics of an atom are very large.
     laps
         Iterations of k-means on the sample.  0 assigns each atom to its nearest seed.
     candidates
@@ -101,7 +100,7 @@ class BregmanKMeans:
 
 
 def warn_if_fewer(summary: Summary, wanted: int, where: str) -> None:
-    """Say so when there are fewer clusters than asked for."""
+    """Warn if there are fewer clusters than requested."""
     if summary.n_clusters < wanted:
         warnings.warn(
             f"starting with {summary.n_clusters} clusters instead of {wanted}: {where} hold no more distinct atoms "

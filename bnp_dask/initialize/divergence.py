@@ -1,12 +1,12 @@
 """The smoothed Bregman divergence of thesis Algorithm 2.2, for any observation model.
 
-Write J(x, phi) = log p(x | phi) + log p(phi), without the terms that no phi changes, and phi-hat(x) for its maximum:
+Write J(x, phi) = log p(x | phi) + log p(phi), without terms that do not depend on phi, and phi-hat(x) for its maximum:
 the point estimate of a cluster that holds the atom x alone.  For an exponential family with conjugate prior
 (thesis eqs. 2.33-2.36, 2.62)
 
     J(x, phi-hat(x)) - J(x, phi) = (1 + nu) D(mu(s(x)), mu),      mu(s) = (s + tau) / (1 + nu),
 
-the divergence between smoothed means that line 6 of the algorithm asks for.  The factor 1 + nu is the same for all
+the divergence between smoothed means in line 6 of the algorithm.  The factor 1 + nu is the same for all
 atoms and centres, so it is left in; the unit is nats.
 """
 
@@ -29,7 +29,7 @@ TILE_NUMBERS = 2**17
 """Numbers in the statistics of one tile of single-atom clusters (1 MB): D x D each for full covariances."""
 
 ROUNDING = 1e-13
-"""Divergences below this share of the numbers they are differences of are rounding errors, and count as zero."""
+"""Divergences below this share of the numbers that they are differences of are rounding errors and count as zero."""
 
 
 def _tiles(model: Model, batch: Batch) -> Iterator[Batch]:
@@ -74,17 +74,17 @@ class Best:
 
 @runtime_checkable
 class ClosedForm(Protocol):
-    """A likelihood that need not make a cluster of each atom."""
+    """Likelihood with a closed form that needs no cluster for each atom."""
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """J(x, phi-hat(x)) and the size of the terms that it is a sum of, both ``(n,)`` nats."""
+        """J(x, phi-hat(x)) and the size of its terms, both ``(n,)`` nats."""
         ...
 
 
 def best_joint(model: Model, batch: Batch) -> Best:
-    """The largest J that each atom can reach: in closed form where the likelihood has one, otherwise tile by tile.
+    """Largest J that each atom can reach: in closed form if the likelihood has one, otherwise tile by tile.
 
-    A closed form is that of atoms without missing entries.
+    Closed forms are for atoms without missing entries.
     """
     observation = model.observation
     if isinstance(observation, ClosedForm) and not (model.marginalises and lacks_any(batch)):
@@ -94,7 +94,7 @@ def best_joint(model: Model, batch: Batch) -> Best:
 
 
 def best_joint_by_clusters(model: Model, batch: Batch) -> Best:
-    """The largest J that each atom can reach, for any likelihood: each atom becomes a cluster."""
+    """Largest J that each atom can reach, for any likelihood: each atom becomes a cluster."""
     observation = model.observation
     nobody = observation.at_mode(observation.global_step(model.empty_summary(np.zeros(1, np.int64))))
     prior = Centres(nobody, observation.log_prior(nobody))
@@ -116,7 +116,7 @@ def divergence(best: Best, joint: np.ndarray) -> np.ndarray:
 
 
 def nearest(model: Model, batch: Batch, atoms: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """The closest of the centres phi-hat(atoms) to each atom of the batch: the one with the largest J.
+    """Closest of the centres phi-hat(atoms) to each atom of the batch: the centre with the largest J.
 
     Centres are made in tiles, so that many of them take no more memory than few.
 

@@ -1,4 +1,4 @@
-"""Starts from what the user gives: single atoms, responsibilities, or another posterior."""
+"""Starts from given parts: single atoms, responsibilities, or another posterior."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bnp_dask.inputs.settings import hold, share_below_one, shown, whole_number
 from bnp_dask.model import Model, Posterior
 
 SUM_TOLERANCE = 1e-6
-"""How far the responsibilities of an atom may be from summing to one: float32 keeps seven digits."""
+"""Largest deviation from one of the sum of an atom's responsibilities: float32 keeps seven digits."""
 
 
 @register
@@ -40,11 +40,11 @@ SUM_TOLERANCE = 1e-6
 class RandomExamples:
     """K distinct atoms drawn uniformly from the whole data set, each a cluster that holds this one atom.
 
-    Only the batches that hold them are read.  Every atom is as likely as every other, and counts once, whatever
-    its weight.
+    Only the batches that hold them are read.  All atoms are equally likely, and each counts once, whatever its
+    weight.
 
-    In topic models of words these are documents.  A document alone is no start for a topic: it has a few hundred of
-    the words, and tokens of all others could not go there.  So each topic is a document mixed with the words of the
+    In topic models of words the examples are documents.  A document alone is no start for a topic: it has a few hundred
+    of the words, and tokens of other words could not go there.  So each topic is a document mixed with the words of the
     whole corpus, and counts as an equal part of the corpus.
 
     Parameters
@@ -87,20 +87,20 @@ class RandomExamples:
 
 
 def _one_atom_each(model: Model, *parts: Batch) -> Summary:
-    """Task: every atom a cluster; the order of atoms in the data is that of the clusters."""
+    """Task: each atom as a cluster, in the order of the data."""
     return single_summary(model, concatenate(list(parts)))
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class Responsibilities:
-    """Statistics of the whole data under responsibilities or labels that are known.
+    """Statistics of the whole data under known responsibilities or labels.
 
     Parameters
     ----------
     resp
         In the order of the rows of the data: responsibilities ``(n, K)``, rows that sum to one, or labels
-        ``(n,)``, whole numbers >= 0.  Labels that no atom has make no cluster: cluster 0 is the lowest label in use,
+        ``(n,)``, whole numbers >= 0.  Unused labels make no cluster: cluster 0 is the lowest label in use,
         and so on.
     """
 
@@ -112,7 +112,7 @@ class Responsibilities:
         Raises
         ------
         DataError
-            Not one row per atom, labels that are negative or no whole numbers, rows that are no probabilities.
+            Not one row per atom, labels that are negative or not integers, rows that are not probabilities.
         """
         resp, n_clusters = self._checked(context)
         executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
@@ -149,7 +149,7 @@ class Responsibilities:
 
 
 def _of_counted(context: InitContext, resp: np.ndarray) -> np.ndarray:
-    """What is given for the atoms that count, where it is given for all rows of the data; else as it is."""
+    """Responsibilities or labels of the atoms that count, if given for all rows of the data; else unchanged."""
     executor, source = context.executor, context.source
     tasks = ((f"init-rows-batch{b}", _dropped, (batch_reader(source, b),)) for b in range(source.n_batches))
     stays = [np.ones(0, np.bool_)]
@@ -162,7 +162,7 @@ def _of_counted(context: InitContext, resp: np.ndarray) -> np.ndarray:
 
 
 def _dropped(reader: Reader) -> tuple[np.ndarray, int]:
-    """Task: rows of one batch that count nothing, and how many others it has."""
+    """Task: rows of one batch that do not count, and the number of the other rows."""
     batch = reader()
     return np.zeros(0, np.int64) if batch.dropped is None else batch.dropped, batch.n_atoms
 
@@ -210,7 +210,7 @@ class FromPosterior:
     ----------
     posterior
         A posterior that still has its summary, of the same kinds of models and the same features.  Its statistics
-        must be taken about the same centre, which is sure when both runs train one model:
+        must be taken about the same centre, which holds if both runs train one model:
         ``train(posterior.model, data, init=FromPosterior(posterior))``.
     """
 
@@ -222,7 +222,7 @@ class FromPosterior:
         Raises
         ------
         SettingError
-            No summary, or a model whose statistics mean something else.
+            No summary, or a model whose statistics differ in meaning.
         """
         if not isinstance(self.posterior, Posterior):
             raise SettingError(f"FromPosterior({shown(self.posterior)}): needs a posterior, such as `result.posterior`")
@@ -240,7 +240,7 @@ class FromPosterior:
 
 
 def _require_same_columns(posterior: Posterior, source: Source) -> None:
-    """SettingError where the posterior's features are others than those of the data, or come in another order."""
+    """Raise SettingError if the posterior's features differ from the data's, or come in another order."""
     ours = columns_of(source)
     if posterior.columns is None or ours is None:
         return
@@ -274,7 +274,7 @@ def _require_same_kind(theirs: Model, ours: Model) -> None:
 
 
 def _require_same_statistics(theirs: Model, context: InitContext) -> None:
-    """One atom of the data must have the same statistics in both models: they may be taken about some centre."""
+    """Raise unless one atom of the data has the same statistics in both models, which may differ in their centre."""
     executor = context.executor
     b = int(np.flatnonzero(context.survey.batch_atoms)[0])
     reader, expected = batch_reader(context.source, b), context.survey.batch_atoms[b]

@@ -21,11 +21,11 @@ class Seeds:
     Parameters
     ----------
     centres
-        Positions of the chosen atoms, ``(K,)``; fewer than asked for when no other atom differs from them.
+        Positions of the chosen atoms, ``(K,)``; fewer than requested if no other atom differs from them.
     labels
         Closest centre of each atom, ``(n,)``.
     distance
-        Divergence from it, ``(n,)`` nats.
+        Divergence from the closest centre, ``(n,)`` nats.
     """
 
     centres: np.ndarray
@@ -39,7 +39,7 @@ def plus_plus(
     """Distance-biased choice of centres (thesis Algorithm 2.2).
 
     Each next centre is an atom drawn with probability proportional to its weight times its divergence from the
-    closest centre so far (line 6 wants this minimum itself, not where it is attained).
+    closest centre so far (line 6 means the minimum itself, not its argument).
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def plus_plus(
     rng
         Random numbers.
     candidates
-        Atoms drawn at each step, of which the one that lowers the total divergence most is kept (greedy
-        k-means++).  1 is the plain algorithm; None means 2 + log K, as scikit-learn does.
+        Atoms drawn at each step; the atom that lowers the total divergence most is kept (greedy k-means++).  1 is the
+        plain algorithm; None means 2 + log K, as in scikit-learn.
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
     tries = 2 + int(log(n_clusters)) if candidates is None else min(candidates, batch.n_atoms)
@@ -74,7 +74,7 @@ def plus_plus(
         closer[drawn[choice]] = True
         labels[closer] = len(centres)
         distance = reach[:, choice]
-        # its own divergence is zero but for rounding, and must be, or an atom could be drawn twice
+        # its own divergence is zero up to rounding; it is set to zero, or an atom could be drawn twice
         distance[drawn[choice]] = 0.0
         centres.append(int(drawn[choice]))
     return Seeds(np.array(centres), labels, distance)
@@ -95,14 +95,14 @@ def _distances(model: Model, batch: Batch, best: Best, index: np.ndarray) -> np.
 
 
 def hard_model(model: Model) -> Model:
-    """The model of Algorithm 2.1 with the same observation model: hard assignment, point estimates."""
+    """Model of Algorithm 2.1 with the same observation model: hard assignment, point estimates."""
     return Model(FiniteMixture(top=1), model.observation, estimate="map")
 
 
 def hard_kmeans(model: Model, batch: Batch, labels: np.ndarray, n_clusters: int, laps: int) -> np.ndarray:
     """Better labels by hard assignment (thesis Algorithm 2.1); the log joint never falls.
 
-    A cluster is never emptied: the atom that gains least by leaving stays.
+    No cluster becomes empty: its atom that gains least by leaving stays.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def hard_kmeans(model: Model, batch: Batch, labels: np.ndarray, n_clusters: int,
     n_clusters
         K.
     laps
-        Iterations at most; ends earlier when no label changes.
+        Most iterations; ends earlier if no label changes.
     """
     hard = hard_model(model)
     for _ in range(laps if n_clusters > 1 else 0):
@@ -129,7 +129,7 @@ def hard_kmeans(model: Model, batch: Batch, labels: np.ndarray, n_clusters: int,
 
 
 def most_likely(posterior: Posterior, batch: Batch) -> np.ndarray:
-    """Cluster under which each atom is most likely, ``(n,)``, the lowest of equals; weights of clusters set aside."""
+    """Cluster under which each atom is most likely, ``(n,)``, the lowest of equals; ignores weights of clusters."""
     model = posterior.model
     tiles = atom_tiles(model, batch, posterior.n_clusters)
     labels = [model.observation.expected_log_lik(posterior.observation, tile).argmax(axis=1) for tile in tiles]
@@ -137,7 +137,7 @@ def most_likely(posterior: Posterior, batch: Batch) -> np.ndarray:
 
 
 def _reassign(posterior: Posterior, batch: Batch, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Most probable cluster of each atom (eq. 2.76) and what it gains over ``labels``, both ``(n,)``."""
+    """Most probable cluster of each atom (eq. 2.76) and its gain over ``labels``, both ``(n,)``."""
     model = posterior.model
     log_weights = model.allocation.log_weights(posterior.allocation)
     wanted, gain = np.empty_like(labels), np.empty(len(labels))
@@ -176,7 +176,7 @@ def largest_first(labels: np.ndarray, weights: np.ndarray | None, n_clusters: in
 def cluster_atoms(
     model: Model, batch: Batch, n_clusters: int, rng: np.random.Generator, candidates: int | None, laps: int
 ) -> tuple[np.ndarray, int]:
-    """Labels ``(n,)`` by k-means++ and ``laps`` of k-means, largest cluster first, and how many clusters there are."""
+    """Labels ``(n,)`` by k-means++ and ``laps`` of k-means, largest cluster first, and the number of clusters."""
     if n_clusters == 1:
         return np.zeros(batch.n_atoms, np.int64), 1
     seeds = plus_plus(model, batch, n_clusters, rng, candidates)

@@ -1,4 +1,4 @@
-"""A start without any cluster."""
+"""Start without any cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnp_dask.initialize.base import InitContext
 @register
 @dataclass(frozen=True)
 class FromNothing:
-    """No cluster holds any atom: the first atoms open the first clusters.
+    """Start in which no cluster holds any atom: the first atoms open the first clusters.
 
     For schedules that open clusters themselves, such as :class:`~bnp_dask.inference.streaming.Filter`.
     """

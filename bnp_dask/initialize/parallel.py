@@ -30,23 +30,23 @@ from bnp_dask.inputs.settings import hold, positive_number, whole_number
 from bnp_dask.model import Model, Posterior
 
 MOST_ROUNDS = 1000
-"""Passes that may be asked for; after some ten no candidates are missing."""
+"""Most passes that a setting allows; after some ten no candidates are missing."""
 
 EXTRA_ROUNDS = 10
-"""Rounds beyond those asked for, while there are fewer candidates than clusters."""
+"""Most additional rounds, run while there are fewer candidates than clusters."""
 
 
 @register
 @dataclass(frozen=True)
 class KMeansParallel:
-    """Seeds drawn many at a time, for hundreds or thousands of clusters in data that no machine holds.
+    """Seeds drawn many at a time, for hundreds or thousands of clusters in data too large for one machine.
 
     Each round is one pass over the data, in which every atom becomes a candidate with probability
     min(1, L w D / cost), L = ``oversample * n_clusters``: w is its weight, D its divergence from the closest
     candidate so far, and cost the sum of w D over the data (thesis eq. 8.1).  One more pass weighs the candidates by
     the atoms they attract; then they, and they alone, are clustered by weighted k-means++ and k-means.  A last pass
-    puts every atom into the cluster under which it is most likely, so that the statistics are those of the whole
-    data; the heaviest candidate of each cluster stays there, so that none is lost.  Clusters are
+    puts every atom into the cluster under which it is most likely, so the statistics cover the whole data; the
+    heaviest candidate of each cluster stays there, so that none is lost.  Clusters are
     numbered from the largest.
 
     Parameters
@@ -64,12 +64,12 @@ class KMeansParallel:
 
     Notes
     -----
-    The cost is known only after the pass.  A task therefore returns the atoms that its own cost, or the cost of the
-    batches folded before it was submitted, lets pass, each with its uniform random number; they are thinned
-    to the exact probability once the pass is over.  The caller holds candidates only.
+    The cost is known only after the pass.  A task therefore returns the atoms that pass under its own cost, or the cost
+    of the batches folded before its submission, each with its uniform random number.  They are thinned to the exact
+    probability once the pass is over.  The caller holds candidates only.
 
     Each round needs the point estimate of every atom, which for full covariances of 64 features takes as long as
-    the log likelihoods of a thousand clusters: there prefer :class:`BregmanKMeans` while a sample shows the clusters.
+    the log likelihoods of a thousand clusters: prefer :class:`BregmanKMeans` then, if a sample shows the clusters.
     """
 
     n_clusters: int
@@ -104,7 +104,7 @@ class KMeansParallel:
         posterior, heaviest = executor.result(task)
         summary = _assign_all(context, model, executor.share("init-clusters", posterior), found.origin[heaviest])
         order = np.argsort(-summary["N"], kind="stable")
-        # empty only where an atom of weight zero, drawn as the very first candidate, is all there is
+        # empty only if the sole candidate is an atom of weight zero that was drawn first
         used = order[summary["N"][order] > 0]
         summary = replace(summary.take(used.tolist()), ids=np.arange(len(used), dtype=np.int64))
         warn_if_fewer(summary, self.n_clusters, f"the {found.atoms.n_atoms} candidates from all atoms")
@@ -155,7 +155,7 @@ class Candidates:
     origin: np.ndarray
 
     def joined(self, drawn: list[Drawn]) -> Candidates:
-        """These and those just drawn."""
+        """Candidates with the atoms just drawn."""
         atoms = concatenate([self.atoms, *(d.atoms for d in drawn)], "candidates")
         origin = [np.stack([np.full(len(d.position), d.batch), d.position], axis=1) for d in drawn]
         return Candidates(atoms, np.concatenate([self.origin, *origin]))
@@ -189,7 +189,7 @@ class Drawn:
     uniform: np.ndarray
 
     def thin(self, rate: float, cost: float) -> Drawn:
-        """Only atoms that pass with probability min(1, rate * score / cost)."""
+        """Atoms that pass with probability min(1, rate * score / cost)."""
         passed = self.uniform * cost < rate * self.score
         if passed.all():
             return self
@@ -267,7 +267,7 @@ def _assign_all(context: InitContext, model: Handle, posterior: Handle, pinned: 
 def _assign(
     reader: Reader, model: Model, expected: int, posterior: Posterior, stay: tuple[np.ndarray, np.ndarray]
 ) -> Summary:
-    """Task: statistics of one batch, each atom in its most likely cluster but for those that ``stay``."""
+    """Task: statistics of one batch, each atom in its most likely cluster, except atoms that ``stay``."""
     batch = read_checked(reader, model, expected)
     labels = most_likely(posterior, batch)
     position, cluster = stay

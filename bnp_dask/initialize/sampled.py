@@ -28,23 +28,23 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 
 ROOT_TOKENS, ROOT_DOCUMENTS = 1.0 / 4.0, 5.0
-"""Topics for each square root of the number of tokens, and of documents at most, when nobody says how many.
+"""Topics per square root of the number of tokens, and most per square root of documents, by default.
 
-A quarter where it was a sixth raised objective and held-out score (nats per token) of KOS by 3,028 and .012, of 6,000
+A quarter in place of a sixth raised objective and held-out score (nats per token) of KOS by 3,028 and .012, of 6,000
 stories of Reuters by 2,338 and .005, of 3,000 posts of 20 Newsgroups by 920 and .017; one seed, 6 to 8 laps without
-moves.  Documents bound it on those of many words, such as NIPS.
+moves.  The bound by documents acts on corpora of long documents, such as NIPS.
 """
 
 PASSES = 200
-"""Passes of the sampler when nobody says how many; topics are averaged over the last half of them.
+"""Default passes of the sampler; topics are averaged over the last half of them.
 
-So many where it was 100, of which 20 averaged, raised objective and held-out score (nats per token) of KOS by 6,961 and
+200 in place of 100, of which 20 averaged, raised objective and held-out score (nats per token) of KOS by 6,961 and
 .013, of 6,000 stories of Reuters by 6,584 and .023, of 3,000 posts of 20 Newsgroups by 4,112 and .014; one seed, 6 to 8
 laps without moves.  On KOS 3,118 and .012 of that were more passes, and the rest the longer average.
 """
 
 SEED = 0.1
-"""Weight in the first pass, beside tokens that are placed one by one, of the counts of topics that are sampled anew.
+"""Weight of the counts of topics that are resampled, in the first pass, beside tokens placed one by one.
 
 KOS from one topic of all its words, one seed, 200 passes for 152 topics, then 8 laps without moves: at 1 the objective
 was -3,140,003 and the held-out score (nats per token, by ``bnp.score``) -7.3568, at .1 -3,136,567 and -7.3484, at .01
@@ -52,29 +52,28 @@ was -3,140,003 and the held-out score (nats per token, by ``bnp.score``) -7.3568
 """
 
 TOP = 10.0
-"""Pseudo-documents that are shared out evenly among topics, when their weights are estimated."""
+"""Pseudo-documents shared out evenly among topics when their weights are estimated."""
 
 
 MOST_PASSES = 10**6
-"""Passes that may be asked for: all are one task."""
+"""Most passes that a setting allows: all are one task."""
 
 MOST_TOKENS = MEMORY // 16
-"""Tokens of the documents drawn, at most: each takes 16 bytes, and a document is never cut."""
+"""Most tokens of the documents drawn: each takes 16 bytes, and a document is never cut."""
 
 
 @register
 @dataclass(frozen=True)
 class SampledTopics:
-    """Topics of a corpus by collapsed Gibbs sampling, before variational training goes on from them.
+    """Topics of a corpus by collapsed Gibbs sampling, from which variational training continues.
 
     A sampler moves single tokens at random, and so leaves poor optima in which a variational method stays from its
-    first lap on.  Each token gets a topic in proportion to how much of the topic its document and its word have, all
-    other tokens given, pass by pass; the counts of words by topic are averaged over the last passes.  The prior of
-    words is that of the model.  Topics that no token is left in are not started.  Topics are numbered from the
-    largest.
+    first lap on.  Pass by pass, each token gets a topic in proportion to the topic's share in its document and in its
+    word, given all other tokens; the counts of words by topic are averaged over the last passes.  Words have the prior
+    of the model.  Topics without tokens are not started.  Topics are numbered from the largest.
 
-    Moves take away topics that are copies of others (of 100 on documents with 50 true topics these 50 stayed), but on a
-    small corpus about as many stay as were sampled: K is then the user's choice.
+    Moves remove copies of topics (of 100 on documents with 50 true topics these 50 stayed), but on a small corpus about
+    as many stay as were sampled: K is then the user's choice.
 
     All of it is one task on one worker, so the answer does not depend on how many there are.  A pass takes about 0.1
     to 0.2 seconds for a million tokens.
@@ -82,23 +81,23 @@ class SampledTopics:
     Parameters
     ----------
     n_clusters
-        Topics to start with, K, at most.  Default: a quarter of the square root of the number of tokens, and no more
-        than five times that of the number of documents (see :func:`topics_for`).
+        Most topics to start with, K.  Default: a quarter of the square root of the number of tokens, and no more than
+        five times the square root of the number of documents (see :func:`topics_for`).
     passes
-        Over the documents.  Default 200.
+        Passes over the documents.  Default 200.
     averaged
-        How many of them, the last ones, are averaged.  Default: half of them.
+        Number of last passes that are averaged.  Default: half of them.
     concentration
         Sum of the prior weights of the topics of one document.  The sampler moves more freely with a large one, so
         it is not the ``alpha`` of the model.
     max_tokens
-        Of larger corpora that many tokens are sampled, in documents drawn uniformly.
+        Tokens sampled of larger corpora, in documents drawn uniformly.
 
     References
     ----------
     Griffiths & Steyvers (2004), "Finding scientific topics".  Weights of topics are estimated from the numbers of
-    documents that have them.  The split of the probabilities in a part of the document's own topics and a rest is
-    that of Yao, Mimno & McCallum (2009), "Efficient methods for topic model inference on streaming document
+    documents that have them.  The split of the probabilities in a part of the document's own topics and a rest
+    follows Yao, Mimno & McCallum (2009), "Efficient methods for topic model inference on streaming document
     collections".
     """
 
@@ -157,7 +156,7 @@ class SampledTopics:
 
 
 def topics_for(context: InitContext) -> int:
-    """How many topics to start with, from the numbers of documents, tokens and words alone.
+    """Number of topics to start with, from the numbers of documents, tokens and words alone.
 
     Moves go up and down from there.
     """
@@ -167,20 +166,20 @@ def topics_for(context: InitContext) -> int:
 
 
 def topics_of_tokens(tokens: float, n_documents: int) -> int:
-    """How many topics so many tokens in so many documents may show, by rule of thumb."""
+    """Number of topics that a corpus may show, by a rule of thumb from its tokens and documents."""
     return max(1, int(min(ROOT_TOKENS * np.sqrt(tokens), ROOT_DOCUMENTS * np.sqrt(n_documents))))
 
 
 def _turns(settings: SampledTopics) -> tuple[int, int]:
-    """Passes over the documents, and how many of them are averaged."""
+    """Passes over the documents, and number of averaged passes."""
     passes = PASSES if settings.passes is None else settings.passes
     return passes, max(1, passes // 2) if settings.averaged is None else settings.averaged
 
 
 def _whole(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Counts as whole numbers of tokens: fractions are rounded up as often as their size says, so that means stay.
+    """Counts as whole numbers of tokens: fractions are rounded at random, with unchanged means.
 
-    Counts that are fractions of one on average are first multiplied: what is sampled is scaled to the corpus anyway.
+    Counts below one on average are first multiplied: the result is scaled to the corpus anyway.
     """
     low = np.floor(counts)
     if np.array_equal(low, counts):
@@ -208,8 +207,8 @@ def sample_topics(
 ) -> np.ndarray:
     """Tokens by word and topic, on average over the last passes, ``(V, K)``; DataError for documents without words.
 
-    The counts ``known (V, J)`` of topics that exist count beside those of the tokens: J topics come first, and of those
-    that the settings ask for as many as are left are new.  They stay, or else only guide the first pass.
+    The counts ``known (V, J)`` of existing topics count beside the counts of the tokens: J topics come first, and the
+    rest of the topics in the settings are new.  Known counts stay, or else only guide the first pass.
     """
     x, k = sparse.csr_array(batch.x), settings.n_clusters
     assert k is not None, "how many topics there are is found before any document is read"
@@ -240,7 +239,7 @@ def sample_topics(
         documents = sample_pass(offsets, words, topics, prior, table, each, counts, totals, state)
         weights = (documents + TOP / k) / (documents.sum() + TOP)
         if known is not None and not kept and turn == 0:
-            # float32 rounds: what was added and taken away again may leave a little, and never less than nothing
+            # float32 rounds: adding and subtracting may leave a small remainder, which must not be negative
             counts[:, : known.shape[1]] = np.maximum(counts[:, : known.shape[1]] - before, 0.0)
             totals = counts.sum(axis=0, dtype=np.float64)
         if turn >= passes - averaged:

@@ -1,4 +1,4 @@
-"""Proposals, the plan of a lap, what is remembered of failures, and what a move is given."""
+"""Proposals, the plan of a lap, the memory of failures, and the context in which a move plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bnp_dask.structure.base import Trial
 from bnp_dask.structure.policy import MovePolicy
 
 WHOLE = -1
-"""Stands among clusters for whole documents: those that are gathered, and the candidate that was found in them."""
+"""Stands in for a cluster id: for gathered whole documents, and for the candidate found in them."""
 
 DOCUMENTS = "documents"
 """Kind of proposals that take from all clusters at once; their targets are empty."""
@@ -32,25 +32,25 @@ DOCUMENTS = "documents"
 
 @dataclass(frozen=True)
 class Proposal:
-    """A change of clusters that one lap tries out.
+    """Change of clusters that one lap tries.
 
     Parameters
     ----------
     kind
         ``"birth"``, ``"merge"`` or ``"delete"``.
     targets
-        Ids of the clusters that would vanish or be split; for a merge the pair, the one that stays first; empty where
-        all clusters give and stay.
+        Ids of the clusters that would vanish or be split; for a merge the pair, with the cluster that stays first;
+        empty if all clusters give atoms and stay.
     others
         Ids that would take over: newborn clusters, or the absorbing set.
     edit
-        What would be done.
+        Edit that would be applied.
     sweeps
-        In how many laps it may be tried with re-estimated clusters before it counts as failed.
+        Laps in which it may be tried with re-estimated clusters before it counts as failed.
     weight
-        As how many failures it counts if it fails clearly on the whole data; from two on it is not refined then either.
+        Number of failures that a clear failure on the whole data counts as; from two on it is not refined then either.
     again
-        Whether it is made in every lap, so that no lap is run for it alone.
+        Whether it is made in every lap; no lap is run for such proposals alone.
     """
 
     kind: str
@@ -63,14 +63,14 @@ class Proposal:
 
 
 def named_by(proposal: Proposal) -> set[int]:
-    """Ids of all clusters that a proposal would change, or that would take over from them."""
+    """Ids of all clusters that a proposal would change, and of the clusters that would take over."""
     donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
     return {*proposal.targets, *proposal.others, *donors}
 
 
 @dataclass(frozen=True)
 class Split:
-    """An attempt to split a cluster using the atoms of one batch alone, or of some new ones.
+    """Attempt to split a cluster using the atoms of one batch alone, or of some new batches.
 
     ``target`` is the id of the cluster; ``fresh``, ``refine``, ``sample`` and ``min_atoms`` are as in ``Birth``,
     ``policy`` as in its policy; ``key`` seeds the random numbers.
@@ -87,7 +87,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Gather:
-    """Which atoms a task brings along: of the cluster ids ``targets`` up to ``limits`` each, drawn with ``key``."""
+    """Atoms that a task returns: up to ``limits`` of each of the cluster ids ``targets``, drawn with ``key``."""
 
     targets: tuple[int, ...] = ()
     limits: tuple[int, ...] = ()
@@ -95,11 +95,11 @@ class Gather:
 
     @property
     def clusters(self) -> tuple[int, ...]:
-        """Those of the targets that are clusters."""
+        """Targets that are clusters."""
         return tuple(target for target in self.targets if target != WHOLE)
 
     def also(self, targets: Iterable[int], limit: int) -> Gather:
-        """Request for up to ``limit`` atoms of each of ``targets`` too, or the larger limit that it has already."""
+        """Request that also asks for up to ``limit`` atoms of each of ``targets``; larger existing limits stay."""
         limits = dict(zip(self.targets, self.limits, strict=True))
         for target in targets:
             limits[target] = max(limit, limits.get(target, 0))
@@ -115,13 +115,13 @@ class Plan:
     pairs
         Pairs of ids to track, ``(M, 2)``.
     trials
-        To carry out in every batch.
+        Trials to carry out in every batch.
     proposals
-        To decide at the end of the lap.
+        Proposals to decide at the end of the lap.
     splits
         Attempts to split a cluster at one batch, by batch; decided when that batch is folded.
     given_up
-        History rows of proposals that were dropped while they were made.
+        History rows of proposals that were dropped during planning.
     gather
         Clusters whose atoms are gathered from every batch, for births in the next lap.
     """
@@ -135,8 +135,8 @@ class Plan:
 
     @property
     def n_proposed(self) -> int:
-        """How many proposals this lap makes or prepares, with those dropped while they were made, and without those of
-        every lap."""
+        """Number of proposals that this lap makes or prepares, with dropped ones; proposals made in every lap do not
+        count."""
         made = sum(not proposal.again for proposal in self.proposals)
         return made + len(self.splits) + len(self.given_up) + len(self.gather.targets)
 
@@ -146,14 +146,13 @@ class Memory:
     """Lessons of earlier laps about proposals; they survive a checkpoint.
 
     ``failures`` maps (kind, targets) to the counts N of the targets when they failed and, last, how often in a row they
-    failed with about these counts; ``sweeps`` holds the statistics of rejected deletes that are still improving, and
-    under :data:`WHOLE` those of a candidate that takes from all clusters, with how often they were tried; ``next_id``
-    is the next cluster id that was never used; ``grows`` says that at least half the small runs of births, when they
-    were last tried, found that their target is several clusters.  ``dormant`` holds the statistics of clusters that
-    faded and may return, by id, in the order in which they left.  ``young`` says of clusters that were born at new
-    batches, by id, what those weigh by now of what they weighed: such a cluster has not had its atoms yet.
-    ``rejected`` are births that the whole data rejected, by the clusters that would have given; None where nobody asks
-    for them.
+    failed with about these counts.  ``sweeps`` holds the statistics of rejected deletes that are still improving, and
+    how often each was tried; the key :data:`WHOLE` is for a candidate that takes from all clusters.  ``next_id`` is the
+    next cluster id that was never used.  ``grows`` says that at least half of the last small runs of births split
+    their target into several clusters.  ``dormant`` holds the statistics of clusters that faded and may return, by
+    id, in the order in which they left.  ``young`` maps ids of clusters born at new batches to the share of their
+    original weight that these batches still have: such a cluster has not received its atoms yet.  ``rejected`` holds
+    births that the whole data rejected, by their donor clusters; None if they are not kept.
     """
 
     next_id: int
@@ -165,13 +164,13 @@ class Memory:
     rejected: dict[tuple[int, ...], Rejected] | None = None
 
     def new_ids(self, count: int) -> tuple[int, ...]:
-        """Ids that no cluster ever had."""
+        """New ids that no cluster ever had."""
         first = self.next_id
         self.next_id += count
         return tuple(range(first, first + count))
 
     def failed(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], change: float) -> int:
-        """How often this was rejected when the targets had about these counts (within a share ``change``)."""
+        """Number of rejections while the targets had about these counts (within a share ``change``)."""
         before = self.failures.get((kind, targets))
         if before is None:
             return 0
@@ -179,12 +178,12 @@ class Memory:
         return int(before[-1]) if same else 0
 
     def remember_failure(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], times: int = 1) -> None:
-        """Note a rejection; one that leaves no doubt counts ``times``."""
+        """Record a rejection; a clear one counts ``times``."""
         now = tuple(float(c) for c in counts)
         self.failures[kind, targets] = (*now, float(times) + self.failed(kind, targets, now, LAP.same_count))
 
     def forget_dead(self, alive: np.ndarray) -> None:
-        """Drop what concerns clusters that are gone."""
+        """Drop the entries of clusters that are gone."""
         living = {WHOLE, *(int(i) for i in alive)}
         self.failures = {key: counts for key, counts in self.failures.items() if living.issuperset(key[1])}
         self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers))}
@@ -195,8 +194,8 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A change that was not accepted yet: who absorbs a delete's target, the statistics of those who receive, gain, by
-    how much that rose over the last, times tried."""
+    """Change not accepted yet: clusters that absorb a delete's target, statistics of the receivers, gain, rise of the
+    gain since the last try, times tried."""
 
     receivers: tuple[int, ...]
     part: Summary
@@ -207,7 +206,7 @@ class Sweep:
 
 @dataclass(frozen=True, eq=False)
 class Rejected:
-    """A birth that was rejected: statistics that the newborn clusters would have had, and the gain in nats."""
+    """Rejected birth: statistics that the newborn clusters would have had, and the gain in nats."""
 
     part: Summary
     gain: float
@@ -215,25 +214,25 @@ class Rejected:
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Newborn clusters that one batch found in a cluster, or some that found the same, and what it ``held`` there."""
+    """Newborn clusters found in a cluster by one batch, or by several alike, and the statistics ``held`` there."""
 
     newborn: Summary
     held: Summary
 
 
 Pending = dict[int, tuple[Basis, ...]]
-"""Newborn clusters that batches found in one lap and that all data are to try in the next, by the cluster that they
-would split; none of one that was split meanwhile."""
+"""Newborn clusters found at batches in one lap, to be tried on all data in the next, by the cluster that they would
+split; empty for a cluster that was split meanwhile."""
 
 
 @dataclass
 class PlanContext:
-    """Facts that a move may use to plan.
+    """Facts from which a move plans.
 
-    ``value`` is the exact whole-data summary behind ``posterior``; ``free`` are the ids that no proposal of this
-    lap names yet, and ``at_stake`` those that a birth whose tasks still run will name if it succeeds; ``atoms`` were
-    gathered in the lap before, by cluster; ``calm`` says that no cluster came, went or noticeably changed its count in
-    that lap.  ``pending`` is what single batches found in the lap before; None where a schedule does not keep that.
+    ``value`` is the exact whole-data summary behind ``posterior``.  ``free`` are the ids that no proposal of this
+    lap names yet; ``at_stake`` are the ids that a birth whose tasks still run will name if it succeeds.  ``atoms`` were
+    gathered in the lap before, by cluster.  ``calm`` says that no cluster came, went or noticeably changed its count in
+    that lap.  ``pending`` holds births found at single batches in the lap before; None if the schedule keeps none.
     """
 
     model: Model
@@ -265,9 +264,9 @@ class PlanContext:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether a move begins to plan while tasks of those before it run, so that workers have more to do at once.
+        """Whether a move begins to plan while tasks of earlier moves run, which keeps more workers busy.
 
-        Once clusters are calm births look at nearly all of them; deletes of topics need no tasks.
+        Not once clusters are calm, when births look at nearly all of them; deletes of topics need no tasks.
         """
         return self.policy.plans_side_by_side and not self.calm
 
@@ -294,7 +293,7 @@ class PlanContext:
         return [self.count(c) for c in clusters]
 
     def untouched(self) -> set[int]:
-        """Ids that no proposal names yet, nor will."""
+        """Ids that no proposal names, and that no running birth will name."""
         return self.free - self.at_stake
 
     def claimed(self) -> set[int]:
@@ -303,19 +302,19 @@ class PlanContext:
 
     @property
     def numbers_per_atom(self) -> float:
-        """Numbers that an atom has on average, at least one."""
+        """Average count of numbers in an atom, at least one."""
         return max(1.0, self.survey.nbytes / np.dtype(np.float64).itemsize / max(1, self.survey.n_atoms))
 
     def at_most_sampled(self, atoms: int) -> int:
-        """So many atoms, or fewer where these would be too much for one sample."""
+        """Number of atoms, lowered if one sample would grow too large."""
         return max(1, min(atoms, int(LAP.sampled / self.numbers_per_atom)))
 
     def room(self, atoms: int) -> int:
-        """Clusters of which so many atoms each may be gathered at a time, beyond what a move's settings ask for."""
+        """Number of clusters whose ``atoms`` may be gathered at a time, beyond the settings of a move."""
         return int(LAP.gathered / (max(1, atoms) * self.numbers_per_atom))
 
     def room_left(self, atoms: int) -> int:
-        """Clusters of which so many atoms each may still be gathered in this lap, whoever asks."""
+        """Number of clusters whose ``atoms`` may still be gathered in this lap, over all moves."""
         asked = self.numbers_per_atom * sum(self.gather.limits) * self.source.n_batches
         return max(0, int((LAP.gathered_in_all - asked) / (max(1, atoms) * self.numbers_per_atom)))
 
@@ -324,56 +323,57 @@ class PlanContext:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.lap, PLANNING, *key)))
 
     def give_up(self, kind: str, targets: tuple[int, ...], why: str, times: int = 1) -> None:
-        """Drop a proposal that was never tried on the whole data, and remember that as so many failures."""
+        """Drop a proposal that was never tried on the whole data; this counts as ``times`` failures."""
         self.memory.remember_failure(kind, targets, self.counts(targets) or [self.tokens], times)
         self.given_up.append(record(kind, targets, (), None, False, why))
 
     def plan(self) -> Plan:
-        """Everything that was proposed."""
+        """Plan of everything proposed so far."""
         pairs = np.array(self.pairs, np.int64).reshape(-1, 2)
         return Plan(pairs, tuple(self.trials), tuple(self.proposals), self.splits, tuple(self.given_up), self.gather)
 
 
 Planning = Generator[Iterable[Task], list[Any], None]
-"""A move that plans: asks for tasks to be run, and is sent their results, in order, as often as it needs any.
+"""Planning of a move: yields tasks to run and is sent their results, in order, as often as it needs any.
 
-Tasks that hold much are made when they are sent, and only some are out at a time.
+Large tasks are made when they are sent, and only some are in flight at a time.
 
-The names of all its tasks begin with ``propose``.  Dask lets an idle worker take over what waits at a busy one if that
-pays, by how long tasks of each first word have taken so far.
+The names of all its tasks begin with ``propose``.  Dask lets an idle worker steal tasks that wait at a busy one if that
+pays, judged by how long tasks with the same first word have taken so far.
 """
 
 
 class Move(Protocol):
-    """A way to propose changes of clusters."""
+    """Kind of change of the clusters, and how it is proposed."""
 
     kind: str
 
     @property
     def at_batch(self) -> bool:
-        """Whether it changes clusters within a lap, which needs the memoized schedule."""
+        """Whether the move changes clusters within a lap, which needs the memoized schedule."""
         ...
 
     def is_urgent(self, context: PlanContext) -> bool:
-        """Whether it plans before others that take turns in being first."""
+        """Whether the move plans before the moves that alternate in going first."""
         ...
 
     def plan(self, context: PlanContext) -> Planning:
         """Add pairs, trials and proposals to the context, and take the clusters they name out of ``free``.
 
-        While its tasks run other moves may begin: what it has not taken, nor put ``at_stake``, is theirs.
+        Other moves may begin while its tasks run, and may use all clusters that it has neither taken nor put
+        ``at_stake``.
         """
         ...
 
     def prepare(self, context: PlanContext) -> None:
-        """Ask for atoms to be gathered in this lap, for proposals of the next."""
+        """Request atoms, gathered in this lap for proposals of the next."""
         ...
 
 
 def record(
     kind: str, targets: tuple[int, ...], others: tuple[int, ...], gain: float | None, accepted: bool, why: str
 ) -> dict[str, Any]:
-    """A proposal as the history keeps it; ``gain`` in nats, None where it was never evaluated on the whole data."""
+    """History row of a proposal; ``gain`` in nats, None if it was never evaluated on the whole data."""
     return {
         "kind": kind,
         "targets": list(targets),

@@ -39,17 +39,17 @@ BIRTHS = ("birth", "window", DOCUMENTS)
 """Kinds of proposals that make more clusters; a window of a sequence is a birth, and so are topics of documents."""
 
 SORT = "sort"
-"""Kind of the history rows that say that clusters were put in another order, their targets."""
+"""Kind of the history rows of a reordering of clusters; their targets are the new order."""
 
 
 def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
-    """Ask every move; each takes clusters that are then no longer free.
+    """Let every move plan; the clusters that it takes are then no longer free.
 
     A new candidate that takes from all clusters leaves none to others.  Births that look at neighbours come before
-    deletes that are being refined, which would hold those, then other births, whose atoms are gathered already, then
-    deletes that a crowd of small topics needs; which of the others is first alternates.  In the first lap there are no
-    whole-data statistics yet, so it only prepares the next.  Moves that do not act in this lap propose nothing, and
-    those that do not act in the next prepare nothing.
+    deletes that are being refined, because these would hold the neighbours.  Then come other births, whose atoms are
+    gathered already, then deletes that a crowd of small topics needs.  The other moves alternate in going first.  The
+    first lap has no whole-data statistics yet, so it only prepares the next.  A move that does not act in this lap
+    proposes nothing; a move that does not act in the next prepares nothing.
     """
     in_turn = list(moves) if context.lap % 2 else list(reversed(moves))
     order = [move for move in in_turn if acts(move, context.lap)]
@@ -67,18 +67,18 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
 
 
 def _place(kind: str, begun: Container[str], urgent: Container[str]) -> tuple[bool, ...]:
-    """Sort key of moves that plan in turn: the least goes first."""
+    """Sort key of moves that plan in turn: the smallest goes first."""
     is_birth = kind == "birth"
     return kind != DOCUMENTS, not is_birth or kind not in urgent, kind not in begun, not is_birth, kind not in urgent
 
 
 def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
-    """Let moves plan one after the other, or each begin while tasks of those before it run."""
+    """Let moves plan one after the other, or let each begin while tasks of earlier moves run."""
     together = context.side_by_side
     under_way = []
     for place, planning in enumerate(turns):
-        # by then tasks of the first are running; the longest are among those that come later, and nothing can be done
-        # beside a long one that begins last
+        # tasks of the first move are running by then; the longest tasks are among the later ones, and workers would
+        # idle beside a long task that begins last
         under_way.append((planning, _run(next(planning, None), context, first=place > 0)))
         if not together:
             _finish(*under_way.pop(), context)
@@ -87,13 +87,13 @@ def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
 
 
 def _run(tasks: Iterable[Task] | None, context: PlanContext, first: bool = False) -> Iterator[Any] | None:
-    """Send tasks, ``first`` before those that wait; their results, to wait for."""
+    """Submit tasks, ahead of waiting ones if ``first``; returns an iterator that waits for their results."""
     window = max(LAP.in_flight, 2 * context.executor.n_workers)
     return None if tasks is None else in_order(context.executor, tasks, window, first=first)
 
 
 def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContext) -> None:
-    """Wait for the results of a move's tasks, and run more until it asks for none."""
+    """Wait for the results of a move's tasks, and run further tasks until it asks for none."""
     while found is not None:
         try:
             found = _run(planning.send(list(found)), context)
@@ -105,7 +105,7 @@ def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContex
 class Decision:
     """Outcome of a lap's proposals.
 
-    ``edits`` bring any summary of the lap up to date; ``records`` are history rows, one per proposal, and one where
+    ``edits`` bring any summary of the lap up to date; ``records`` are history rows, one per proposal, and one more if
     sorting the clusters would change the objective.
     """
 
@@ -116,9 +116,8 @@ class Decision:
 def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memory, spare: float = 0.0) -> Decision:
     """Accept each proposal that raises the exact whole-data objective, one after the other.
 
-    Clusters that stand for no atom (``LAP.nobody``) may go even if that costs a little (``DECISION.negligible``), as
-    long as all that is accepted and ``spare`` make up for it: over the step and its decisions the objective never
-    falls.
+    Clusters that stand for no atom (``LAP.nobody``) may go even at a small cost (``DECISION.negligible``), as long as
+    the gains of accepted proposals and ``spare`` cover it: over the step and its decisions the objective never falls.
 
     Parameters
     ----------
@@ -129,14 +128,14 @@ def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memor
     parts
         Whole-data statistics of the lap's trials.
     plan
-        What was tried.
+        Plan of the lap.
     memory
-        Learns of failures.
+        Memory that records failures.
     spare
-        Nats by which the step before has raised the objective.
+        Nats by which the preceding step raised the objective.
     """
     judge = _Judge(model, value, parts, max(0.0, spare))
-    # those that take from all clusters first: of what others do then some is no longer possible
+    # proposals that take from all clusters come first; they can make some of the others impossible
     in_turn = sorted(plan.proposals, key=lambda proposal: (proposal.again, len(proposal.targets) > 0))
     records = [*plan.given_up, *[judge.consider(proposal, memory) for proposal in in_turn], *judge.sort()]
     memory.forget_dead(judge.value.ids)
@@ -144,9 +143,9 @@ def decide(model: Model, value: Summary, parts: Parts, plan: Plan, memory: Memor
 
 
 def gains_of(model: Model, value: Summary, parts: Parts, edits: Sequence[Merge | Exchange]) -> list[float]:
-    """Change of the exact whole-data objective by each edit alone, nats; none of them is made.
+    """Change of the exact whole-data objective by each edit alone, nats; no edit is applied.
 
-    ``parts`` are the whole-data statistics of the trials that edits name; ``value`` tracks the pairs that they merge.
+    ``parts`` are the whole-data statistics of the trials named by edits; ``value`` tracks the pairs that edits merge.
     """
     judge = _Judge(model, value, parts, 0.0)
     return [judge.gain_of(edit, *judge.touched(edit)).gain for edit in edits]
@@ -165,7 +164,7 @@ class _Tried:
 class _Judge:
     """The state between decisions: the summary so far, and the terms of its objective.
 
-    The data term is a sum over clusters, of which a proposal touches few, so only those are computed again.
+    The data term is a sum over clusters, and a proposal touches few, so only the terms of these are recomputed.
     """
 
     def __init__(self, model: Model, value: Summary, parts: Parts, spare: float) -> None:
@@ -179,12 +178,12 @@ class _Judge:
         self.terms = model.allocation_terms(self.light)
 
     def consider(self, proposal: Proposal, memory: Memory) -> dict[str, Any]:
-        """Try one proposal on the statistics as they are now; its history row."""
+        """Try one proposal on the current statistics; returns its history row."""
         donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
         if not np.isin(proposal.targets, self.value.ids).all() or not self.exchanged.isdisjoint(donors):
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
         counts = [float(self.value["N"][self.value.position(t)]) for t in proposal.targets]
-        counts = counts or [float(self.value["N"].sum())]  # of a change of all clusters
+        counts = counts or [float(self.value["N"].sum())]  # for a change of all clusters
         try:
             fewer = proposal.kind not in BIRTHS
             gain, accepted = self._try(
@@ -192,7 +191,7 @@ class _Judge:
             )
         except SummaryError:
             return _row(proposal, None, False, "a cluster it names was changed by another move of this lap")
-        except NumericalError as error:  # what is not finite is no gain; the state before is as it was
+        except NumericalError as error:  # a gain that is not finite is none; the state is unchanged
             memory.remember_failure(proposal.kind, proposal.targets, counts)
             return _row(proposal, None, False, f"refused: {error}")
         if accepted:
@@ -204,7 +203,7 @@ class _Judge:
             return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
         if proposal.kind in BIRTHS and isinstance(proposal.edit, Exchange):
             note_rejected(memory, proposal.edit.donors, self.parts[proposal.edit.trial], gain)
-        alone = proposal.kind == "delete" and len(counts) > 1  # what failed together may do alone
+        alone = proposal.kind == "delete" and len(counts) > 1  # deletes that failed together may succeed alone
         times = proposal.weight if _is_clear(proposal, gain, counts) else 1
         for targets, own in (
             [((t,), [n]) for t, n in zip(proposal.targets, counts, strict=True)]
@@ -215,9 +214,9 @@ class _Judge:
         return _row(proposal, gain, False, "the objective would fall")
 
     def sort(self) -> list[dict[str, Any]]:
-        """Largest cluster first, where that raises the objective (sticks are broken in order); its history row.
+        """Put the largest cluster first if that raises the objective (sticks are broken in order); its history row.
 
-        Nothing where clusters lie in that order already, or where the model knows no order.
+        No row if clusters are in that order already, or if the model knows no order.
         """
         order = np.argsort(-self.value["N"], kind="stable")
         if np.array_equal(order, np.arange(len(order))):
@@ -230,14 +229,14 @@ class _Judge:
         return [record(SORT, ids, (), gain, accepted, why)]
 
     def touched(self, edit: Merge | Unite | Exchange) -> tuple[tuple[int, ...], Summary]:
-        """Clusters whose statistics an edit replaces, and the new ones with theirs."""
+        """Ids of the clusters whose statistics an edit replaces, and the statistics of the clusters in their place."""
         if isinstance(edit, Exchange):
             return edit.donors, self.parts[edit.trial]
         pair = self.value.without_pairs().take([edit.keep, edit.drop])
         return (edit.keep, edit.drop), pair.unite(edit.keep, edit.drop, None)
 
     def gain_of(self, edit: Edit, gone: tuple[int, ...], new: Summary | None) -> _Tried:
-        """Objective that an edit would give, which replaces the statistics of clusters ``gone`` by ``new``."""
+        """Gain and terms of an edit that replaces the statistics of the clusters ``gone`` by ``new``."""
         light = edit.apply(self.light, self.light_parts)
         terms = self.model.allocation_terms(light)
         data = {} if new is None else self._data_terms(new)
@@ -251,7 +250,7 @@ class _Judge:
     ) -> tuple[float, bool]:
         tried = self.gain_of(edit, gone, new)
         gain = tried.gain
-        # an empty cluster of a DP mixture costs nothing; of two states of the same worth the smaller is kept
+        # an empty cluster of a DP mixture costs nothing; of two equally good states the smaller is kept
         size = self._size(tried.terms)
         lost = max(DECISION.rounding * size, min(self.spare, DECISION.negligible * size) if empty else 0.0)
         if gain <= (-lost if fewer else lost):
@@ -266,7 +265,7 @@ class _Judge:
         return gain, True
 
     def _size(self, terms: Mapping[str, float]) -> float:
-        """How large the objective's terms are, nats; ``terms`` are those without the data."""
+        """Magnitude of the objective's terms, nats; ``terms`` are all but the data terms."""
         return sum(abs(t) for t in terms.values()) + abs(sum(self.data.values()))
 
     def _data_terms(self, summary: Summary) -> dict[int, float]:
@@ -288,32 +287,32 @@ class _Judge:
             stuck = gain + step * _steps_to_come(step, before.step) < 0
         if tried >= proposal.sweeps or stuck:
             return False
-        receivers = () if target == WHOLE else proposal.others  # the newborn live only in what is remembered here
+        receivers = () if target == WHOLE else proposal.others  # newborn clusters exist only in this memory
         memory.sweeps[target] = Sweep(receivers, self.parts[proposal.edit.trial], gain, step, tried)
         return True
 
 
 def _swept(proposal: Proposal) -> int:
-    """Under what a proposal that is tried again is remembered."""
+    """Key under which a proposal that is tried again is remembered."""
     return proposal.targets[0] if proposal.targets else WHOLE
 
 
 def _only_empty(proposal: Proposal, counts: list[float]) -> bool:
-    """Whether all that a proposal does is to do without clusters that stand for no atom."""
+    """Whether a proposal only removes clusters that stand for no atom."""
     if proposal.kind == "merge":
         return min(counts) < LAP.nobody
     return proposal.kind == "delete" and max(counts) < LAP.nobody
 
 
 def _is_clear(proposal: Proposal, gain: float, counts: list[float]) -> bool:
-    """Whether a proposal made when clusters were calm lacks more than further laps or attempts could bring."""
+    """Whether a proposal made when clusters were calm lacks more than further laps or attempts could gain."""
     return proposal.weight > 1 and len(counts) == 1 and -gain > DECISION.clear * sum(counts)
 
 
 def _steps_to_come(step: float, last: float) -> float:
-    """How many steps as large as this one may follow, when each is smaller than the one before by a fixed share.
+    """Sum of the steps still to come, in units of this step, if their sizes fall by a constant ratio.
 
-    ``last`` is the step before, 0 where there was none.  The share is taken to be larger than the two steps show.
+    ``last`` is the step before, 0 if there was none.  The ratio is taken to be larger than the two steps show.
     """
     ratio = min(DECISION.slowest, DECISION.patience * step / last) if last > 0 else DECISION.slowest
     return ratio / (1.0 - ratio) if step > 0 else 0.0

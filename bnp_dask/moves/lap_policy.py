@@ -1,7 +1,7 @@
-"""Numbers by which a lap is planned and its proposals are decided, whatever moves it makes, each with its evidence.
+"""Numbers by which a lap is planned and its proposals are decided, common to all moves, each with its evidence.
 
-Those of one kind of move are in :mod:`bnp_dask.moves.policy`.  A number without evidence is a first guess that no run
-has spoken against.
+Numbers of one kind of move are in :mod:`bnp_dask.moves.policy`.  A number without evidence is a first guess that no run
+has contradicted.
 """
 
 from __future__ import annotations
@@ -11,46 +11,46 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LapPolicy:
-    """Numbers of a lap's plan, whichever moves it makes.
+    """Numbers of a lap's plan, common to all moves.
 
     Parameters
     ----------
     same_count
         Share by which a count may change while failures in a row are still counted together.
     calm_count
-        Share by which counts may change in a lap while clusters count as calm: half of ``same_count``, which resets
-        failures.
+        Share by which counts may change in a lap while clusters count as calm: half of ``same_count``, beyond which
+        failures are reset.
     calm_gain
-        Nats per unit of weight by which a lap may raise the objective while clusters count as calm.  With counts alone
-        as the measure, overlapping clusters that were slowly changing places used up their attempts too soon.
+        Nats per unit of weight by which a lap may raise the objective while clusters count as calm.  When only counts
+        were measured, overlapping clusters that slowly changed places used up their attempts too soon.
     nobody
-        Atoms below which a cluster stands for none, whatever it gains: it is one of those without use that the prior
-        of a nonparametric model holds anyway.  A cluster that is as the prior is takes a share of atoms that falls with
-        the number of features: of 450 and 3,000 atoms in three clusters 1e-3 with one feature, 1e-7 with two, less than
+        Atoms below which a cluster stands for none, whatever it gains: it is one of the unused clusters that the prior
+        of a nonparametric model holds anyway.  A cluster equal to the prior takes a share of atoms that falls with the
+        number of features: of 450 and 3,000 atoms in three clusters, 1e-3 with one feature, 1e-7 with two, less than
         rounding with five.
     more
-        How many times as many targets, and how much more work on samples, a lap may take once clusters are calm: by
-        then laps of their own are run for nothing but what is still to be tried.
+        Factor on the number of targets, and on the work on samples, of a lap once clusters are calm: by then further
+        laps are run only for proposals that are still to be tried.
     gathered
-        Numbers that the atoms gathered for those more targets may have, of each move: 32 MB.
+        Most numbers in the atoms gathered for these additional targets, for each move: 32 MB.
     sampled
-        Numbers that a sample of one cluster's atoms has at most: 32 MB.  Reached by full covariances from some 140
-        features on, which no sample shows in full anyway.
+        Most numbers in a sample of one cluster's atoms: 32 MB.  Full covariances reach this from some 140 features on;
+        no sample shows these in full anyway.
     gathered_in_all
-        Numbers that the atoms gathered in one lap have at most, 1 GB, but for one target of each move and those near
-        it.  Those that are not in memory lie in files.
+        Most numbers in the atoms gathered in one lap, 1 GB; one target of each move and its neighbours do not count.
+        Atoms that are not in memory are in files.
     in_flight
-        Tasks of one move that may be in flight at least: those that wait for a place come after those of all other
-        moves.
+        Least number of tasks of one move that may be in flight: tasks that wait for a place come after the tasks of all
+        other moves.
     empty_pairs
-        Pairs of clusters that stand for no atom which one lap tracks at most.
+        Most pairs tracked in one lap for clusters that stand for no atom.
     scored_numbers, scored_pairs
-        Numbers that the unions of pairs scored together have (1 MB: they stay in a core's cache), and pairs at least.
-        The scores do not depend on it.
+        Numbers in the unions of pairs that are scored together (1 MB: they stay in a core's cache), and least number of
+        pairs.  The scores do not depend on them.
     alike
-        Topics that are looked at as partners of one: those whose words are most like its own.
+        Topics considered as partners of a topic, nearest by their words.
     misfits
-        Clusters, at most, whose share of new batches is tried in one round of births.  In the stream of
+        Most clusters whose share of new batches is tried in one round of births.  In the stream of
         ``benchmarks.streaming.drifting`` up to three were born at one batch.
     """
 
@@ -81,23 +81,22 @@ class DecisionPolicy:
     Parameters
     ----------
     hopeless
-        A delete that lacks more nats than this per atom of its target is not refined, nor begun.
+        Nats per atom of a delete's target: a delete that lacks more is neither refined nor begun.
     clear
-        A delete that lacks more nats than this per atom of its target, on the whole data, fails clearly once clusters
-        are calm.  In 60 deletes that were refined over several laps (three runs on mixtures of 32 overlapping
-        Gaussians, calm or not) those laps brought 0.054 at most.
+        Nats per atom of a delete's target: a delete that lacks more on the whole data fails clearly once clusters are
+        calm.  In 60 deletes that were refined over several laps (three runs on mixtures of 32 overlapping Gaussians,
+        calm or not) these laps gained 0.054 at most.
     rounding
         Share of the objective's terms below which a gain is rounding: 4,500 times the spacing of double precision.
     negligible
-        Share of the objective's terms that doing without a cluster of no atom may cost, at most, where other gains pay
-        for it.
+        Share of the objective's terms that removing a cluster of no atom may cost at most, if other gains pay for it.
     patience
         Factor on the observed ratio of two gains in a row, when the gains to come are estimated.
     slowest
         Largest ratio of two gains in a row that is believed.
     rejected
-        Births that all data rejected, at most, which are kept for a shadow, the best ones: a guess.  A run on 60
-        overlapping clusters rejects two or three.
+        Most births rejected by all data that are kept for a shadow, the best ones: a guess.  A run on 60 overlapping
+        clusters rejects two or three.
     """
 
     hopeless: float = 1.0

@@ -24,21 +24,21 @@ class Merge:
     Parameters
     ----------
     per_lap
-        Pairs tracked in one lap at most; many of them may be accepted, as long as they share no cluster.
+        Most pairs tracked in one lap; many of them may be accepted, as long as they share no cluster.
     per_cluster
-        Pairs that one cluster may be in.
+        Most pairs that contain the same cluster.
     change
         A rejected pair is tried again when the count of one of its clusters has changed by this share.
     laps, start
-        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
-        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
-        as converged before all its moves have begun.
+        When the move acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), not before lap
+        ``start``.  Laps are counted from 0, including laps of updates; nothing is decided in the first.  A run does not
+        end as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.MergePolicy`.
 
     Notes
     -----
-    Candidates are ranked by the m-score (eq. 4.10) over all pairs (of topics: those whose words are alike).  It bounds
+    Candidates are ranked by the m-score (eq. 4.10) over all pairs (of topics: pairs with similar words).  It bounds
     the gain from above, since uniting clusters can only lower the entropy, so pairs with a negative score are never
     worth tracking.
     """
@@ -63,10 +63,10 @@ class Merge:
         return False
 
     def prepare(self, context: PlanContext) -> None:
-        """Needs no atoms."""
+        """Request nothing: merges need no atoms."""
 
     def is_urgent(self, context: PlanContext) -> bool:
-        """No: the others may go first."""
+        """False: the other moves may go first."""
         return False
 
     def plan(self, context: PlanContext) -> Planning:
@@ -96,7 +96,7 @@ class Merge:
         score[:, ~free] = -np.inf
         first, second = np.triu_indices(value.n_clusters, 1)
         rough = score[first, second]
-        # the exact allocation term is computed only where it can decide
+        # the exact allocation term is computed only for pairs that it can decide
         near = np.argsort(-rough, kind="stable")[: 2 * self.per_lap]
         near = near[rough[near] > -self.policy.doubt * len(value.ids)]
         pairs = np.stack([value.ids[first[near]], value.ids[second[near]]], axis=1)
@@ -106,17 +106,17 @@ class Merge:
 
 
 def pair_empty(context: PlanContext) -> None:
-    """Pair clusters that stand for no atom with others, in every lap and whatever failed before.
+    """Pair clusters that stand for no atom with others, in every lap, whatever failed before.
 
-    Doing without one may cost a little, which only gains of the lap can pay for.  Other proposals may name these
-    clusters too: pairs are decided last, and void where one of them has changed by then, so that those which no other
-    proposal names come first.
+    Such a merge may cost a little, which only gains of the lap can pay for.  Other proposals may name these clusters
+    too.  Pairs are decided last, and are void if one of their clusters has changed by then, so partners that no other
+    proposal names are preferred.
     """
     ids = context.value.ids.tolist()
     tracked = {frozenset(pair) for pair in context.pairs}
     named = context.claimed() | set().union(*tracked)
     empty = [i for i in ids if context.count(i) < LAP.nobody]
-    # a birth at one batch changes the statistics of its target there alone, and pairs are those of all batches
+    # a birth at one batch changes the statistics of its target there alone, but pairs are tracked over all batches
     left = set(ids) - context.at_stake - {split.target for split in context.splits.values()}
     for drop in empty[: LAP.empty_pairs]:
         others = left - {drop}

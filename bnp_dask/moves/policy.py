@@ -1,9 +1,8 @@
 """Numbers of each kind of move, each with the data that chose it.
 
-They are a setting of the move: ``Birth(policy=BirthPolicy(dearer=4.0))``.  A lap has the numbers of
-:mod:`bnp_dask.moves.lap_policy` whatever moves it makes.  Differences from structure to structure are in
-:class:`bnp_dask.structure.policy.MovePolicy`.  A number without evidence is a first guess that no run has spoken
-against.
+They are a setting of the move: ``Birth(policy=BirthPolicy(dearer=4.0))``.  Numbers of a lap, for all moves, are in
+:mod:`bnp_dask.moves.lap_policy`.  Numbers that differ between structures are in
+:class:`bnp_dask.structure.policy.MovePolicy`.  A number without evidence is a first guess that no run has contradicted.
 """
 
 from __future__ import annotations
@@ -25,31 +24,31 @@ class SmallRunPolicy:
     Parameters
     ----------
     least_share
-        Share of a target's atoms that a new cluster must have: what holds less is an accident of the sample.
+        Share of a target's atoms that a new cluster must have: a smaller one is an accident of the sample.
     most_topics
         Topics that anchor words may find in one target.
     seed_atoms, seed_numbers
-        Atoms per new cluster among which k-means++ chooses, at least; and one for every ``seed_numbers`` numbers that a
-        cluster has.
+        Atoms per new cluster among which k-means++ chooses: at least ``seed_atoms``, and at least one for every
+        ``seed_numbers`` numbers of a cluster.
     seed_laps
-        Passes of k-means over these.
+        Passes of k-means over these atoms.
     settled
-        A small run unites clusters once a step raises its objective by less than so many nats per atom.
+        Nats per atom: once a step raises the objective of a small run by less, its clusters are united.
     rounds
-        Times that clusters of a small run are united and re-estimated.
+        Rounds of uniting and re-estimating the clusters of a small run.
     steps_without
-        Local steps after a cluster was taken out of a small run, and of topics that words told apart.
+        Local steps after a cluster was taken out of a small run, and local steps on topics found from words.
     far
-        A cluster whose loss costs more than this after one local step stays: nats per atom that it stands for.  The
-        second step recovers about a half of that (8 runs each on clouds of 10, 25 and 50 dimensions).
+        Nats per atom that a cluster stands for: a cluster whose removal costs more after one local step stays.  The
+        second step recovers about half of the cost (8 runs each on clouds of 10, 25 and 50 dimensions).
     pieces
-        Hidden Markov models: pieces of runs of steps that are compared with one another.
+        Hidden Markov models: number of pieces of runs of steps that are compared with one another.
     piece_steps
-        Steps in a piece, at least, where runs are long enough to be cut.
+        Least steps in a piece, if runs are long enough to be cut.
     starts_beside, first_steps
-        Starts of a birth beside neighbours, and local steps of each, on the target alone and then beside them.
+        Starts of a birth beside neighbours, and local steps of each start, on the target alone and then beside them.
     steps_beside, enough_beside
-        Local steps of the best start at most, and the share of what it gains or lacks below which one is the last.
+        Most local steps of the best start; it stops after a step smaller than this share of its gain or deficit.
     stays
         A neighbour whose count changes by less than this share of the target's is left out.
     """
@@ -83,25 +82,25 @@ class WindowPolicy:
     Parameters
     ----------
     drawn
-        Windows that a task looks at, at most; and no more than cover its batch about once.
+        Most windows that a task looks at, and no more than cover its batch about once.
     grown
-        Windows of a batch that settle, the best at first sight.
+        Windows of a batch that are refined: the best before refinement.
     around
-        Steps before and after a window on which its states settle.
+        Steps before and after a window on which its states are refined.
     rounds
-        Local steps in which they do.
+        Local steps of this refinement.
     cuts
-        Places tried for the border between two blocks, at most.
+        Most places tried for the border between two blocks.
     donors
         States that a window may be taken from.
     noticeable
-        Share of the new states' steps above which the state that gave them is a donor.
+        Share of the new states' steps that a state must give to be a donor.
     mostly
-        Share of these steps that come from donors, at least.
+        Least share of these steps that comes from donors.
     one_in
-        One in so many batches is looked into in one lap, and at least so many.
+        A lap searches one in ``one_in`` batches, and at least ``one_in`` batches.
     hopeless
-        A window that lacks more nats than this after it has settled is not proposed.
+        Nats: a window that lacks more than this after refinement is not proposed.
     """
 
     drawn: int = 12
@@ -127,31 +126,30 @@ class BirthPolicy:
     Parameters
     ----------
     work_share
-        Work of small runs in a lap, as a share of the lap's own (atom-cluster pairs); ``LapPolicy.more`` times that
-        once clusters are calm.
+        Work of small runs in a lap, as a share of the lap's own work (atom-cluster pairs); ``LapPolicy.more`` times as
+        much once clusters are calm.
     work_always
-        Work of small runs in any lap, atom-cluster pairs; as above.
+        Work of small runs allowed in any lap, atom-cluster pairs; also ``LapPolicy.more`` times as much when calm.
     dearer
-        How much more an atom-cluster pair costs in a small run, where few clusters share the cost of looking at an
-        atom.
+        Cost ratio of an atom-cluster pair in a small run, where few clusters share the cost of reading an atom.
     words_need
-        Tokens below which the co-occurrence of words says too little: 3,000 documents of ten words, 300 of a hundred.
+        Least tokens from which the co-occurrence of words is used: 3,000 documents of ten words, 300 of a hundred.
     words_seen
-        Tokens whose co-occurrence is looked at, for each of ``Birth(sample=)`` and over all clusters.  A topic that few
-        documents have shows in many documents only, and to look at words costs little.  Of 30 topics, of 39 % to 1 in
-        800 of the tokens, the words of 5,000 documents of 40 tokens showed 13 (total variation below 0.7), those of
-        20,000 showed 26, and those of 50,000 showed 29.
+        Tokens whose co-occurrence is used, for each unit of ``Birth(sample=)``, over all clusters.  A rare topic shows
+        only in many documents, and looking at words costs little.  Of 30 topics, with 39 % to 1 in 800 of the tokens,
+        the words of 5,000 documents of 40 tokens showed 13 (total variation below 0.7), the words of 20,000 documents
+        26, and the words of 50,000 documents 29.
     sample_numbers
-        Atoms gathered for each number that a new cluster has, at least: fewer do not show its shape.
+        Least atoms gathered for each number of a new cluster: fewer do not show its shape.
     alone
-        Attempts to split a cluster by itself before those beside neighbours, which wait until clusters are calm.
+        Attempts to split a cluster by itself before attempts beside neighbours, which wait until clusters are calm.
     overlap
-        Nats of entropy per atom of a cluster, for its neighbours to be looked at.  Gaussians of two to eight features
-        have medians of 0.29 to 0.47, 3 to 4 deviations apart, and of 0.02, 5 to 6 apart.
+        Entropy of a cluster, nats per atom, from which its neighbours are looked at.  Gaussians of two to eight
+        features have medians of 0.29 to 0.47 when 3 to 4 deviations apart, and of 0.02 when 5 to 6 apart.
     neighbours
         Clusters re-estimated with the newborn.  Of 46 targets 14 gained beside five, 17 beside eight, 19 beside twelve.
     neighbour_atoms
-        Atoms of each, or as many as a cluster has numbers.
+        Atoms of each neighbour, or the count of numbers of a cluster if that is larger.
     small_run
         Numbers of the small runs.
     window
@@ -180,19 +178,19 @@ class BirthPolicy:
 @register
 @dataclass(frozen=True)
 class DocumentBirthPolicy:
-    """Numbers of births from whole documents; chosen on KOS, see :class:`~bnp_dask.DocumentBirth`.
+    """Numbers of births from whole documents, chosen on KOS; see :class:`~bnp_dask.DocumentBirth`.
 
     Parameters
     ----------
     averaged
-        Share of the sampler's passes, the last ones, whose counts are averaged; as the start that is sampled has it.
+        Share of the sampler's passes, the last ones, whose counts are averaged; as in the sampled start.
     few, very_few
-        Topics are sampled anew where as many as so many tokens usually show are this many times those that there are:
-        when clusters are calm, or at once.
+        New topics are sampled if the usual number of topics for this many tokens exceeds the current number by this
+        factor: ``few`` once clusters are calm, ``very_few`` at any time.
     number_bytes
         Bytes of the sampler's tables for each word of each topic.
     least_tokens
-        Tokens of the documents gathered that a new topic needs at least, as clusters that births split.
+        Least tokens of the gathered documents that a new topic needs, like the clusters that births split.
     """
 
     averaged: float = 0.5
@@ -214,7 +212,7 @@ class MergePolicy:
     Parameters
     ----------
     doubt
-        Nats per cluster by which the rough allocation term may be wrong.
+        Error of the rough allocation term to allow for, nats per cluster.
     """
 
     doubt: float = 10.0
@@ -231,32 +229,32 @@ class DeletePolicy:
     Parameters
     ----------
     sample
-        Atoms of each cluster on which an absorbing set is chosen and re-estimated, at least.
+        Least atoms of each cluster from which an absorbing set is chosen and re-estimated.
     worth
         Share of the target's atoms that a cluster must take over to be in the absorbing set.
     small
-        A target with less than this share of the atoms of those who absorb it does not change what they are.
+        Share of the atoms of its absorbing clusters below which a target does not change these clusters.
     work_share
-        Work of the tasks of a lap, as a share of the lap's own (atom-cluster pairs).
+        Work of the tasks of a lap, as a share of the lap's own work (atom-cluster pairs).
     work_always
-        Atom-cluster pairs that they may work on in any lap.
+        Work of the tasks allowed in any lap, atom-cluster pairs.
     least_steps
-        Local steps on a sample that a task may take however little work is left.
+        Local steps on a sample that a task may always take, even if less work is allowed.
     wider
-        How many times as many clusters may absorb a target that is small beside the average: its atoms may come from
-        everywhere, and are no trouble to anybody.
+        Factor on the number of absorbing clusters of a target that is small beside the average: its atoms may come from
+        everywhere, and burden no other cluster.
     leftover
-        Share of all atoms below which a cluster that goes together with others leaves its prior mass to clusters to
-        come and not to those who absorb it (:attr:`bnp_dask.structure.base.Trial.freed`).  Chosen on 24 bars of
-        12 x 12, where most topics left over hold less than 1e-4 and true ones 3e-2, and tried on others of the kind
-        and on KOS, which ends as it did without.
+        Share of all atoms below which a cluster that goes together with others leaves its prior mass to future clusters
+        and not to its absorbing clusters (:attr:`bnp_dask.structure.base.Trial.freed`).  Chosen on 24 bars of 12 x 12,
+        where most superfluous topics hold less than 1e-4 and true ones 3e-2.  Also tried on similar data and on KOS,
+        which ends as it does without it.
     enough
-        A local step on the sample that makes up less than this share of what a delete lacks is the last.
+        Share of a delete's deficit: a local step on the sample that recovers less is the last.
     calm_doubt
-        Doubt in place of ``DecisionPolicy.hopeless`` once clusters are calm, beside what the sample is too few for.  Of
-        61 deletes decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) what was
-        lacking was at most 0.18 nats per atom less than the sample said.  Before clusters are calm it can be 0.9: a
-        toy's start from many.
+        Doubt in place of ``DecisionPolicy.hopeless`` once clusters are calm, on top of an allowance for small samples.
+        Of 61 deletes decided on all data (three runs on mixtures of 32 overlapping Gaussians, calm or not) the deficit
+        was at most 0.18 nats per atom less than on the sample.  Before clusters are calm the difference can be 0.9
+        (a toy's start from many clusters).
     """
 
     sample: int = 1500
@@ -274,23 +272,23 @@ class DeletePolicy:
         _hold_numbers(self)
 
     def leftovers(self, value: Summary) -> list[int]:
-        """Ids of clusters that hold next to nothing, in order, of whole-data statistics."""
+        """Ids of clusters that hold next to nothing by whole-data statistics, in order."""
         counts = value["N"]
         return [int(i) for i in value.ids[counts < self.leftover * counts.sum()]]
 
 
 def hold_policy(owner: Any, name: str, cls: type) -> None:
-    """SettingError unless a field of a move is a policy of this class."""
+    """Raise SettingError unless a field of a move is a policy of this class."""
     value = getattr(owner, name)
     if not isinstance(value, cls):
         raise SettingError(f"{name}={shown(value)}: needs a policy, such as {cls.__name__}()")
 
 
 def _hold_numbers(policy: Any) -> None:
-    """Take over the numbers of a policy; SettingError for one that is negative, or no number of its kind."""
+    """Check and convert the numbers of a policy; SettingError for a negative number, or one of the wrong kind."""
     for declared in fields(policy):
         value = getattr(policy, declared.name)
-        if isinstance(declared.default, int):  # counts of things are positive: no work is done with none
+        if isinstance(declared.default, int):  # counts are positive: zero would mean no work
             hold(policy, declared.name, whole_number(declared.name, value, 1))
         elif isinstance(declared.default, float):
             hold(policy, declared.name, number_from(declared.name, value, 0.0))

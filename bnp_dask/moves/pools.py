@@ -1,4 +1,4 @@
-"""Samples of several clusters as one pool, on which moves try what these clusters would become."""
+"""Samples of several clusters as one pool, on which moves re-estimate these clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnp_dask.structure.trials import clusters_only
 
 
 def counting(atoms: Batch, count: float) -> Batch:
-    """Atoms that stand for ``count`` of their kind."""
+    """Atoms reweighted to stand for ``count`` atoms."""
     if atoms.n_atoms == 0:
         return atoms
     weights = np.ones(atoms.n_atoms) if atoms.weights is None else atoms.weights
@@ -23,9 +23,10 @@ def counting(atoms: Batch, count: float) -> Batch:
 def climb(
     model: Model, rest: Summary, receivers: Summary, atoms: Batch, before: float, sweeps: int, enough: float
 ) -> tuple[Summary, float]:
-    """Assign atoms to clusters that also hold ``rest`` until that gains little: statistics, gain over ``before``.
+    """Assign atoms to clusters that also hold ``rest`` until a step gains little: statistics, gain over ``before``.
 
-    Little is a share ``enough`` of what lies between the objective and ``before``; at most ``sweeps`` local steps.
+    Little is less than a share ``enough`` of the distance of the objective from ``before``; at most ``sweeps`` local
+    steps.
     """
     value = -np.inf
     for _ in range(sweeps):

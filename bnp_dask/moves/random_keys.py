@@ -1,18 +1,18 @@
-"""Names of the streams of random numbers that moves draw from: a number stands in the keys of each.
+"""Names of the streams of random numbers that moves draw from: one number each, part of the key.
 
-The numbers name streams and measure nothing.  Another number in one's place gives other draws, and so other bits.
+The numbers name streams and measure nothing.  Changing one gives other draws, and so other bits.
 """
 
 from __future__ import annotations
 
 PLANNING = 7
-"""All that a lap's plan draws itself; the purpose follows in the key."""
+"""Draws of a lap's plan itself; the purpose follows in the key."""
 
 SPLIT_BATCHES = 1
 """Planning: batches that may split a cluster."""
 
 ABSORBED = 19
-"""Planning: atoms of a delete's target and of those who would absorb it."""
+"""Planning: atoms of a delete's target and of its absorbing clusters."""
 
 WINDOW_BATCHES = 23
 """Planning: batches whose sequences are looked into."""
@@ -24,7 +24,7 @@ BIRTH_BESIDE = 31
 """Births beside neighbours, by target."""
 
 BESIDE_START = 1
-"""Births beside neighbours: what starts of one target draw; the number of a start follows in the key."""
+"""Births beside neighbours: draws of the starts of one target; the number of the start follows in the key."""
 
 SPLIT = 17
 """Split of a cluster at one batch, by batch."""

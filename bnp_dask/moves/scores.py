@@ -22,9 +22,9 @@ def all_pairs(ids: np.ndarray) -> np.ndarray:
 def data_gains(model: Model, value: Summary, pairs: np.ndarray, alone: np.ndarray | None = None) -> np.ndarray:
     """Exact change of the data term (eq. 4.6) for each pair of ids, ``(M,)`` nats.
 
-    ``alone (K,)`` are the data terms of the clusters as they are, where somebody has parameters to tell them from.
+    ``alone (K,)`` are the data terms of the present clusters, if the caller can compute them from parameters.
 
-    The union of each pair is written as a cluster of its own, so that many pairs are scored together.
+    The union of each pair is stored as a cluster of its own, so that many pairs are scored together.
     """
     alone = model.best_data_terms(value) if alone is None else alone
     place = value.positions(pairs)
@@ -49,7 +49,7 @@ def _unions(value: Summary, a: np.ndarray, b: np.ndarray) -> Summary:
 def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
     """Gain of merging each pair of positions, symmetric ``(K, K)`` nats; -inf on the diagonal.
 
-    Of topics of words only the pairs of :func:`alike`, and -inf for the others: with a hundred topics and ten thousand
+    For topics of words, only the pairs of :func:`alike`; -inf for the others.  With a hundred topics and ten thousand
     words all pairs would take longer than a lap.
     """
     n_clusters = value.n_clusters
@@ -66,7 +66,7 @@ def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarra
 
 
 def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of pairs of rows of ``counts (K, V)`` of which one is among the other's ``LAP.alike``.
+    """Positions of pairs of rows of ``counts (K, V)``, of which one is among the ``LAP.alike`` nearest of the other.
 
     Nearness is the Bhattacharyya coefficient of the shares of words, ``sum_v sqrt(p_v q_v)``.
     """
@@ -82,7 +82,7 @@ def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rough_allocation_gains(counts: np.ndarray) -> np.ndarray:
-    """About what :func:`allocation_gains` gives, for all pairs of positions, ``(K, K)`` nats, from counts alone.
+    """Approximation of :func:`allocation_gains` from counts alone, for all pairs of positions, ``(K, K)`` nats.
 
     Weights at their most likely values: ``N_ab log N_ab - N_a log N_a - N_b log N_b``.
     """
@@ -106,7 +106,7 @@ def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndar
 
 
 def _united(slim: Summary, a: int, b: int) -> Summary:
-    """Position ``a`` absorbs ``b``, entropies aside; the verb of the summary algebra is slower."""
+    """Summary in which position ``a`` absorbs ``b``, entropies aside; faster than ``merge`` of the summary algebra."""
     values = {}
     for name, value in slim.values.items():
         new = np.delete(value, b, axis=0)

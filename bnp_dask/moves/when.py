@@ -1,4 +1,4 @@
-"""When moves act: from a lap on, or in some laps alone."""
+"""Laps in which moves act: from a lap on, or only in some laps."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from bnp_dask.moves.base import Move
 
 @runtime_checkable
 class Scheduled(Protocol):
-    """A move that does not act in every lap.  Moves without these settings do.
+    """Move that may not act in every lap.  Moves without these settings act in every lap.
 
     Laps are counted from 0: lap ``n`` comes after ``n`` others.
     """
 
     @property
     def laps(self) -> range | tuple[int, int] | None:
-        """First lap in which it acts, and the first in which it does so no more; None for no such limits."""
+        """First lap in which the move acts, and first lap in which it no longer does; None for no such limits."""
         ...
 
     @property
     def start(self) -> int:
-        """Lap in which it acts first."""
+        """First lap in which the move may act."""
         ...
 
 
 def hold_laps(move: Any) -> None:
-    """Take over when a move acts; SettingError for laps that are none."""
+    """Check and convert the laps in which a move acts; SettingError if they are invalid."""
     hold(move, "start", whole_number("start", move.start))
     if move.laps is None:
         return
@@ -46,7 +46,7 @@ def acts(move: Move, lap: int) -> bool:
 
 
 def is_to_come(move: Move, lap: int) -> bool:
-    """Whether a move acts in a later lap than this one first."""
+    """Whether the first lap in which a move acts is later than this one."""
     return lap < _when(move)[0]
 
 

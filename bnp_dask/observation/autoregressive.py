@@ -1,9 +1,9 @@
-"""Autoregressive Gaussian with a matrix-Normal-Wishart prior: each step of a sequence follows from those before.
+"""Autoregressive Gaussian with a matrix-Normal-Wishart prior: each step of a sequence follows from earlier steps.
 
-A row of a batch is ``[x_t, x_{t-1}, ..., x_{t-L}]``, so it can be looked at alone like every other atom: sampled,
-sorted out, shared among workers.  With ``lags=L`` such rows are made of plain sequences where data are opened; without,
+A row of a batch is ``[x_t, x_{t-1}, ..., x_{t-L}]``, so it can be handled alone like every other atom: sampled, sorted
+out, shared among workers.  With ``lags=L`` such rows are made of plain sequences when data are opened; without it,
 data are rows ``[x_t, x_{t-1}]``, as :func:`with_previous` makes them.  The first L steps of a sequence have too few
-before them; the rest is conditioned on them, and they are no rows of their own.
+predecessors: the other steps are conditioned on them, and they are no rows of their own.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ HOW = (
 )
 
 MOST_LAGS = 1000
-"""Steps before each at most: the statistics of a cluster grow with their square."""
+"""Most lags: the statistics of a cluster grow with their square."""
 
 
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
 class AutoRegressiveGaussian:
-    """Gaussian about a linear function of the steps before: x_t ~ Normal(A p_t, Lam^-1), p_t = [x_{t-1}, ..., x_{t-L}].
+    """Gaussian about a linear function of earlier steps: x_t ~ Normal(A p_t, Lam^-1), p_t = [x_{t-1}, ..., x_{t-L}].
 
     Lam ~ Wishart(nu, B^-1), A | Lam ~ MatrixNormal(M, row covariance Lam^-1, column precision V).
 
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        Degrees of freedom, > D - 1.  Default D + 2, and more if there are fewer than ten atoms for each feature
         (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
@@ -82,26 +82,26 @@ class AutoRegressiveGaussian:
         the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
         (:mod:`bnp_dask.observation.dependence`).
     M
-        Prior mean of A: a number (times the identity, of x_{t-1}) or ``(D, L D)``.  Default 1: steps stay where they
-        were.
+        Prior mean of A: a number (times the identity, for x_{t-1}) or ``(D, L D)``.  Default 1: each step is expected
+        to equal the one before.
     V
         Precision of A's columns, as ``B`` but L D wide; squared data units.  Default: diagonal, a tenth of that
-        variance (of a constant column, of its square), so that entries of A are expected within about 1 of M where
-        features have one scale.
+        variance (of a constant column, of its square), so that entries of A are expected within about 1 of M if
+        features have the same scale.
     null
-        Combinations of columns of a step that are the same in all rows, or that the steps before determine, and how
-        much of the prior's covariance lies along them, ``(2, k, D)``.  Default: found from the data, see
+        Combinations of columns of a step that are the same in all rows, or that preceding steps determine, and the
+        prior's covariance along them, ``(2, k, D)``.  Default: found from the data, see
         :mod:`bnp_dask.observation.dependence`; ``np.zeros((2, 0, D))`` for none.
     lags
-        Number of steps L that each follows from, >= 1; data are then plain sequences ``(n, D)`` everywhere: in
+        Number L of earlier steps that predict each step, >= 1; data are then plain sequences ``(n, D)`` everywhere: in
         training, predict, score, job files, pages.  None: L = 1, and data are rows ``[x_t, x_{t-1}]`` already.
 
     Notes
     -----
     Rows of a batch are ``[x_t, p_t]``, (1 + L) D columns, so any allocation model of single atoms takes it.  In a batch
-    with sequences, the steps before of each row are checked to be those of the row before.  The first L steps of each
-    sequence are conditioned on: they are in no objective and no score, and ``predict`` gives them the state of the step
-    after them.
+    with sequences, the preceding steps in each row must agree with the row before, which is checked.  The first L steps
+    of each sequence are conditioned on: they are in no objective and no score, and ``predict`` gives them the state of
+    the step after them.
 
     References
     ----------
@@ -131,7 +131,7 @@ class AutoRegressiveGaussian:
 
     @property
     def _n_parts(self) -> int:
-        """Steps in a row: the step itself and those before it."""
+        """Number of steps in a row: the step itself and its lags."""
         return 1 + (self.lags or 1)
 
     @property
@@ -217,7 +217,7 @@ class AutoRegressiveGaussian:
         precision = sums[:, d:, d:] + known("V", self.V)
         precision, root_v, log_det_v = wishart.factor(precision, summary.ids, name)
         inverse_v = matmul(root_v.transpose(0, 2, 1), root_v)
-        # only what regression explains is a difference: sums about the prior's own prediction do not cancel
+        # only the part explained by regression is a difference: sums about the prior's own prediction do not cancel
         whitened = matmul(sums[:, :d, d:], root_v.transpose(0, 2, 1))
         shift = matmul(whitened, root_v)
         scale = prior + sums[:, :d, :d] - matmul(whitened, whitened.transpose(0, 2, 1))
@@ -234,7 +234,7 @@ class AutoRegressiveGaussian:
         return MatrixNormalWishart(nu, scale, mean, precision, shift, log_det, log_det_v, theta, whiten, -0.5 * d)
 
     def _unrecorded_loss(self, lam: np.ndarray) -> np.ndarray | float:
-        """Loss of an atom's log likelihood by what is not recorded of it, ``(K,)`` nats."""
+        """Loss of an atom's log likelihood by its unrecorded covariance, ``(K,)`` nats."""
         unrecorded = null_covariance(self.null)
         return 0.0 if unrecorded is None else 0.5 * np.einsum("kij,ij->k", lam, unrecorded)
 
@@ -328,7 +328,7 @@ class AutoRegressiveGaussian:
 
     def estimates(self, params: MatrixNormalWishart, names: Names) -> Estimates:
         d = params.B.shape[1]
-        # of plain sequences the names are those of a step
+        # for plain sequences these are the names of a step
         rows = lagged_names(names, self._n_parts - 1) if names is not None and len(names) == d else names
         now, before = (None, None) if rows is None else (rows[:d], rows[d:])
         coefficients = Estimate((Axis("feature", now), Axis("lagged", before)), lambda: params.M)
@@ -346,7 +346,7 @@ class AutoRegressiveGaussian:
         return f"follows the {rows} before, eigenvalues up to {size:.3g}; sd of noise {text}"
 
     def log_predictive(self, params: MatrixNormalWishart, batch: Batch) -> np.ndarray:
-        """Student t with nu - D + 1 degrees of freedom, wider where the step before is far out."""
+        """Student t with nu - D + 1 degrees of freedom, wider if the preceding step is far out."""
         d = params.B.shape[1]
         z = self._residuals(batch.x)
         out = np.empty((batch.n_atoms, len(params.nu)))
@@ -369,8 +369,9 @@ def _scale(name: str, value: np.ndarray | float, n_features: int) -> np.ndarray:
 def _size_of_steps(bulk: Bulk) -> np.ndarray:
     """Default precision of the columns of A, ``(D,)``: the expected variance.
 
-    A column that hardly varies beside its mean takes part in the regression as a constant, whose size is the mean; from
-    a deviation of a thousandth of the mean to its square the one goes over into the other.
+    A column that hardly varies beside its mean acts in the regression as a constant, whose size is the mean.  The
+    default changes gradually from the one to the other as the deviation falls from a thousandth to a millionth of the
+    mean.
     """
     usual, level = default_variance(bulk), PRIOR_SCALE * bulk.mean**2
     usual = np.where(constant_columns(bulk) & (level > 0), NEAR**4 * level, usual)
@@ -416,13 +417,13 @@ def with_previous(x: np.ndarray, offsets: np.ndarray, lags: int = 1) -> tuple[np
     offsets
         Rows of each sequence, ``(G + 1,)``.
     lags
-        Steps before each.
+        Preceding steps of each.
 
     Returns
     -------
     rows, offsets
         ``(n', (1 + lags) D)`` and the offsets of the same sequences in them.  The first rows of each sequence are left
-        out, for too few come before them; sequences of ``lags`` rows or fewer become empty.
+        out, because too few precede them; sequences of ``lags`` rows or fewer become empty.
     """
     x = np.asarray(x, np.float64)
     index, kept = lagged_rows(np.asarray(offsets, np.int64), lags)

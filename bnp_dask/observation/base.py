@@ -4,14 +4,14 @@ An observation model is a frozen dataclass of prior hyperparameters (any of them
 Its parameters are another frozen dataclass of arrays with the cluster axis first.  Two kinds of numbers live in
 the parameters: the hyperparameters of q(phi_k) (thesis eq. 3.13), and the *coefficients* of the log likelihood,
 which is linear in the statistics of an atom: either expectations under q (variational inference) or a plug-in
-point estimate (:meth:`Observation.at_mode`).  Everything that looks at data reads the coefficients only.
+point estimate (:meth:`Observation.at_mode`).  All code that reads data uses the coefficients only.
 
 The objective of one model is assembled in ``model.py`` from the pieces below:
 
     variational  sum_k score_k - sum_k kl_k        (thesis eq. 3.25)
     point        sum_k score_k + sum_k log_prior_k (thesis eq. 2.74)
 
-plus the summary's ``log_base`` where the likelihood has a base measure h(x) (thesis eq. 2.21).
+plus the summary's ``log_base`` if the likelihood has a base measure h(x) (thesis eq. 2.21).
 
 Subclass ``bnp_dask.testing.ObservationSuite`` to test a new one.
 """
@@ -31,14 +31,14 @@ from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.mixture.resp import AnyResp, Resp
 
 Params = Any
-"""A frozen dataclass of arrays ``(K, ...)``; each observation model has its own."""
+"""Frozen dataclass of arrays ``(K, ...)``; each observation model has its own."""
 
 LOG_BASE = "log_base"
 """Name of the summary field that holds the weighted sum of log h(x), nats."""
 
 
 class Observation(Protocol):
-    """A likelihood of the exponential family with its conjugate prior."""
+    """Likelihood of the exponential family with its conjugate prior."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -51,11 +51,11 @@ class Observation(Protocol):
         ...
 
     def with_prior(self, survey: Survey) -> Self:
-        """Likelihood with every None replaced by a value computed from the data; checks those that were given."""
+        """Likelihood with every None replaced by a value computed from the data; checks the given values."""
         ...
 
     def check(self, batch: Batch) -> None:
-        """Raise DataError when the likelihood cannot have produced this batch; works before the prior is set."""
+        """Raise DataError if the likelihood cannot have produced this batch; works before the prior is set."""
         ...
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
@@ -95,10 +95,10 @@ class Observation(Protocol):
 
 @runtime_checkable
 class TokenObservation(Protocol):
-    """Observation model that can take sparse counts apart into tokens; topic models of them need it."""
+    """Observation model that can split sparse counts into tokens; topic models of sparse counts need it."""
 
     def summarize(self, batch: Batch, resp: AnyResp) -> dict[str, np.ndarray]:
-        """As in :class:`Observation`, and for responsibilities by word, where a token is an atom."""
+        """As in :class:`Observation`, also for responsibilities by word, if a token is an atom."""
         ...
 
     def token_log_lik(self, params: Params, words: np.ndarray) -> np.ndarray:
@@ -117,16 +117,16 @@ class NamingObservation(Protocol):
 
 @runtime_checkable
 class WideningObservation(Protocol):
-    """An observation model of counts whose words may become more; their axis is ``"word"``."""
+    """Observation model of counts whose vocabulary may grow; the axis of words is ``"word"``."""
 
     def with_more_words(self, size: int) -> Self:
-        """The model of ``size`` words, of which the last are new to it."""
+        """Model of ``size`` words, of which the last are new."""
         ...
 
 
 @runtime_checkable
 class LevelObservation(Protocol):
-    """An observation model that is about levels, which batches hold as places among them.
+    """Observation model of levels; batches hold the position of each entry's level.
 
     See :mod:`bnp_dask.inputs.levels`.
     """
@@ -139,59 +139,59 @@ class LevelObservation(Protocol):
 
 
 def level_keys(observation: object) -> tuple[Key, ...]:
-    """Columns of levels of any observation model; none of one that is about numbers alone."""
+    """Columns of levels of any observation model; empty for a model of numbers alone."""
     return observation.level_keys if isinstance(observation, LevelObservation) else ()
 
 
 @runtime_checkable
 class LaggedObservation(Protocol):
-    """An observation model of sequences that may take the steps before each step out of plain data.
+    """Observation model of sequences that may take the preceding steps of each step from plain data.
 
     Its batches have rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``; see :mod:`bnp_dask.kernels.numeric.lags`.
     """
 
     @property
     def lags(self) -> int | None:
-        """Steps before each that a row holds; None where data are given as such rows."""
+        """Number of preceding steps in a row; None if data are given as such rows."""
         ...
 
 
 def lags_of(observation: object) -> int:
-    """Steps before each step that are to be taken out of plain sequences; 0 where data are taken as they are."""
+    """Number of preceding steps to take from plain sequences for each step; 0 if data are used unchanged."""
     return (observation.lags or 0) if isinstance(observation, LaggedObservation) else 0
 
 
 @runtime_checkable
 class ChoosingObservation(Protocol):
-    """An observation model that may be about some columns of a table only."""
+    """Observation model that may use some columns of a table only."""
 
     @property
     def chosen(self) -> tuple[str, ...] | None:
-        """Names of these columns; None where it is about all."""
+        """Names of the columns used; None for all."""
         ...
 
 
 def chosen_columns(observation: object) -> tuple[str, ...] | None:
-    """The columns that any observation model chooses from a table; None where it takes all."""
+    """Columns that any observation model chooses from a table; None for all."""
     return observation.chosen if isinstance(observation, ChoosingObservation) else None
 
 
 def read_as(observation: object) -> tuple[tuple[Key, ...], tuple[str, ...] | None]:
-    """How a table is read for an observation model: :func:`level_keys` and :func:`chosen_columns`."""
+    """Columns by which a table is read for an observation model: :func:`level_keys` and :func:`chosen_columns`."""
     return level_keys(observation), chosen_columns(observation)
 
 
 @runtime_checkable
 class CorrelatedObservation(Protocol):
-    """An observation model whose prior depends on how columns vary together."""
+    """Observation model whose prior depends on joint variation of columns."""
 
     def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:
-        """Positions of the columns whose second moments a survey is to hold together, ``(U,)`` ascending."""
+        """Positions of the columns whose joint second moments a survey must collect, ``(U,)`` ascending."""
         ...
 
 
 def correlated_columns(observation: object, n_features: int, names: Sequence[str] | None) -> np.ndarray:
-    """These columns of any observation model; none of one that takes columns one by one."""
+    """Columns whose joint moments any observation model needs; empty if it uses columns one by one."""
     if isinstance(observation, CorrelatedObservation):
         return observation.correlated(n_features, names)
     return np.zeros(0, np.int64)
@@ -201,19 +201,19 @@ def correlated_columns(observation: object, n_features: int, names: Sequence[str
 class QuadraticObservation(Protocol):
     """Observation model whose log likelihoods are quadratic forms of full rank.
 
-    Mixtures of it then look only at the clusters that matter to an atom (see :mod:`bnp_dask.kernels.gaussian.screen`).
+    Mixtures of it compute only the clusters that matter to an atom (see :mod:`bnp_dask.kernels.gaussian.screen`).
     """
 
     def forms(self, params: Params) -> Forms:
-        """The log likelihood at the coefficients in use as quadratic forms."""
+        """Log likelihood at the coefficients in use, as quadratic forms."""
         ...
 
 
 @runtime_checkable
 class EvidenceObservation(Protocol):
-    """Observation model whose evidence takes much less than its parameters do.
+    """Observation model whose evidence is much cheaper to compute than its parameters.
 
-    Many clusters that may come about are only compared: for that nobody needs their parameters.
+    Many candidate clusters are only compared, which needs no parameters.
     """
 
     def evidence(self, summary: Summary) -> np.ndarray:
@@ -224,23 +224,23 @@ class EvidenceObservation(Protocol):
 
 @runtime_checkable
 class LeanObservation(Protocol):
-    """Observation model of whose parameters local steps need only part."""
+    """Observation model whose local steps need only part of the parameters."""
 
     def lean(self, params: Params, screened: bool) -> Params:
-        """The coefficients of the log likelihood with as little else as can be: fewer bytes to send to workers.
+        """Parameters with the coefficients of the log likelihood and little else: fewer bytes to send to workers.
 
-        ``screened`` says whether :meth:`QuadraticObservation.forms` may be asked for what they hold.
+        ``screened`` says whether :meth:`QuadraticObservation.forms` may be called on them.
         """
         ...
 
 
 ScaleShape = Literal["diagonal", "full"]
-"""Shape of a scale matrix that is learned."""
+"""Shape of a learned scale matrix."""
 
 
 @runtime_checkable
 class LearningObservation(Protocol):
-    """An observation model whose prior can fit itself to the clusters.
+    """Observation model whose prior can be learned from the clusters.
 
     See :mod:`bnp_dask.kernels.gaussian.learned`.
     """
@@ -251,10 +251,10 @@ class LearningObservation(Protocol):
         ...
 
     def learned(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        """The prior whose settings raise the objective and the log hyperprior for clusters with these parameters.
+        """Likelihood whose prior raises the objective plus log hyperprior for clusters with these parameters.
 
-        ``used (K,)`` says which clusters hold atoms: the others are as the prior is.  ``start`` is the prior that
-        learning began with.
+        ``used (K,)`` marks the clusters that hold atoms: the others equal the prior.  ``start`` is the prior from which
+        learning began.
         """
         ...
 
@@ -265,19 +265,19 @@ class LearningObservation(Protocol):
 
 @runtime_checkable
 class RoundedObservation(Protocol):
-    """An observation model that knows the resolution of its data.
+    """Observation model with a setting for the resolution of its data.
 
     See :mod:`bnp_dask.observation.priors`.
     """
 
     @property
     def grain(self) -> np.ndarray | float | None:
-        """Steps of the grids that the columns' values lie on, ``(D,)`` in units of the data."""
+        """Grid step of the values of each column, ``(D,)`` in units of the data."""
         ...
 
 
 def numbers_per_cluster(observation: Observation) -> int:
-    """How many numbers the statistics of one cluster hold."""
+    """Count of numbers in the statistics of one cluster."""
     sizes = observation.sizes
     shapes = [[sizes[d] for d in field.dims if d != CLUSTER] for field in observation.fields.values()]
     return 1 + int(sum(np.prod(shape) for shape in shapes))

@@ -27,7 +27,7 @@ from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
 from bnp_dask.observation.priors import known, positive, vector, width
 
 DEFAULT_LAM = 0.5
-"""Prior pseudo-count of ones and of zeros, when the user gives none (Jeffreys' prior)."""
+"""Default prior pseudo-count of ones and of zeros (Jeffreys' prior)."""
 
 
 @register
@@ -58,7 +58,7 @@ class Bernoulli:
     lam1, lam0
         Prior pseudo-counts of ones and of zeros, > 0, a number or ``(D,)``.  Default 0.5 each.
     missing
-        ``"marginalise"``: NaN in dense rows is an entry that is missing, and is integrated over.  Default: refused.
+        ``"marginalise"``: NaN in dense rows is a missing entry, and is integrated over.  Default: refused.
 
     Notes
     -----

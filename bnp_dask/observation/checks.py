@@ -19,7 +19,7 @@ PIECE_NUMBERS = 2**17
 
 
 def check_width(model: object, batch: Batch, n_features: int | None) -> None:
-    """Raise DataError unless the batch has the columns that the model was set up for, where that is known."""
+    """Raise DataError unless the batch has as many columns as the model expects, if that is known."""
     if n_features is not None and batch.n_features != n_features:
         raise DataError(
             f"{batch.name}: {batch.n_features} columns, but {type(model).__name__} was set up for {n_features}; "
@@ -32,7 +32,7 @@ def check_width(model: object, batch: Batch, n_features: int | None) -> None:
 def check_counts(model: object, batch: Batch, n_features: int | None, fractional: bool = False) -> None:
     """Raise DataError unless the batch holds finite numbers >= 0, dense or sparse, of the right width.
 
-    Whole ones, unless they may be ``fractional``.
+    They must be integers unless ``fractional``.
     """
     check_width(model, batch, n_features)
     x = stored(batch)
@@ -51,7 +51,7 @@ def check_counts(model: object, batch: Batch, n_features: int | None, fractional
 def check_bits(model: object, batch: Batch, n_features: int | None, may_miss: bool = False) -> None:
     """Raise DataError unless the batch holds zeros and ones, dense or sparse, of the right width.
 
-    NaN in dense rows passes where entries ``may_miss``.
+    NaN in dense rows passes if entries ``may_miss``.
     """
     check_width(model, batch, n_features)
     x = stored(batch)
@@ -113,7 +113,7 @@ def _check_piece(model: object, batch: Batch, piece: np.ndarray, start: int, fra
 
 
 def _word(batch: Batch, column: int) -> str:
-    """How messages call a column of counts, which may be a word."""
+    """Name of a column of counts in messages, which may be a word."""
     return f"column (word) {column}" if batch.names is None else batch.column(column)
 
 

@@ -1,15 +1,16 @@
-"""Columns that are constant or follow from others: directions in which the data do not vary, and all but do not.
+"""Columns that are constant or follow from others: directions in which the data do not vary, or hardly.
 
 Along such a direction every cluster's density is degenerate.  The atoms add nothing to its scale matrix there, and the
 evidence of n atoms grows like ``n / 2 log n``: one cluster of 2 n atoms beats two of n by ``n log 2`` nats, however far
-these lie apart in other columns.  Two remedies, by how much the data vary along the direction:
+these are apart in other columns.  Two remedies, by how much the data vary along the direction:
 
-- *Not at all* (:data:`NULL`).  Every atom is given the variance R that the prior expects there, the way in which
-  rounding is part of every cluster (:mod:`bnp_dask.observation.priors`): R is added to the square of every atom, and
-  ``tr(E[Lam] R) / 2`` is taken off its log likelihood.  Then the direction costs each atom the same in all clusters, up
-  to the logarithm of their sizes.  The prior stays as it is.  Random atoms have no part there (:func:`without_null`).
-- *Hardly* (:data:`NEAR`).  A prior that expects as much variance there as elsewhere hides what clusters there are until
-  they hold about ``0.1 / lambda`` atoms, lambda being the variance there in units of the columns.  Default scale
+- *Not at all* (:data:`NULL`).  Every atom is given the variance R that the prior expects there, in the same way as
+  variance of rounding (:mod:`bnp_dask.observation.priors`): R is added to the square of every atom, and
+  ``tr(E[Lam] R) / 2`` is subtracted from its log likelihood.  Then the direction costs each atom the same in all
+  clusters, up to the logarithm of their sizes.  The prior is unchanged.  Random atoms have no part there
+  (:func:`without_null`).
+- *Hardly* (:data:`NEAR`).  A prior that expects as much variance there as elsewhere hides clusters there until they
+  hold about ``0.1 / lambda`` atoms, lambda being the variance there in units of the columns.  Default scale
   matrices follow the data's own variance along such directions (:func:`scale_along`), so that a copy of a column with
   noise of any size is as good as that noise by itself.
 
@@ -34,8 +35,8 @@ NULL = 1e-10
 single precision, whose factors double precision still holds."""
 
 EXACT = 1e-13
-"""The same for what is left of a step given the steps before it: what rounding leaves of an exact rule.  A series that
-drifts far has little left beside its own variance, and yet has states."""
+"""Residual variance of a step given the preceding steps up to which it counts as not varying: rounding of an exact
+rule.  A series that drifts far has a small residual beside its own variance, and yet has states."""
 
 FAR_ROUNDING = 1e-13
 """Share of the largest second moment that rounding may leave in others: some hundred units in the last place of double
@@ -43,37 +44,37 @@ precision, also for values in single precision (6e-8 of a value, squared, times 
 
 NEAR = 1e-3
 """Variance along a direction, in units of the columns, below which default scale matrices begin to follow it.  They do
-altogether below its square.  A copy of a column with a deviation of noise of 3 % lies there.  Set by what a column
-and such copies of it mean, not on data."""
+altogether below its square.  A copy of a column with a deviation of noise of 3 % lies there.  Set by the meaning of a
+column and such copies, not on data."""
 
 PIVOT = 1e3
-"""Multiples of the least variance of a direction up to which a column counts as following from those before it: a
+"""Multiples of the least variance of a direction up to which a column counts as following from earlier columns: a
 column has part in several directions.  For messages alone."""
 
 MOST_TOLD = 128
-"""Columns up to which likelihoods that take them one by one ask for joint moments, to tell of columns that follow from
-others: beyond it the product of the data with themselves would cost more than laps do."""
+"""Most columns for which likelihoods that treat columns as independent request joint moments, to warn of columns that
+follow from others: with more, the product of the data with themselves would cost more than laps."""
 
 ENOUGH = 2.0
-"""Rows for each column from which small eigenvalues are those of the data: of fewer rows some are small by chance."""
+"""Rows for each column from which small eigenvalues describe the data: with fewer rows some are small by chance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dependence:
-    """How the columns of some data depend on one another.
+    """Dependence of the columns of some data on one another.
 
     Parameters
     ----------
     unit
         Square root of the variance of each column's bulk, ``(D,)`` in units of the data.
     square
-        Covariance of the columns in these units, ``(D, D)``; that of columns one by one where nothing else is known.
+        Covariance of the columns in these units, ``(D, D)``; diagonal if only single columns are known.
     values, vectors
         Variances along principal directions, ascending ``(D,)``, and the directions ``(D, D)``, in these units.
     null
         Orthonormal directions in which the data do not vary, ``(D, k)``, in these units.
     constant, following
-        Columns that are constant, and columns that follow from those before them, as messages call them; "" for none.
+        Constant columns, and columns that follow from earlier columns, as named in messages; "" for none.
     """
 
     unit: np.ndarray
@@ -85,8 +86,8 @@ class Dependence:
     following: str
 
     def scale_along(self, scale: np.ndarray) -> np.ndarray:
-        """A diagonal scale matrix ``(D, D)`` in proportion to the columns' variances, less along directions in which
-        the data hardly vary; as it is where there are none."""
+        """Diagonal scale matrix ``(D, D)`` in proportion to the columns' variances, reduced along directions in which
+        the data hardly vary; unchanged if there are none."""
         share = np.minimum(1.0, np.maximum(self.values, (self.values / NEAR) ** 2))
         if (share == 1.0).all():
             return scale
@@ -96,7 +97,7 @@ class Dependence:
         return found
 
     def null_setting(self, expected: np.ndarray) -> np.ndarray:
-        """The setting ``null`` for a prior of which E[covariance] is ``expected (D, D)``: ``(2, k, D)``.
+        """Setting ``null`` for a prior whose E[covariance] is ``expected (D, D)``: ``(2, k, D)``.
 
         First the combinations a of columns that do not vary, scaled so that ``a' E[covariance] b`` is one or zero.
         Second ``E[covariance] a``, of which :func:`null_covariance` makes R.
@@ -108,7 +109,7 @@ class Dependence:
         return np.stack([matmul(root, combinations), matmul(root, along)])
 
     def tell(self) -> None:
-        """Warn of columns that say nothing about clusters, by name."""
+        """Warn of columns without information about clusters, by name."""
         found = [f"column(s) {self.constant} are constant"] if self.constant else []
         found += [f"column(s) {self.following} follow from others"] if self.following else []
         if found:
@@ -122,19 +123,19 @@ class Dependence:
 def dependence_of(
     survey: Survey, bulk: Bulk, rounding: np.ndarray | None = None, about_zero: bool = False
 ) -> Dependence:
-    """Principal directions of rows, and those in which they do not vary.
+    """Principal directions of rows, and directions in which they do not vary.
 
     Parameters
     ----------
     survey
-        Of the columns.  They are looked at one by one where it lacks their joint moments, and where rows so far away
-        are in these that rounding hides the others.
+        Survey of the columns.  They are treated one by one if it lacks their joint moments, or if these include rows so
+        far away that rounding hides the others.
     bulk
-        Of the same columns; with ``about_zero`` its variances are mean squares.
+        Bulk of the same columns; with ``about_zero`` its variances are mean squares.
     rounding
         Variance of rounding of each column, ``(D,)``; None for continuous columns.
     about_zero
-        Whether moments are those about zero, for likelihoods of mean zero.
+        Whether moments are taken about zero, for likelihoods of mean zero.
     """
     unit, constant, d = np.sqrt(usual_variance(bulk)), constant_columns(bulk), survey.n_features
     square, joint = np.eye(d), survey.joint
@@ -149,7 +150,7 @@ def dependence_of(
     values, vectors = np.linalg.eigh(square)
     least = _least(square, NULL)
     null = vectors[:, values <= least]
-    # what does not vary is seen to by the setting null, and of few rows small variances are chance
+    # the setting null covers directions that do not vary, and with few rows small variances are chance
     seen = np.full(d, joint.count >= ENOUGH * d) & (values > least)
     return Dependence(
         unit=unit,
@@ -164,14 +165,14 @@ def dependence_of(
 
 
 def dependence_of_steps(survey: Survey, bulk: Bulk) -> Dependence:
-    """The same of steps that follow from those before: what these determine exactly does not vary either.
+    """Dependence of steps that follow from preceding steps: parts that these determine exactly do not vary either.
 
     Parameters
     ----------
     survey
-        Of rows ``[x_t, x_{t-1}, ..., x_{t-L}]``, ``((1 + L) D,)``.
+        Survey of rows ``[x_t, x_{t-1}, ..., x_{t-L}]``, ``((1 + L) D,)``.
     bulk
-        Of the steps x_t alone, ``(D,)``.
+        Bulk of the steps x_t alone, ``(D,)``.
     """
     d, width, joint = len(bulk.mean), survey.n_features, survey.joint
     steps = survey.features(np.arange(d))
@@ -190,7 +191,7 @@ def dependence_of_steps(survey: Survey, bulk: Bulk) -> Dependence:
     left = 0.5 * (left + left.T)
     values, null = np.linalg.eigh(left)
     null = null[:, values <= _least(square, EXACT)]
-    # a rule may need a constant; the likelihood has one where a combination of the steps before is constant
+    # a rule may need a constant; the likelihood has one if a combination of the preceding steps is constant
     near = 1e-6 + 1e-12 * np.abs(mean).max()
     if not (np.abs(matmul(mean[d:], vectors[:, ~varies])) > near).any():
         missed = matmul(mean[:d] - matmul(rule, mean[d:]), null)
@@ -208,8 +209,8 @@ def dependence_of_steps(survey: Survey, bulk: Bulk) -> Dependence:
 
 
 def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
-    """Warn of constant columns, and of columns that all but follow from others, where a likelihood takes columns as
-    independent: these are evidence given twice, and clusters are split along them."""
+    """Warn of constant columns, and of columns that nearly follow from others, for a likelihood that takes columns as
+    independent: such columns count evidence twice, and clusters are split along them."""
     found = dependence_of(survey, bulk)
     replace(found, following="").tell()
     # a larger share may be what clusters far apart leave: their columns go together, and are independent within each
@@ -224,12 +225,12 @@ def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
 
 
 def few_columns(n_features: int) -> np.ndarray:
-    """Columns that a likelihood asks joint moments of for :func:`tell_of_columns` alone, ``(U,)``: all or none."""
+    """Columns whose joint moments are needed for :func:`tell_of_columns` alone, ``(U,)``: all or none."""
     return np.arange(n_features if n_features <= MOST_TOLD else 0)
 
 
 def _rounding(square: np.ndarray) -> float:
-    """Variance that rounding may leave in moments, or hide: in proportion to those of single rows far away."""
+    """Variance that rounding may leave in moments, or hide: in proportion to the moments of single rows far away."""
     return FAR_ROUNDING * float(square.diagonal().max(initial=0.0))
 
 
@@ -239,8 +240,8 @@ def _least(square: np.ndarray, share: float) -> float:
 
 
 def _following(survey: Survey, square: np.ndarray, constant: np.ndarray, least: float) -> str:
-    """Columns of which, in the order of columns, others before leave no more than ``least`` of their variance, as
-    messages call them; pivots of ``square (D, D)``."""
+    """Columns whose variance given earlier columns is at most ``least``, as named in messages; from pivots of
+    ``square (D, D)``."""
     rest, follows = square.copy(), np.zeros(len(square), np.bool_)
     for j in np.flatnonzero(~constant):
         follows[j] = rest[j, j] <= least
@@ -251,8 +252,7 @@ def _following(survey: Survey, square: np.ndarray, constant: np.ndarray, least: 
 
 # -- the setting null ---------------------------------------------------------------------------------------------
 def unrecorded_covariance(grain: np.ndarray | float | None, null: np.ndarray | None) -> np.ndarray | None:
-    """Covariance that each atom has besides what is recorded of it, ``(D, D)``: rounding, and :func:`null_covariance`;
-    None for none."""
+    """Unrecorded covariance of each atom, ``(D, D)``: rounding, and :func:`null_covariance`; None for none."""
     rounding, along = rounding_variance(grain), null_covariance(null)
     if rounding is None:
         return along
@@ -260,7 +260,7 @@ def unrecorded_covariance(grain: np.ndarray | float | None, null: np.ndarray | N
 
 
 def null_covariance(null: np.ndarray | None) -> np.ndarray | None:
-    """R, ``(D, D)``, of the setting ``null (2, k, D)``; None where the data vary in all directions."""
+    """R, ``(D, D)``, of the setting ``null (2, k, D)``; None if the data vary in all directions."""
     return None if null is None or null.shape[1] == 0 else matmul(null[1].T, null[1])
 
 

@@ -69,8 +69,8 @@ class NormalGamma:
     """q(mu, lam) per cluster and feature, and the coefficients of the log likelihood.
 
     ``nu, kappa (K,)``, ``m, beta (K, D)``; log likelihood is ``const + linear . y - precision . y**2 / 2`` for
-    centred atoms y: ``const (K,)``, ``linear, precision (K, D)``.  Where atoms lack entries ``nu, kappa`` are
-    ``(K, D)``, and ``levels (K, D)`` are the parts of ``const`` by feature; None where missing entries are refused.
+    centred atoms y: ``const (K,)``, ``linear, precision (K, D)``.  If atoms lack entries, ``nu, kappa`` are
+    ``(K, D)``, and ``levels (K, D)`` are the parts of ``const`` by feature; None if missing entries are refused.
     """
 
     nu: np.ndarray
@@ -104,14 +104,14 @@ class DiagGaussian:
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
     missing
-        ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
+        ``"marginalise"``: NaN is a missing entry, and is integrated over.  Default: refused.
     grain
-        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
-        the true one.  0 for continuous columns.  Default: found from the data, see
+        Resolution of each column, ``(D,)`` or a number, data units: the true value lies within half of it of the
+        recorded one.  0 for continuous columns.  Default: found from the data, see
         :func:`bnp_dask.core.bulk.grain_of`.  Its
-        variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
+        variance of rounding is part of every cluster's variance (:mod:`bnp_dask.observation.priors`).
     null
-        Variance that each atom has besides in columns that are the same in all rows, ``(D,)``, squared data units.
+        Additional variance of each atom in columns that are the same in all rows, ``(D,)``, squared data units.
         Default: E[variance] there, see :mod:`bnp_dask.observation.dependence`.
 
     References
@@ -168,7 +168,7 @@ class DiagGaussian:
 
     @property
     def _unrecorded(self) -> np.ndarray | None:
-        """Variance of each atom besides what is recorded, ``(D,)``: rounding, and :attr:`null`."""
+        """Unrecorded variance of each atom, ``(D,)``: rounding, and :attr:`null`."""
         rounding = rounding_variance(self.grain)
         if self.null is None or not self.null.any():
             return rounding
@@ -192,7 +192,7 @@ class DiagGaussian:
         shift = prior.m - prior.center
         kappa = prior.kappa + n
         m = (prior.kappa * shift + summary["x"]) / kappa
-        # what the data add is a sum of squares; for a tight cluster 1e8 spreads away it may round below zero
+        # the data add a sum of squares; for a tight cluster 1e8 spreads away it may round below zero
         squares = summary["xx"] + prior.kappa * shift**2 - kappa * m**2
         beta = prior.beta + np.maximum(squares, 0.0)
         if self._unrecorded is not None:
@@ -205,8 +205,7 @@ class DiagGaussian:
         return NormalGamma(nu, beta, m + prior.center, kappa, const, expected * m, expected, self._kept(levels))
 
     def _unrecorded_loss(self, precision: np.ndarray) -> np.ndarray | float:
-        """Twice what is taken off the log likelihood of an atom's features for what is not recorded, ``(K, D)``
-        nats."""
+        """Twice the loss of the log likelihood of an atom's features by unrecorded variance, ``(K, D)`` nats."""
         variance = self._unrecorded
         return 0.0 if variance is None else precision * variance
 
@@ -316,7 +315,7 @@ class DiagGaussian:
 
 
 class _Prior(NamedTuple):
-    """Settings that are all known: ``beta, m, center (D,)``."""
+    """Settings, all known: ``beta, m, center (D,)``."""
 
     nu: float
     beta: np.ndarray
@@ -326,7 +325,7 @@ class _Prior(NamedTuple):
 
 
 def _with_squares(x: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """Centred atoms and their squares side by side, ``(n, 2 D)``: one matrix product does for both."""
+    """Centred atoms and their squares side by side, ``(n, 2 D)``: one matrix product serves both."""
     d = x.shape[1]
     both = np.empty((len(x), 2 * d))
     np.subtract(x, center, out=both[:, :d])
@@ -335,11 +334,11 @@ def _with_squares(x: np.ndarray, center: np.ndarray) -> np.ndarray:
 
 
 def _expected_variance(params: NormalGamma) -> np.ndarray:
-    """E[1 / lam], ``(K, D)``; 1 / E[lam] where that mean does not exist."""
+    """E[1 / lam], ``(K, D)``; 1 / E[lam] if that mean does not exist."""
     nu = by_column(params.nu)
     return params.beta / np.where(nu > 2, nu - 2, nu)
 
 
 def _centred(params: NormalGamma) -> np.ndarray:
-    """Posterior means about the center, ``(K, D)``, without the rounding that a large offset costs ``m``."""
+    """Posterior means about the center, ``(K, D)``, without the rounding of ``m`` by a large offset."""
     return params.linear / params.precision

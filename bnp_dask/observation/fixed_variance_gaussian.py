@@ -64,8 +64,8 @@ class NormalMean:
     """q(mu) = N(m, variance / kappa) and the coefficients in use.
 
     ``m (K, D)``, ``kappa (K,)``; log likelihood is ``linear . y + const`` for centred atoms y, up to log h(x):
-    ``linear (K, D)``, ``const (K,)``.  Where atoms lack entries ``kappa`` is ``(K, D)``, and ``levels (K, D)`` are the
-    parts of ``const`` by feature; None where missing entries are refused.
+    ``linear (K, D)``, ``const (K,)``.  If atoms lack entries, ``kappa`` is ``(K, D)``, and ``levels (K, D)`` are the
+    parts of ``const`` by feature; None if missing entries are refused.
     """
 
     m: np.ndarray
@@ -86,7 +86,7 @@ class FixedVarianceGaussian:
     Parameters
     ----------
     variance
-        Variance within clusters, ``(D,)`` or a number, squared data units.  Default: a tenth of that of the
+        Variance within clusters, ``(D,)`` or a number, squared data units.  Default: a tenth of the variance of the
         data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
@@ -96,11 +96,11 @@ class FixedVarianceGaussian:
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
     missing
-        ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
+        ``"marginalise"``: NaN is a missing entry, and is integrated over.  Default: refused.
 
     References
     ----------
-    Thesis 2.2; statistic ``x`` is the sum of r y with y = x - center.  What depends on y**2 alone is the base
+    Thesis 2.2; statistic ``x`` is the sum of r y with y = x - center.  Terms in y**2 alone are the base
     measure h(x), the same for all clusters.
     """
 
@@ -168,7 +168,7 @@ class FixedVarianceGaussian:
         return self._with_coefficients(y, params.kappa, 0.0)
 
     def _with_coefficients(self, y: np.ndarray, kappa: np.ndarray, spread: float) -> NormalMean:
-        """Coefficients for centred means ``y (K, D)``; ``spread`` is how often the variance of the mean counts."""
+        """Coefficients for centred means ``y (K, D)``; ``spread`` is the factor of the variance of the mean."""
         prior = self._prior
         linear = y / prior.variance
         wide = spread * prior.center.size / kappa if kappa.ndim == 1 else spread * np.sum(1.0 / kappa, axis=1)
@@ -197,7 +197,7 @@ class FixedVarianceGaussian:
         return -0.5 * prior.kappa * np.sum(shift**2 / prior.variance, axis=1)
 
     def log_predictive(self, params: NormalMean, batch: Batch) -> np.ndarray:
-        """Gaussian with variance (1 + 1 / kappa_k) times that of the likelihood."""
+        """Gaussian with (1 + 1 / kappa_k) times the variance of the likelihood."""
         prior = self._prior
         wider, gaps = 1.0 + 1.0 / by_column(params.kappa), holes(batch, self.missing)
         levels = -0.5 * (LOG_2PI + log(prior.variance) + log(wider))
@@ -225,7 +225,7 @@ class FixedVarianceGaussian:
         return mean_and_deviation(params.m[k], self._prior.variance, names)
 
     def _log_base(self, y: np.ndarray, gaps: np.ndarray | None) -> np.ndarray:
-        """log h, ``(n,)``: the density of centred atoms under mean zero; of what they lack ``y`` is zero."""
+        """log h, ``(n,)``: the density of centred atoms under mean zero; ``y`` is zero at missing entries."""
         levels = LOG_2PI + log(self._prior.variance)
         found = -0.5 * (matmul(y**2, 1.0 / self._prior.variance) + np.sum(levels))
         return found if gaps is None else found + 0.5 * matmul(gaps.astype(np.float64), levels)
@@ -241,7 +241,7 @@ class FixedVarianceGaussian:
 
 
 class _Prior(NamedTuple):
-    """Settings that are all known: ``variance, m, center (D,)``."""
+    """Settings, all known: ``variance, m, center (D,)``."""
 
     variance: np.ndarray
     m: np.ndarray
@@ -250,5 +250,5 @@ class _Prior(NamedTuple):
 
 
 def _centred(prior: _Prior, params: NormalMean) -> np.ndarray:
-    """Posterior means about the center, ``(K, D)``, without the rounding that a large offset costs ``m``."""
+    """Posterior means about the center, ``(K, D)``, without the rounding of ``m`` by a large offset."""
     return params.linear * prior.variance

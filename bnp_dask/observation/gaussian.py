@@ -66,7 +66,7 @@ from bnp_dask.observation.priors import (
 from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
 ROUNDS = 3
-"""Passes over atoms with missing entries where nothing is believed of their clusters yet."""
+"""Passes over atoms with missing entries when their clusters have no posterior yet."""
 
 
 @register
@@ -78,7 +78,7 @@ class Gaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        Degrees of freedom, > D - 1.  Default D + 2, and more if there are fewer than ten atoms for each feature
         (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
@@ -93,14 +93,14 @@ class Gaussian:
         Point about which statistics are taken, ``(D,)``, so that large offsets cost no precision.  Default: mean
         of the data's bulk.
     missing
-        ``"marginalise"``: NaN is an entry that is missing, and is integrated over.  Default: refused.
+        ``"marginalise"``: NaN is a missing entry, and is integrated over.  Default: refused.
     grain
-        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
-        the true one.  0 for continuous columns.  Default: found from the data, see
+        Resolution of each column, ``(D,)`` or a number, data units: the true value lies within half of it of the
+        recorded one.  0 for continuous columns.  Default: found from the data, see
         :func:`bnp_dask.core.bulk.grain_of`; 0 with ``missing``.  Its variance of rounding is part of every cluster's
-        (:mod:`bnp_dask.observation.priors`).
+        variance (:mod:`bnp_dask.observation.priors`).
     null
-        Combinations of columns that are the same in all rows, and how much of the prior's covariance lies along them,
+        Combinations of columns that are the same in all rows, and the prior's covariance along them,
         ``(2, k, D)``.  Default: found from the data, see :mod:`bnp_dask.observation.dependence`;
         ``np.zeros((2, 0, D))`` for none.
 
@@ -178,7 +178,7 @@ class Gaussian:
             return self._sums(batch, resp, None, None)
         n_clusters = resp.shape[1] if isinstance(resp, np.ndarray) else resp.n_clusters
         ids, fields = np.arange(n_clusters), {"N": Field(("cluster",)), **self.fields}
-        # with no beliefs to go by, those of the prior, and then those that follow from them
+        # without a posterior, start from the prior, then use the posteriors that follow
         sizes = {"cluster": n_clusters, **self.sizes}
         values = {name: np.zeros([sizes[dim] for dim in field.dims]) for name, field in fields.items()}
         for _ in range(ROUNDS):
@@ -241,7 +241,7 @@ class Gaussian:
         return unrecorded_covariance(self.grain, self.null)
 
     def _unrecorded_loss(self, params: NormalWishart) -> np.ndarray | float:
-        """Loss of an atom's log likelihood by what is not recorded of it, ``(K,)`` nats."""
+        """Loss of an atom's log likelihood by its unrecorded covariance, ``(K,)`` nats."""
         covariance = self._unrecorded
         quadratic = params.theta[:, params.shift.shape[1] + 1 :]
         return 0.0 if covariance is None else matmul(quadratic, pack(covariance))
@@ -321,8 +321,8 @@ class Gaussian:
         return wishart_part + normal
 
     def log_prior(self, params: NormalWishart) -> np.ndarray:
-        """``nu/2 log|Lam| - tr(B Lam)/2 - kappa/2 (mu - m)' Lam (mu - m)``: the density for which the point estimate
-        of :meth:`at_mode` is the mode, that is, with respect to ``|Lam|^(-D/2) dLam dmu``."""
+        """``nu/2 log|Lam| - tr(B Lam)/2 - kappa/2 (mu - m)' Lam (mu - m)``: the density whose mode is the point
+        estimate of :meth:`at_mode`, that is, with respect to ``|Lam|^(-D/2) dLam dmu``."""
         prior, d = self._prior, params.shift.shape[1]
         log_det = d * log(params.nu) - params.log_det
         return 0.5 * prior.nu * log_det + matmul(params.theta[:, d + 1 :], pack(prior.B)) - self._pull(params)
@@ -333,7 +333,7 @@ class Gaussian:
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
-        nats, and the size of the terms that it is a sum of."""
+        nats, and the size of its terms."""
         prior = self._prior
         scale = prior.B if self._unrecorded is None else prior.B + self._unrecorded
         return wishart.best_joint(batch.x - prior.center, prior.m - prior.center, prior.nu, scale, prior.kappa)
@@ -376,7 +376,7 @@ class Gaussian:
         return mean_and_deviation(params.m[k], variance, names)
 
     def log_predictive(self, params: NormalWishart, batch: Batch) -> np.ndarray:
-        """Student t with nu - D + 1 degrees of freedom, of the entries that are there."""
+        """Student t with nu - D + 1 degrees of freedom, of the entries present."""
         gaps = holes(batch, self.missing)
         if gaps is not None:
             whole = np.flatnonzero(~gaps.any(axis=1))

@@ -31,13 +31,13 @@ from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import known, positive, vector, width
 
 DEFAULT_LAM, DEFAULT_COMMON = 0.15, 0.5
-"""Prior pseudo-count per word, and the share of it that follows word frequencies, when the user gives neither.
+"""Default prior pseudo-count per word, and share of it that follows word frequencies, if neither is given.
 
 Chosen by documents of KOS, Reuters and 20 Newsgroups that were kept apart, with topics from ``SampledTopics``.
 """
 
 EVEN_LAM = 0.1
-"""Prior pseudo-count per word when the user gives ``common`` alone: clusters use few of the words."""
+"""Default prior pseudo-count per word if only ``common`` is given: clusters use few of the words."""
 
 
 @register
@@ -72,8 +72,8 @@ class Multinomial:
 
     Notes
     -----
-    With ``common`` a cluster that says nothing about a frequent word still expects it now and then, as any text
-    does, so that it costs less to tell one more cluster from the rest.  On real corpora (KOS, Reuters, 20
+    With ``common`` a cluster without data on a frequent word still expects it now and then, as in any text, so one
+    more cluster costs less.  On real corpora (KOS, Reuters, 20
     Newsgroups) the default raised the score of documents that were kept apart.  Topics that do not begin with
     :class:`~bnp_dask.initialize.SampledTopics` need more smoothing, such as ``Multinomial(0.4, common=0.6)``.  On
     synthetic documents with topics from an even prior ``common`` lowers the objective.  Word frequencies are used
@@ -83,7 +83,7 @@ class Multinomial:
     accepted too.  The number of words of a document is taken as given.  A document without words is refused
     by mixtures: it would be assigned by the prior alone, and count as evidence for the weights.
 
-    In a topic model each token is an atom and a document is a group of them; what is summed is the same, but the
+    In a topic model each token is an atom and a document is a group of them; the sums are equal, but the
     base measure of a single token is one.
 
     References

@@ -1,4 +1,4 @@
-"""Normal-Wishart distributions: beliefs about means, or regressions, and precisions (thesis 2.2)."""
+"""Normal-Wishart distributions: posteriors of means, or regressions, and precisions (thesis 2.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.kernels.gaussian.quadratic import packed_outer, unpack
 
 EMPTY = 1e-20
-"""Atoms of a cluster below which its sums are what rounding left of atoms that went: they have no mean."""
+"""Atoms of a cluster below which its sums are rounding errors of removed atoms and have no mean."""
 
 
 @register
@@ -49,7 +49,7 @@ class NormalWishart:
 
 
 class NormalWishartPrior(NamedTuple):
-    """Settings that are all known: ``B (D, D)``, and ``m, center (D,)``."""
+    """Settings, all known: ``B (D, D)``, and ``m, center (D,)``."""
 
     nu: float
     B: np.ndarray
@@ -75,7 +75,7 @@ def posterior_scale(
     kappa: np.ndarray,
 ) -> np.ndarray:
     """B of the posterior, ``(K, D, D)``: prior + scatter about the cluster's own mean + shrinkage of the mean +
-    covariance that is not recorded.
+    unrecorded covariance.
 
     Only the scatter is a difference; sums that include the prior mean would cancel when it is far away.
 
@@ -84,7 +84,7 @@ def posterior_scale(
     prior
         Settings of the prior.
     unrecorded
-        Covariance that each atom has besides what is recorded of it, ``(D, D)``; None for none.
+        Unrecorded covariance of each atom, ``(D, D)``; None for none.
     n, x, xx
         Statistics of the clusters: counts, and sums of centred atoms and of their packed squares.
     kappa

@@ -60,7 +60,7 @@ class Poisson:
         bulk (:func:`bnp_dask.core.bulk.bulk_of`), so that clusters are expected to have that mean rate.  A column of
         zeros has no mean; it is taken to have one count in the whole data set, with a warning.
     missing
-        ``"marginalise"``: NaN in dense rows is an entry that is missing, and is integrated over.  Default: refused.
+        ``"marginalise"``: NaN in dense rows is a missing entry, and is integrated over.  Default: refused.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Parts that observation models of dense rows share: checks of data and settings, priors from the data, and rounding.
+"""Common parts of observation models of dense rows: checks of data and settings, priors from the data, and rounding.
 
 Rounded data: the true value of an atom lies anywhere within half a step of the recorded one.
 With q(z_n) uniform over the cell of side delta_d around x_n, the bound on the probability of the cell is
@@ -6,9 +6,9 @@ With q(z_n) uniform over the cell of side delta_d around x_n, the bound on the p
     log P(cell) >= E_q[log N(z_n | mu, Lam^-1)] + log vol = log N(x_n | mu, Lam^-1) - sum_d Lam_dd delta_d^2 / 24 + log
     vol,
 
-so the objective is that of a density (log vol is left out) with delta_d^2 / 12, the variance of rounding, added to the
+so the objective is for a density (log vol is left out) with delta_d^2 / 12, the variance of rounding, added to the
 square of every atom: exactly conjugate, whatever the number of atoms.  Without it the likelihood of clusters that hold
-one recorded value grows without end, and there come to be as many as values.
+one recorded value grows without bound, and there would be as many clusters as values.
 
 The bound is Jensen's; delta^2 / 12 is Sheppard's correction.
 """
@@ -32,14 +32,14 @@ from bnp_dask.observation.ranges import check_reach, location
 LOG_2PI = math.log(2 * math.pi)
 
 PRIOR_SCALE = 0.1
-"""Expected variance of a cluster, as a share of the variance of the data's bulk, when the user gives no prior.
+"""Default expected variance of a cluster, as a share of the variance of the data's bulk.
 
 With kappa equal to it, cluster means are expected to spread exactly as the data do.
 """
 
 
 def width(name: str, value: object) -> int | None:
-    """Features that a prior setting was given for; None for one that fits any number, or waits for the data."""
+    """Number of features of a prior setting; None if it fits any number, or waits for the data."""
     if value is None:
         return None
     array = real_setting(name, value)
@@ -54,19 +54,19 @@ def check_dense(
     scale: object = None,
     missing: Missing = None,
 ) -> None:
-    """Raise DataError unless the batch holds dense rows that float64 can square, of the right width where it is known.
+    """Raise DataError unless the batch holds dense rows that float64 can square, of the right width if it is known.
 
     Parameters
     ----------
     model, batch
-        Who asks, and the rows.
+        The calling model, and the rows.
     n_features
         Columns that the prior was set for, or None.
     center, scale
-        Of the prior where they are known: rows may only be so far away that their quadratic forms can be held.  A scale
-        ``(D, D)`` stands for its diagonal.
+        Center and scale of the prior, if known: rows may be only so far away that float64 holds their quadratic forms.
+        A scale ``(D, D)`` stands for its diagonal.
     missing
-        How the model takes NaN.
+        Treatment of NaN by the model.
     """
     name = type(model).__name__
     if batch.is_sparse:
@@ -82,8 +82,8 @@ def check_dense(
 
 
 def positive(name: str, value: object) -> np.ndarray:
-    """A setting that is counted like atoms, a number or an array; SettingError unless all of it is positive and in the
-    range of which the objective keeps its digits."""
+    """Setting in units of atoms, a number or an array; SettingError unless all of it is positive and in the range in
+    which the objective keeps its digits."""
     array = scales(name, value)
     if not ((array >= LEAST_MASS) & (array <= MOST_MASS)).all():
         raise SettingError(
@@ -147,7 +147,7 @@ def default_variance(bulk: Bulk) -> np.ndarray:
 
 
 def resolution(value: np.ndarray | float | None, survey: Survey) -> np.ndarray:
-    """The setting ``grain``, ``(D,)`` in units of the data; None is what the survey finds.
+    """The setting ``grain``, ``(D,)`` in units of the data; None for the resolution found by the survey.
 
     SettingError for negative values and other shapes.
     """
@@ -160,7 +160,7 @@ def resolution(value: np.ndarray | float | None, survey: Survey) -> np.ndarray:
 
 
 def rounding_variance(grain: np.ndarray | float | None) -> np.ndarray | None:
-    """Variance of rounding, ``(D,)``; None where nothing is rounded."""
+    """Variance of rounding, ``(D,)``; None if nothing is rounded."""
     if grain is None or not np.any(grain):
         return None
     return np.asarray(grain, np.float64) ** 2 / 12.0

@@ -37,7 +37,7 @@ from bnp_dask.observation.missing.entries import MarginalObservation, completed,
 from bnp_dask.observation.tables.proposing import as_code, proposed_groups
 
 FEW = 3
-"""Columns of a group that its name lists."""
+"""Most columns of a group listed in its name."""
 
 MOST_COLUMNS = 2**31
 """Columns that data may have."""
@@ -92,23 +92,23 @@ class Product:
         Parameters
         ----------
         table
-            pandas DataFrame, or a table that can become one (Arrow, polars, DuckDB).  Of a large one the first rows
-            say enough.
+            pandas DataFrame, or a table that can become one (Arrow, polars, DuckDB).  For a large one the first rows
+            suffice.
         given
-            Likelihoods of columns by name, in place of what would be proposed.
+            Likelihoods of columns by name, in place of the proposed ones.
 
         Returns
         -------
         Product
             Fractions become a ``Gaussian`` together.  Texts, categories, truth values and two whole numbers become a
             ``Categorical``.  Whole numbers from zero to 1000 with a variance of at least 0.8 times their mean are
-            counts, ``Poisson``; others are levels where there are ten of them at most, and join the Gaussian where
-            there are more.  Columns of a kind of which one lacks entries take ``missing="marginalise"``.
+            counts, ``Poisson``; others are levels if there are at most ten of them, and join the Gaussian if there
+            are more.  Columns of a kind of which one lacks entries take ``missing="marginalise"``.
 
         Warns
         -----
         UserWarning
-            Columns are left out, with the reason: constant ones, those that name rows, dates, lists.
+            Columns are left out, with the reason: constant columns, names of rows, dates, lists.
 
         Raises
         ------
@@ -155,8 +155,8 @@ class Product:
 
     @property
     def chosen(self) -> tuple[str, ...] | None:
-        """Names of the columns of all groups where others are ignored; None where all columns are read, and where some
-        are given by position."""
+        """Names of the columns of all groups if others are ignored; None if all columns are read, or if some are given
+        by position."""
         keys = [key for key, _ in self._pairs]
         if self.others is None or any(is_positions(key) for key in keys):
             return None
@@ -213,7 +213,7 @@ class Product:
 
     @property
     def _needs_names(self) -> bool:
-        """Whether columns are named that were not looked up yet."""
+        """Whether some columns are given by names that were not looked up yet."""
         inner = [part for part in self.parts if isinstance(part, Product)]
         here = self.places is None and not all(is_positions(key) for key, _ in self._pairs)
         return here or any(part._needs_names for part in inner)
@@ -340,7 +340,7 @@ class Product:
         return out
 
     def estimates(self, params: ProductParams, names: Names) -> Estimates:
-        """Those of each part, under the columns that it is about: ``"age.mean"``."""
+        """Estimates of each part, under its columns: ``"age.mean"``."""
         found = {}
         for i, (part, own) in enumerate(zip(self.parts, params.parts, strict=True)):
             label, named = self._label(i, names)
@@ -377,14 +377,14 @@ class Product:
         return self.n_features
 
     def _able(self, i: int, role: type[Role], lacks: str) -> Role:
-        """Part i; SettingError unless it has the verbs of a protocol."""
+        """Part i; SettingError unless it has the methods of a protocol."""
         part = self.parts[i]
         if not isinstance(part, role):
             raise SettingError(f"columns {self._label(i, None)[0]}: {type(part).__name__} {lacks}")
         return part
 
     def _view(self, i: int, batch: Batch) -> Batch:
-        """The columns of group i; without a copy where they are consecutive."""
+        """Columns of group i; without a copy if they are consecutive."""
         own = self._own(i, self._width)
         first, last = int(own[0]), int(own[-1])
         if isinstance(batch.x, np.ndarray) and np.array_equal(own, np.arange(first, last + 1)):
@@ -393,7 +393,7 @@ class Product:
         return batch.columns(own)
 
     def _own(self, i: int, n_features: int) -> np.ndarray:
-        """Positions of the columns of group i among those of the data."""
+        """Positions of the columns of group i in the data."""
         return positions(self._pairs[i][0] if self.places is None else self.places[i], n_features)
 
     def _part_summary(self, i: int, summary: Summary) -> Summary:
@@ -406,12 +406,12 @@ class Product:
 
 
 def _are_kept(groups: object) -> TypeGuard[tuple[tuple[Key, Observation], ...]]:
-    """Whether groups are in the notation that is kept, as those of every instance are."""
+    """Whether groups are in the stored notation, as in every instance."""
     return isinstance(groups, tuple)
 
 
 def _checked_pair(pair: Any) -> tuple[Key, Observation]:
-    """Columns in the notation that is kept, and their observation model; SettingError for anything else."""
+    """Columns in the stored notation, and their observation model; SettingError for anything else."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise SettingError(f"groups: {shown(pair)} is no pair of columns and an observation model")
     columns, part = pair

@@ -1,7 +1,7 @@
 """Ranges of data and of prior scales in which float64 holds statistics, determinants and log likelihoods.
 
 Let y be a number of a column about the center, a the largest ``|y|``, s the column's spread (largest less smallest) and
-W the total weight, at most 2**53.  What Gaussians of any kind compute of them are
+W the total weight, at most 2**53.  Gaussians of any kind compute
 
 - sums of y**2, at most ``W a**2``;
 - prior scales, about a tenth of the column's variance or as the user says, and posterior ones, from these up to
@@ -53,11 +53,11 @@ def check_reach(
     Parameters
     ----------
     model
-        For the message.
+        Model named in messages.
     batch
         Dense rows ``(n, D)``.
     center, scale
-        Of the prior where it is known, ``(D,)``: numbers may be 1e140 times the root of the scale away.
+        Center and scale of the prior, if known, ``(D,)``: numbers may be 1e140 times the root of the scale away.
     may_miss
         Whether NaN is an entry that is missing.
     """
@@ -80,7 +80,7 @@ def check_reach(
 
 
 def _all_fit(low: float, high: float, center: np.ndarray | float, reach: np.ndarray | float) -> bool:
-    """Whether numbers between two fit in every column; False where that takes a look at each, or one is NaN."""
+    """Whether numbers between two bounds fit in every column; False if each must be checked, or a bound is NaN."""
     return bool(np.all(_fit(low, high, np.array([np.min(center), np.max(center)]), np.min(reach))))
 
 
@@ -91,7 +91,7 @@ def _fit(low: Any, high: Any, center: Any, reach: Any) -> Any:
 
 
 def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: float, may_miss: bool) -> None:
-    """DataError that names the first number that cannot be used; of all columns where one is not finite."""
+    """Raise DataError with the first unusable number; of all columns if one is not finite."""
     name = type(model).__name__
     finite = np.isfinite(x) | (np.isnan(x) & may_miss)
     if not finite.all():
@@ -111,7 +111,7 @@ def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: floa
 def require_spread(survey: Survey, about_zero: bool = False) -> None:
     """DataError unless float64 holds the squares of every column that is not constant.
 
-    ``about_zero``: of a likelihood of mean zero, where the size of numbers counts and not their spread.
+    ``about_zero``: for a likelihood of mean zero, the size of numbers counts and not their spread.
     """
     if about_zero:
         spread = np.maximum(np.abs(survey.minimum), np.abs(survey.maximum))
@@ -152,7 +152,7 @@ def require_scale(name: str, scale: np.ndarray, survey: Survey, center: np.ndarr
 
 
 def require_near(center: np.ndarray, scale: np.ndarray, survey: Survey) -> None:
-    """SettingError where the point that statistics are taken about, ``(D,)``, is too far away for their squares."""
+    """Raise SettingError if the center of statistics, ``(D,)``, is too far from the data for double precision."""
     held = np.isfinite(survey.minimum)  # others are columns without atoms
     least, most = np.where(held, survey.minimum, center), np.where(held, survey.maximum, center)
     away = np.maximum(np.maximum(least - center, center - most), 0.0)
@@ -175,5 +175,5 @@ def location(name: str, value: object) -> np.ndarray:
 
 
 def _exponent(value: float) -> int:
-    """That of the power of ten next to a size."""
+    """Exponent of the power of ten nearest to a size."""
     return int(np.round(np.log10(value)))

@@ -36,9 +36,9 @@ of the correlations of about 1e7.
 
 
 FEW_ROWS = 10.0
-"""Atoms for each feature below which the default prior holds covariances together; it does so altogether at half as
-many.  Set on three groups of 20 rows in 60 columns, which come out from fewer laps, and six of 25 rows in 30 columns:
-from six clusters two were found with D + 2, all six with 0.3 D more.  Fisher's irises have 37 rows for each column,
+"""Atoms for each feature below which the default prior begins to hold covariances together; the effect is full at half
+as many.  Set on three groups of 20 rows in 60 columns, which are found in fewer laps, and six of 25 rows in 30 columns:
+of six clusters two were found with D + 2, all six with 0.3 D more.  Fisher's irises have 37 rows for each column,
 and the wines 13."""
 
 ROUNDINGS = (10.0, 100.0, 1000.0, 10_000.0)
@@ -64,9 +64,8 @@ P = TypeVar("P", bound=Scaled)
 def degrees_of_freedom(nu: float | None, n_features: int, n_atoms: int) -> float:
     """The setting ``nu``, or D + 2, the least whole number for which E[covariance] exists.
 
-    Of fewer than :data:`FEW_ROWS` atoms for each feature it is more, up to D more: where clusters hold fewer atoms than
-    features, the prior alone says how wide they are in most directions, and one of D + 2 says anything from nothing to
-    everything.
+    With fewer than :data:`FEW_ROWS` atoms for each feature it is more, up to D more.  If clusters hold fewer atoms than
+    features, the prior alone determines their width in most directions, and a prior with D + 2 allows almost any width.
     """
     if nu is None:
         return n_features + 2.0 + n_features * min(1.0, max(0.0, FEW_ROWS * n_features / max(n_atoms, 1) - 1.0))
@@ -110,15 +109,15 @@ def scale_matrix(value: np.ndarray | float, n_features: int) -> np.ndarray:
 
 
 def expected_scale(nu: float, scale: np.ndarray) -> np.ndarray:
-    """E[covariance] of a prior where that exists, ``(D, D)``; B / nu where it does not."""
+    """E[covariance] of a prior if it exists, ``(D, D)``; otherwise B / nu."""
     return expected_covariance(scale[None], np.array([nu]))[0]
 
 
 def precisions(quadratic: np.ndarray, nu: np.ndarray, log_det: np.ndarray, n_features: int) -> Precisions:
-    """The clusters as their prior sees them.
+    """Precisions of the clusters, for learning their prior.
 
     ``quadratic (K, D (D + 1) / 2)`` are the packed coefficients of ``-y' E[Lam_k] y / 2``; ``nu (K,)`` and ``log|B|
-    (K,)`` are those of the posterior.
+    (K,)`` belong to the posterior.
     """
     total = precision_of(quadratic.sum(axis=0), n_features)
     return Precisions(len(nu), total, float(expected_log_det(nu, log_det, n_features).sum()))
@@ -137,9 +136,9 @@ def condition_number(matrix: np.ndarray) -> float:
 def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inverse Cholesky factors of posterior scale matrices.
 
-    A matrix of which rounding hides a pivot is widened by a little more than that: single rows 1e12 deviations away
-    leave nothing else of their cluster's matrix in double precision.  Whether such a pivot comes out as positive is
-    chance, and so is its logarithm: an objective that is too high by chance would let no later one pass.
+    If rounding hides a pivot, the matrix is widened by a little more than the rounding: single rows 1e12 deviations
+    away hide the rest of their cluster's matrix in double precision.  The sign of such a pivot is chance, and so is its
+    logarithm: no later objective could exceed one that is too high by chance.
 
     Parameters
     ----------
@@ -177,7 +176,7 @@ def factor(scale: np.ndarray, ids: np.ndarray, model: str) -> tuple[np.ndarray, 
 
 
 def _widened(matrix: np.ndarray, cluster: int, model: str) -> np.ndarray:
-    """The matrix with the least multiple of its rounding error added to the diagonal that rounding hides nothing of."""
+    """Matrix widened by the least multiple of its rounding error on the diagonal with which no pivot is hidden."""
     diagonal = np.diag(matrix)
     if np.isfinite(matrix).all() and (diagonal > 0).all():
         for times in ROUNDINGS:
@@ -189,7 +188,7 @@ def _widened(matrix: np.ndarray, cluster: int, model: str) -> np.ndarray:
 
 
 def log_dets(scale: np.ndarray, ids: np.ndarray, model: str) -> np.ndarray:
-    """``log|B_k|``, ``(K,)``, and nothing else of what :func:`factor` gives; raises what that does."""
+    """Only the ``log|B_k|``, ``(K,)``, of :func:`factor`; raises the same errors."""
     if is_fixed():
         return factor(scale, ids, model)[2]
     try:
@@ -267,7 +266,7 @@ def draw_precisions(scale: np.ndarray, nu: np.ndarray, rng: np.random.Generator)
     scale, nu
         B, ``(K, D, D)``, as :func:`factor` has accepted it, and degrees of freedom ``(K,)``.
     rng
-        Where random numbers come from.
+        Random number generator.
     """
     k, d = scale.shape[:2]
     lower, roots, _ = cholesky_factors(scale)
@@ -355,14 +354,14 @@ def best_joint(
     y
         Atoms, ``(n, D)``.
     mean, kappa
-        Prior mean ``(D,)`` and its pseudo-count; None and infinity where the mean is known to be zero.
+        Prior mean ``(D,)`` and its pseudo-count; None and infinity if the mean is known to be zero.
     nu, scale
         Degrees of freedom and B of the prior, ``(D, D)``.
 
     Returns
     -------
     joint, size
-        The sum, and the absolute sizes of its terms and of those at the prior's own mode, both ``(n,)`` nats.
+        The sum, and the absolute sizes of its terms and of the terms at the prior's own mode, both ``(n,)`` nats.
     """
     d = len(scale)
     _, root, (prior_log_det,) = factor(scale[None], np.zeros(1, np.int64), "prior")

@@ -81,7 +81,7 @@ class ZeroMeanGaussian:
     Parameters
     ----------
     nu
-        Degrees of freedom, > D - 1.  Default D + 2, and more where there are fewer than ten atoms for each feature
+        Degrees of freedom, > D - 1.  Default D + 2, and more if there are fewer than ten atoms for each feature
         (:func:`bnp_dask.observation.wishart.degrees_of_freedom`).
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
@@ -89,12 +89,12 @@ class ZeroMeanGaussian:
         the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
         (:mod:`bnp_dask.observation.dependence`).
     grain
-        Resolution of each column, ``(D,)`` or a number, data units: half of it on either side of a recorded value lies
-        the true one.  0 for continuous columns.  Default: found from the data, see
+        Resolution of each column, ``(D,)`` or a number, data units: the true value lies within half of it of the
+        recorded one.  0 for continuous columns.  Default: found from the data, see
         :func:`bnp_dask.core.bulk.grain_of`.  Its
-        variance of rounding is part of every cluster's (:mod:`bnp_dask.observation.priors`).
+        variance of rounding is part of every cluster's variance (:mod:`bnp_dask.observation.priors`).
     null
-        Combinations of columns that are the same in all rows, and how much of the prior's covariance lies along them,
+        Combinations of columns that are the same in all rows, and the prior's covariance along them,
         ``(2, k, D)``.  Default: found from the data, see :mod:`bnp_dask.observation.dependence`;
         ``np.zeros((2, 0, D))`` for none.
 
@@ -155,7 +155,7 @@ class ZeroMeanGaussian:
         return WishartParams(nu, scale, log_det, theta, wishart.needs_whitening(precision, spread))
 
     def _posterior_scale(self, summary: Summary) -> np.ndarray:
-        """B of the posterior, ``(K, D, D)``: prior + second moments + covariance that is not recorded."""
+        """B of the posterior, ``(K, D, D)``: prior + second moments + unrecorded covariance."""
         prior = self._prior.B
         scale = prior + unpack(summary["xx"], len(prior))
         if self._unrecorded is not None:
@@ -167,7 +167,7 @@ class ZeroMeanGaussian:
         return unrecorded_covariance(self.grain, self.null)
 
     def _unrecorded_loss(self, theta: np.ndarray) -> np.ndarray | float:
-        """Loss of an atom's log likelihood by what is not recorded of it, ``(K,)`` nats."""
+        """Loss of an atom's log likelihood by its unrecorded covariance, ``(K,)`` nats."""
         covariance = self._unrecorded
         return 0.0 if covariance is None else matmul(theta[:, 1:], pack(covariance))
 
@@ -217,8 +217,8 @@ class ZeroMeanGaussian:
         return wishart.wishart_kl(params.nu, params.log_det, prior.nu, prior.B, params.theta[:, 1:])
 
     def log_prior(self, params: WishartParams) -> np.ndarray:
-        """``nu/2 log|Lam| - tr(B Lam)/2``: the density with respect to ``|Lam|^(-(D + 1)/2) dLam``, of which the
-        point estimate of :meth:`at_mode` is the mode."""
+        """``nu/2 log|Lam| - tr(B Lam)/2``: the density with respect to ``|Lam|^(-(D + 1)/2) dLam``, whose
+        mode is the point estimate of :meth:`at_mode`."""
         prior = self._prior
         log_det = len(prior.B) * log(params.nu) - params.log_det
         return 0.5 * prior.nu * log_det + matmul(params.theta[:, 1:], pack(prior.B))
@@ -228,7 +228,7 @@ class ZeroMeanGaussian:
 
     def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
-        nats, and the size of the terms that it is a sum of."""
+        nats, and the size of its terms."""
         prior = self._prior
         scale = prior.B if self._unrecorded is None else prior.B + self._unrecorded
         return wishart.best_joint(batch.x, None, prior.nu, scale, np.inf)
@@ -269,7 +269,7 @@ class ZeroMeanGaussian:
 
 
 class _Prior(NamedTuple):
-    """Settings that are all known: ``B (D, D)``."""
+    """Settings, all known: ``B (D, D)``."""
 
     nu: float
     B: np.ndarray

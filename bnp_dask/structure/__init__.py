@@ -1,5 +1,5 @@
-"""How atoms hang together: independent rows, groups (documents), sequences.
+"""Dependence between atoms: independent rows, groups (documents), sequences.
 
-A batch and a posterior -> tiles -> responsibilities of one kind of model -> a summary, and what restricted steps of
-births, merges and deletes ask of the same read (:mod:`trials`).
+A batch and a posterior -> tiles -> responsibilities of one kind of model -> a summary, and statistics for restricted
+steps of births, merges and deletes from the same read (:mod:`trials`).
 """

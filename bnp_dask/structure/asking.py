@@ -1,4 +1,4 @@
-"""The model and the beliefs that ask a structure, as far as it looks at them: types without their classes above."""
+"""Protocols of the model and the posterior as a structure uses them, without importing the classes above."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bnp_dask.structure.verbs import CommonAllocation
 
 
 class Tied(Protocol):
-    """Structure as far as beliefs and documents are concerned."""
+    """Structure as used by beliefs and documents."""
 
     @property
     def is_tied(self) -> bool:
@@ -23,12 +23,12 @@ class Tied(Protocol):
         ...
 
     def takes_words(self, model: WholeModel) -> bool:
-        """Whether atoms are the word tokens of documents, where data are sparse counts."""
+        """Whether atoms are the word tokens of documents if data are sparse counts."""
         ...
 
 
 class Beliefs(Protocol):
-    """Posterior as structures see it: beliefs about clusters, whose type is :class:`bnp_dask.model.Posterior`."""
+    """Posterior as structures see it; its class is :class:`bnp_dask.model.Posterior`."""
 
     @property
     def model(self) -> WholeModel:
@@ -52,7 +52,7 @@ class Beliefs(Protocol):
 
     @property
     def summary(self) -> Summary | None:
-        """The statistics that these parameters were computed from; None where they were left at home."""
+        """Statistics from which the parameters were computed; None if they were not sent along."""
         ...
 
     @property
@@ -70,16 +70,16 @@ class Beliefs(Protocol):
         ...
 
     def for_visits(self, n_atoms: int) -> Self:
-        """Beliefs with nothing but what local steps on batches of at most so many atoms look at."""
+        """Posterior reduced to the parts that local steps on batches of at most ``n_atoms`` atoms use."""
         ...
 
 
 class WholeModel(Protocol):
-    """Model as structures see it, allocation times observation, whose type is :class:`bnp_dask.model.Model`."""
+    """Model as structures see it, allocation times observation; its class is :class:`bnp_dask.model.Model`."""
 
     @property
     def allocation(self) -> CommonAllocation:
-        """How atoms come from clusters."""
+        """Allocation model, by which atoms come from clusters."""
         ...
 
     @property
@@ -89,27 +89,27 @@ class WholeModel(Protocol):
 
     @property
     def structure(self) -> Tied:
-        """How atoms hang together; its own type is above."""
+        """Dependence between atoms; its full type is in a module above."""
         ...
 
     @property
     def estimate(self) -> Literal["posterior", "map"]:
-        """Beliefs, or point estimates."""
+        """Whether estimates are full posteriors or point estimates."""
         ...
 
     @property
     def precision(self) -> Literal["mixed", "double"]:
-        """Whether float32 may say which clusters matter to an atom."""
+        """Whether float32 may decide which clusters matter to an atom."""
         ...
 
     @property
     def learn_prior(self) -> Literal["auto", "never", "diagonal", "full"]:
-        """Whether settings of the prior fit themselves."""
+        """Whether settings of the prior are learned."""
         ...
 
     @property
     def reference(self) -> Observation | None:
-        """The likelihood with the prior that learning began with; None for a prior that stays."""
+        """Likelihood with the prior from which learning began; None for a fixed prior."""
         ...
 
     @property
@@ -124,16 +124,16 @@ class WholeModel(Protocol):
 
     @property
     def marginalises(self) -> bool:
-        """Whether NaN in dense rows is an entry that is missing."""
+        """Whether NaN in dense rows is a missing entry."""
         ...
 
     @property
     def lags(self) -> int:
-        """Steps before each step that the likelihood takes out of plain sequences; 0 for most."""
+        """Number of preceding steps that the likelihood takes from plain sequences for each step; 0 for most."""
         ...
 
     def check(self, batch: Batch) -> None:
-        """DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
+        """Raise DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
         ...
 
     def with_allocation(self, allocation: Any) -> Self:
@@ -141,13 +141,13 @@ class WholeModel(Protocol):
         ...
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = ...) -> Summary:
-        """The summary of no atoms."""
+        """Summary of no atoms."""
         ...
 
     def summary_of(
         self, ids: np.ndarray, batch: Batch, step: LocalStep, params: Any, pairs: np.ndarray = ...
     ) -> Summary:
-        """Summary of atoms from what a local step found; ``params`` are those of the clusters ``ids``."""
+        """Summary of atoms from the result of a local step; ``params`` belong to the clusters ``ids``."""
         ...
 
     def local_step(self, posterior: Any, batch: Batch, pairs: np.ndarray = ...) -> Summary:
@@ -164,4 +164,4 @@ class WholeModel(Protocol):
 
 
 M = TypeVar("M", bound=WholeModel)
-"""Type of a model that comes back changed."""
+"""Type of a model that is returned changed."""

@@ -1,9 +1,9 @@
-"""Assignments of a batch's atoms, from which its statistics are computed again: fewer bytes, where clusters are many.
+"""Assignments of a batch's atoms, from which its statistics are recomputed: fewer bytes if clusters are many.
 
-A visit of independent atoms keeps its responsibilities tile by tile, without the zeros that kernels made of everything
-below 2**-53.  The batch and these give the statistics of the observation model again by the same calls of the same
-kernels in the same order, so with the same bits.  Documents and sequences keep statistics: theirs depend on more than
-responsibilities.
+A visit of independent atoms keeps its responsibilities tile by tile, without zeros (kernels set responsibilities below
+2**-53 to zero).  The statistics of the observation model are recomputed from them and the batch by the same calls of
+the same kernels in the same order, so with the same bits.  Documents and sequences keep statistics, which depend on
+more than responsibilities.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
 from bnp_dask.observation.base import Observation, numbers_per_cluster
 
 LITTLE = 2**16
-"""Bytes of statistics of a batch up to which they are kept in any case: a file takes nearly as much by itself."""
+"""Bytes up to which the statistics of a batch are always kept: a file alone takes nearly as much."""
 
 LEAST = 10
-"""Bytes that one atom takes at least: a responsibility, its cluster, and how many there are."""
+"""Least bytes of one atom: a responsibility, its cluster, and their count."""
 
 DENSE, LISTED, RAGGED, TAILED = range(4)
 """Kinds of responsibilities of a tile."""
 
 TOLERANCE = 1e-12
-"""Share of the absolute sum of a statistic by which it may differ from the sum that was noted: of rounding only."""
+"""Share of the absolute sum of a statistic by which its sum may differ from the recorded one: rounding only."""
 
 
 class Summed(Protocol):
-    """Arrays by name, such as those of a summary."""
+    """Arrays by name, such as the fields of a summary."""
 
     def __getitem__(self, name: str) -> np.ndarray: ...
 
@@ -45,20 +45,21 @@ class Assignments:
     Parameters
     ----------
     n_clusters
-        K.
+        Number of clusters K.
     starts
         First row of each tile, and one past the last, ``(T + 1,)`` int64.
     kinds
-        How the local step gave those of each tile, ``(T,)`` uint8: one of :data:`DENSE`, :data:`LISTED` (at most L
-        clusters per atom), :data:`RAGGED` and :data:`TAILED`.
+        Format of the responsibilities of each tile in the local step, ``(T,)`` uint8: one of :data:`DENSE`,
+        :data:`LISTED` (at most L clusters per atom), :data:`RAGGED` and :data:`TAILED`.
     counts
-        Clusters kept of each atom, ``(n,)``.
+        Number of clusters kept of each atom, ``(n,)``.
     index, value
-        Positions of these, ascending for each atom but where listed otherwise, and responsibilities, ``(M,)``.
+        Positions of these clusters, ascending for each atom unless a list has another order, and responsibilities,
+        ``(M,)``.
     tail_counts, tail_index, tail_value
-        The same for clusters that a tail held in float32; no rows where no tile has one.
+        Counts, positions and responsibilities of clusters in a float32 tail; no rows if no tile has a tail.
     factor
-        By which the statistics of the batch were scaled.
+        Factor by which the statistics of the batch were scaled.
     """
 
     n_clusters: int
@@ -73,14 +74,14 @@ class Assignments:
     factor: float = 1.0
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """As named arrays."""
+        """Assignments as named arrays."""
         names = ("starts", "kinds", "counts", "index", "value", "tail_counts", "tail_index", "tail_value")
         facts = {"n_clusters": np.array(self.n_clusters), "factor": np.array(self.factor)}
         return {**facts, **{name: getattr(self, name) for name in names}}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> Assignments:
-        """Inverse of :meth:`to_arrays`; SummaryError where the arrays do not fit each other."""
+        """Inverse of :meth:`to_arrays`; SummaryError if the arrays do not fit each other."""
         own = {name: array for name, array in arrays.items() if name not in ("n_clusters", "factor")}
         found = Assignments(int(arrays["n_clusters"]), **own, factor=float(arrays["factor"]))
         n_clusters, pairs = found.n_clusters, int(found.counts.sum(dtype=np.int64))
@@ -93,7 +94,7 @@ class Assignments:
         return found
 
     def tiles(self) -> Iterator[tuple[int, int, Resp]]:
-        """First row, one past the last, and responsibilities of each tile, as the local step gave them."""
+        """First row, one past the last, and responsibilities of each tile, as in the local step."""
         at, tail_at = 0, 0
         for start, stop, kind in zip(self.starts[:-1], self.starts[1:], self.kinds, strict=True):
             counts = self.counts[start:stop].astype(np.int64)
@@ -137,7 +138,7 @@ class Collector:
     tails: list[tuple[np.ndarray, ...]] = field(default_factory=list)
 
     def see(self, resp: Resp) -> None:
-        """Take the next tile; drop all where it is too much, or is laid out as it could not be restored."""
+        """Take the next tile; drop all if it is too large, or has a memory layout that cannot be restored."""
         if self.nbytes >= self.most:
             return
         size = np.dtype(self._index).itemsize
@@ -165,7 +166,7 @@ class Collector:
             self.tails.append((_narrow(held), column.astype(self._index), tail[where, column]))
 
     def assignments(self) -> Assignments | None:
-        """All that was seen; None where it was too much, or nothing."""
+        """Assignments of all tiles seen; None if they are too large, or there are none."""
         if self.nbytes >= self.most or not self.parts:
             return None
         counts, index, value = (np.concatenate(column) for column in zip(*self.parts, strict=True))
@@ -201,7 +202,7 @@ def _atoms_in(resp: Resp) -> int:
 
 
 def _listed(resp: Resp) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Clusters of each atom ``(n,)``, and positions and responsibilities of all of them."""
+    """Number of clusters of each atom ``(n,)``, and positions and responsibilities of all of them."""
     if isinstance(resp, SparseResp):
         n, width = resp.index.shape
         return np.full(n, width), resp.index.ravel(), resp.value.ravel()
@@ -216,13 +217,13 @@ def _narrow(counts: np.ndarray) -> np.ndarray:
 
 
 def room_for(observation: Observation, n_clusters: int, n_atoms: int) -> int:
-    """Bytes that the assignments of a batch may take; 0 where its statistics take fewer in any case, or little."""
+    """Most bytes that the assignments of a batch may take; 0 if its statistics are always smaller, or are small."""
     size = 8 * n_clusters * (numbers_per_cluster(observation) - 1)
     return size if n_atoms and size > LITTLE and size > LEAST * n_atoms else 0
 
 
 def sums_of(observation: Observation, values: Summed) -> dict[str, np.ndarray]:
-    """Sum and absolute sum of each statistic of the observation model, ``(2,)``, to tell whether it comes out again."""
+    """Sum and absolute sum of each statistic of the observation model, ``(2,)``, to check a recomputed one."""
     return {name: np.array([np.sum(values[name]), np.sum(np.abs(values[name]))]) for name in observation.fields}
 
 
@@ -233,23 +234,23 @@ def restored(
     sums: Mapping[str, np.ndarray],
     batch: Batch,
 ) -> dict[str, np.ndarray]:
-    """Statistics of the observation model again, from a batch and its assignments.
+    """Recompute the statistics of the observation model from a batch and its assignments.
 
     Parameters
     ----------
     observation
-        The likelihood; nothing that it has learned since matters.
+        The likelihood; a prior learned since then does not matter.
     held
         Assignments.
     sizes, sums
-        By field its shape then, and what :func:`sums_of` gave.
+        Shape of each field at the visit, and result of :func:`sums_of`, by field.
     batch
-        The atoms; columns behind those that it had then are left out.
+        The atoms; columns added since the visit are left out.
 
     Raises
     ------
     DataError
-        The batch is not the one that was assigned.
+        The batch differs from the assigned batch.
     """
     if batch.n_atoms != len(held.counts):
         raise _other(batch, f"it has {batch.n_atoms} atoms, and had {len(held.counts)}")
@@ -278,8 +279,9 @@ def restored(
 def _in_use(resp: Resp) -> tuple[np.ndarray | None, Resp]:
     """Positions of the clusters that hold atoms of a tile, and responsibilities of these alone; None for all.
 
-    Lists of pairs are added up cluster by cluster, whichever others there are: the bits are those of all clusters, and
-    zeros for the many that a tile does not meet are not added.  Other kinds choose their loops by K.
+    Lists of pairs are summed cluster by cluster, independently of other clusters.  The bits are therefore the same as
+    with all clusters, and no zeros are added for the many clusters absent from a tile.  Other kinds choose their loops
+    by K.
     """
     if not isinstance(resp, RaggedResp) or resp.tail is not None or not len(resp.index):
         return None, resp

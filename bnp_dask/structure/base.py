@@ -1,4 +1,4 @@
-"""How atoms hang together: everything that differs between mixtures, groups and sequences, as one protocol."""
+"""Dependence between atoms: all differences between mixtures, groups and sequences, as one protocol."""
 
 from __future__ import annotations
 
@@ -24,25 +24,24 @@ from bnp_dask.structure.steps import LocalStep, Members
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A proposal to assign the atoms of some clusters otherwise, carried out beside the normal local step.
+    """Proposal to assign the atoms of some clusters differently, carried out beside the normal local step.
 
     Parameters
     ----------
     name
-        Unique in a run.
+        Name, unique in a run.
     donors
         Ids of the clusters whose mass is assigned anew.
     beliefs
-        Posterior over the clusters that receive it: some of the donors, or new ones, or both.
+        Posterior over the clusters that receive this mass: some of the donors, or new ones, or both.
     focus
-        The donors that matter; all of them unless given.  A mixture assigns only those atoms anew of which they hold
-        a noticeable share.
+        The donors that matter; all of them unless given.  A mixture reassigns only the atoms of which these hold a
+        noticeable share.
     rest
-        The receiver that is given what vanishing donors hold of other atoms; the first unless given.
+        Receiver of the shares that vanishing donors hold of other atoms; the first unless given.
     freed
-        Donors that vanish and leave their prior mass in each group to clusters that were not met yet, where a model has
-        such mass, and not to the receivers.  Of the trials of a lap only one may have any: what two would leave does
-        not add up.
+        Donors that vanish and leave their prior mass in each group to unseen clusters instead of the receivers, if the
+        model has such mass.  Only one trial of a lap may have any: the mass left by two trials does not add up.
     """
 
     name: str
@@ -58,15 +57,15 @@ class Visit:
     """Result of a task on one batch: its summary, and for each trial the statistics of its receivers.
 
     ``newborn`` are the statistics of clusters that the task made from this batch alone (ids are negative until they
-    are accepted), in place of what the summary gives the cluster ``split``; both None where there was no attempt.
-    ``members`` are rows of the batch that belong to clusters whose atoms were asked for and the mass that they have
-    there, ``(2, m)``, and ``atoms`` those of them that were gathered, weighted by it; in topic models ``shares`` says
-    how much of each token belongs to such a cluster.
-    ``states`` is where the next visit of this batch may start: under ``""`` the groups' own, and by name of a trial
-    what it would give its receivers; empty for models that keep none.
-    ``lost`` says why the batch is left out, and all else is that of a batch without atoms; empty where it is not.
-    ``assignments`` are what the summary came from, to be kept in place of it; None where that is not smaller.
-    ``before`` are the statistics of the visit before, where it takes the batch to tell them.
+    are accepted); they replace the share of the cluster ``split`` in the summary.  Both are None without an attempt.
+    ``members`` are the rows of the batch in each requested cluster, and their mass there, ``(2, m)``; ``atoms`` are
+    the gathered rows among them, weighted by this mass.  In topic models ``shares`` gives the share of each token in
+    such a cluster.
+    ``states`` are states from which the next visit of this batch may start: under ``""`` the states of the groups, and
+    under the name of a trial the states with its receivers; empty for models that keep none.
+    ``lost`` says why the batch is left out, and all else is as for a batch without atoms; empty if it is not left out.
+    ``assignments`` are the assignments behind the summary, kept in place of it; None if they are not smaller.
+    ``before`` are the statistics of the visit before, if recomputing them takes the batch.
     """
 
     summary: Summary
@@ -91,7 +90,7 @@ class Visit:
         return replace(self, summary=summary, parts=parts, newborn=newborn, assignments=held)
 
     def with_summary(self, summary: Summary) -> Visit:
-        """Visit with another summary, which its assignments do not give."""
+        """Visit with another summary and without assignments, which would not reproduce it."""
         return replace(self, summary=summary, assignments=None)
 
 
@@ -100,47 +99,47 @@ NO_PLACES = np.zeros((0, 2), np.int64)
 
 
 class Structure(Protocol):
-    """How the atoms of a batch hang together.
+    """Dependence between the atoms of a batch.
 
-    A structure is frozen and has no state; ``model`` and ``posterior`` are those that ask.  Its local step calls the
-    verbs of the allocation that :mod:`bnp_dask.structure.verbs` names.
+    A structure is frozen and has no state; ``model`` and ``posterior`` come from the caller.  Its local step calls the
+    methods of the allocation that :mod:`bnp_dask.structure.verbs` declares.
     """
 
     policy: MovePolicy
-    """How moves treat its clusters."""
+    """Policy by which moves treat its clusters."""
 
     hidden: str
-    """Plural noun of that of an allocation which has no point estimate, such as "its weights"."""
+    """Plural noun for the quantities of an allocation without a point estimate, such as "its weights"."""
 
     atom: str
     """Noun of an atom for messages, such as "step"."""
 
     is_tied: bool
-    """Whether the clusters of atoms of one group or sequence depend on each other, so that data must say its atoms."""
+    """Whether the clusters of atoms of one group or sequence depend on each other, so data must declare the groups."""
 
     is_ordered: bool
-    """Whether atoms follow one another: each has a path of states behind it."""
+    """Whether atoms follow one another, so that a path of states leads to each."""
 
     has_shares: bool
-    """Whether groups have weights of their own, which is what is predicted and scored of them."""
+    """Whether groups have weights of their own, which are predicted and scored."""
 
     keeps_few: bool
-    """Whether statistics of one batch are mostly zeros, so that they are packed to be kept."""
+    """Whether statistics of one batch are mostly zeros, so that they are stored packed."""
 
     def require(self, allocation: Any) -> None:
-        """SettingError unless the allocation has all verbs that its local step needs."""
+        """Raise SettingError unless the allocation has all methods that the local step needs."""
         ...
 
     def require_fitting(self, model: WholeModel) -> None:
-        """SettingError unless the likelihood makes sense for atoms that hang together so."""
+        """Raise SettingError unless the likelihood makes sense for this dependence between atoms."""
         ...
 
     def check(self, model: WholeModel, batch: Batch) -> None:
-        """DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
+        """Raise DataError for a batch that the likelihood cannot have produced, or whose groups make no sense."""
         ...
 
     def keeps_states(self, model: WholeModel) -> bool:
-        """Whether the next visit of a batch starts from where its groups stood."""
+        """Whether the next visit of a batch starts from the last states of its groups."""
         ...
 
     def screens(self, model: WholeModel) -> bool:
@@ -148,11 +147,11 @@ class Structure(Protocol):
         ...
 
     def takes_words(self, model: WholeModel) -> bool:
-        """Whether atoms are the word tokens of documents, where data are sparse counts."""
+        """Whether atoms are the word tokens of documents if data are sparse counts."""
         ...
 
     def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
-        """Products that a local step on so many atoms takes; infinite where it takes many steps."""
+        """Number of products in a local step on ``n_atoms`` atoms; infinite if it iterates."""
         ...
 
     def mass(self, batch: Batch) -> float:
@@ -160,7 +159,7 @@ class Structure(Protocol):
         ...
 
     def weight(self, summary: Summary, is_sparse: bool) -> float:
-        """Weight of the rows of a summary as a survey counts it."""
+        """Weight of the rows of a summary, as a survey counts it."""
         ...
 
     def visit(
@@ -182,7 +181,7 @@ class Structure(Protocol):
     ) -> Iterator[tuple[Batch, LocalStep]]:
         """Local step tile by tile, in order; the unions of the positions ``places (M, 2)`` are tracked.
 
-        Rows of ``resp`` are atoms; of documents of counts they are the words that the tile has.
+        Rows of ``resp`` are atoms, or, for documents of counts, the words that occur in the tile.
         """
         ...
 
@@ -191,8 +190,8 @@ class Structure(Protocol):
         ...
 
     def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
-        """Positions of the most probable clusters of atoms as :meth:`steps` gives them; of a sequence those of its most
-        probable path."""
+        """Positions of the most probable clusters of atoms, in the tiles of :meth:`steps`; for a sequence, states of
+        its most probable path."""
         ...
 
     def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
@@ -200,47 +199,46 @@ class Structure(Protocol):
         ...
 
     def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
-        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order."""
+        """At most ``limit`` atoms of a batch that belong to a requested cluster, in their order."""
         ...
 
     def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-        """``size`` of the atoms or groups that were collected, or all."""
+        """Sample of ``size`` collected atoms or groups, or all of them."""
         ...
 
     def alone(self, atoms: Batch) -> Batch:
-        """Collected atoms for those who look at them one by one."""
+        """Collected atoms, for callers that use them as independent."""
         ...
 
     def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
-        """The model of the atoms of one cluster."""
+        """Model of the atoms of one cluster."""
         ...
 
     def untied(self, model: M) -> M:
-        """The model of atoms that are looked at one by one; the model itself where they are independent anyway."""
+        """Model in which atoms are independent; the model itself if they are independent anyway."""
         ...
 
     def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
-        """Statistics as the model of :meth:`untied` has them."""
+        """Statistics for the model of :meth:`untied`."""
         ...
 
     def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
-        """Statistics as the model has them; how atoms are tied is taken from the ``whole`` data where samples do not
-        say."""
+        """Statistics for the model; the terms of dependence come from the ``whole`` data if samples lack them."""
         ...
 
     def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
-        """Statistics of atoms with the terms of how they are tied, where they are."""
+        """Statistics of atoms with the terms of their dependence, if they are dependent."""
         ...
 
     def absorbed(
         self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray
     ) -> np.ndarray:
-        """Mass of a cluster's atoms, looked at one by one, that each of some others would take over.
+        """Mass of a cluster's atoms, taken as independent, that each of some other clusters would take over.
 
         Parameters
         ----------
         model, posterior
-            The model, and the beliefs in force.
+            The model, and its current posterior.
         value
             Whole-data statistics.
         own
@@ -256,17 +254,17 @@ class Structure(Protocol):
         ...
 
     def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
-        """Log predictive density of each atom, ``(n,)`` nats; that of a sequence is spread evenly over its steps."""
+        """Log predictive density of each atom, ``(n,)`` nats; that for a sequence is spread evenly over its steps."""
         ...
 
     def counted(self, batch: Batch) -> Batch:
-        """The atoms, or sequences, whose weight is positive."""
+        """Atoms, or sequences, of positive weight."""
         ...
 
     def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
         """Columns of new atoms, or groups: ``label``, all of ``resp`` (``soft``), or both of the ``top`` largest.
 
-        DataError for a batch that the likelihood cannot have produced.
+        Raises DataError for a batch that the likelihood cannot have produced.
         """
         ...
 
@@ -275,21 +273,21 @@ class Structure(Protocol):
         ...
 
     def n_shares(self, model: WholeModel, n_clusters: int) -> int:
-        """Numbers in a row of soft predictions: one for each cluster, and perhaps one for all that were not met yet."""
+        """Length of a row of soft predictions: one number per cluster, and in some models one for unseen clusters."""
         ...
 
     def shares(self, posterior: Beliefs) -> np.ndarray:
-        """Chance of each cluster at an atom of which nothing is known, in proportion, ``(K,)``."""
+        """Unnormalized probability of each cluster for an atom of which nothing is known, ``(K,)``."""
         ...
 
     def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
-        """Expected values of how clusters are tied, by name, beside those of the likelihood."""
+        """Expected values of the dependence between clusters, by name, in addition to estimates of the likelihood."""
         ...
 
     def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
         """Random atoms, or documents of ``length`` words, and the positions of their clusters.
 
-        SettingError where a length is missing, or means nothing, or the likelihood says not how to draw.
+        Raises SettingError if a length is missing or meaningless, or if the likelihood cannot draw.
         """
         ...
 
@@ -303,12 +301,12 @@ def most_probable(steps: Iterable[tuple[Batch, LocalStep]]) -> Iterator[tuple[Ba
 
 
 def draw(index: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
-    """At most ``limit`` of some positions, in their order."""
+    """Random subset of at most ``limit`` positions, in their order."""
     return np.sort(rng.choice(index, limit, replace=False)) if len(index) > limit else index
 
 
 def at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-    """``size`` of the atoms, or all; of atoms in groups so many groups."""
+    """Random subset of ``size`` atoms, or all; for atoms in groups, of ``size`` groups."""
     if atoms.groups is not None:
         few = atoms.n_groups <= size
         return atoms if few else atoms.take_groups(np.sort(rng.choice(atoms.n_groups, size, replace=False)))
@@ -320,8 +318,8 @@ def at_most(atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
 def absorbed_rows(model: WholeModel, posterior: Beliefs, params: Any, own: Batch, others: np.ndarray) -> np.ndarray:
     """Mass of the atoms ``own`` that each of the clusters ``others`` would take over, ``(J,)``.
 
-    They stay what they are, so that their parameters are known; only their weights, ``params`` of the mixture
-    ``model``, are others without the cluster whose atoms these are.
+    These clusters stay unchanged, so their parameters are known.  Only their weights, ``params`` of the mixture
+    ``model``, change without the cluster of these atoms.
     """
     log_lik = model.observation.expected_log_lik(posterior.observation, own)
     log_lik = np.ascontiguousarray(log_lik[:, posterior.positions(others)])

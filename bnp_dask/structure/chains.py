@@ -1,9 +1,9 @@
-"""Trials on sequences: the states of some steps assigned otherwise, beside the normal local step (thesis 6.5).
+"""Trials on sequences: the states of some steps assigned differently, beside the normal local step (thesis 6.5).
 
 Wherever a sequence is in one of the donors, a chain of receivers takes its place; see
-:mod:`bnp_dask.kernels.hmm.restricted`.  The statistics are those of a Markov chain of all states there would be, so the
-objective decided on is exact: receivers' counts among each other stand where those of clusters stand, their counts to
-and from all other states in :class:`~bnp_dask.core.summary.Links`, and H is what the trial adds to the entropy.
+:mod:`bnp_dask.kernels.hmm.restricted`.  The statistics belong to a Markov chain of all states after the trial, so the
+objective for the decision is exact.  Counts among receivers are in the fields of the summary, counts between receivers
+and all other states in :class:`~bnp_dask.core.summary.Links`, and H is the entropy added by the trial.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from bnp_dask.structure.visit import summarize_rows, visit_rows
 class Chains:
     """Structure of hidden Markov models: atoms are steps of sequences, and each step's state depends on the one before.
 
-    Its allocation has the verbs of :class:`~bnp_dask.structure.verbs.ChainedAllocation`.
+    Its allocation has the methods of :class:`~bnp_dask.structure.verbs.ChainedAllocation`.
     """
 
     policy = OF_CHAINS
@@ -57,7 +57,7 @@ class Chains:
         require("allocation", allocation, ChainedAllocation, "HDPHMM()")
 
     def require_fitting(self, model: WholeModel) -> None:
-        """Every likelihood does."""
+        """Accept every likelihood."""
 
     def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
@@ -116,7 +116,7 @@ class Chains:
     def sweep(
         self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
-        """The local step in small pieces, in an order of their own, for sums alone."""
+        """Local step in small pieces, not in row order, for sums alone."""
         log_lik = partial(model.observation.expected_log_lik, posterior.observation)
         return as_a(model.allocation, ChainedAllocation).sweep(posterior.allocation, log_lik, batch, places)
 
@@ -124,7 +124,7 @@ class Chains:
         return summarize_rows(model, ids, batch, resp)
 
     def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
-        """Runs of steps with at most ``limit`` steps in all, each a sequence of the batch that is returned."""
+        """Runs of steps with at most ``limit`` steps in all, each a sequence of the returned batch."""
         members = found.members[cluster]
         return take_runs(batch, members[0], members[1], limit, rng)
 
@@ -138,7 +138,7 @@ class Chains:
         return model
 
     def untied(self, model: M) -> M:
-        """The model without its chains: a mixture of steps."""
+        """Model without chains: a mixture of steps."""
         return model.with_allocation(as_a(model.allocation, ChainedAllocation).untied())
 
     def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
@@ -147,7 +147,7 @@ class Chains:
         return replace(empty, values={**empty.values, **_shared(model, summary)})
 
     def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
-        """How states follow is taken from the whole data where a sample does not say."""
+        """Statistics with transitions from the whole data if a sample lacks them."""
         if all(name in summary for name in model.allocation.fields):
             return summary
         whole = whole.take(summary.ids)
@@ -168,7 +168,7 @@ class Chains:
 
     def counted(self, batch: Batch) -> Batch:
         if batch.weights is not None:
-            sequence_weights(batch, sequence_offsets(batch))  # whole sequences count, or none of their steps
+            sequence_weights(batch, sequence_offsets(batch))  # a sequence counts as a whole or not at all
         return batch.counting()
 
     def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
@@ -194,19 +194,19 @@ class Chains:
 
 
 def _shared(model: WholeModel, summary: Summary) -> dict[str, np.ndarray]:
-    """Statistics that the model has with chains and without."""
+    """Statistics common to the model with chains and without."""
     return {name: summary[name] for name in ("N", *model.observation.fields)}
 
 
 LONGEST = 64
-"""Steps of a run that are drawn together: longer ones are cut, so that what is drawn comes from many places."""
+"""Most steps of a run that are drawn together: longer runs are cut, so that a sample comes from many places."""
 
 FAINT = 1e-12
-"""Share of the expected transitions that a receiver has at least in what guides a trial."""
+"""Least share of the expected transitions of a receiver in the potentials of a trial."""
 
 
 def chain_runs(model: WholeModel, posterior: Beliefs, trials: Sequence[Trial]) -> list[ChainRun]:
-    """All trials of a visit; each tile must be shown to them in this order."""
+    """Runs of all trials of a visit; each tile must be shown to them in this order."""
     runs: list[ChainRun] = []
     for trial in trials:
         runs.append(ChainRun(model, posterior, trial, tuple(runs)))
@@ -219,15 +219,15 @@ class ChainRun:
     Parameters
     ----------
     model, posterior
-        The model, and the beliefs that the batch is assigned with.
+        The model, and the posterior under which the batch is assigned.
     trial
-        What to try.
+        The trial.
     before
-        Trials of the same visit that see each tile before this one: what their receivers count to and from this
-        one's is noted in both.
+        Trials of the same visit that see each tile before this one: counts between their receivers and the receivers
+        of this trial are stored in both.
     """
 
-    needed = np.zeros(0, np.int64)  # it looks up nothing in responsibilities: the state of a tile has more
+    needed = np.zeros(0, np.int64)  # needs no responsibilities: the state of a tile has more
 
     def __init__(self, model: WholeModel, posterior: Beliefs, trial: Trial, before: tuple[ChainRun, ...] = ()) -> None:
         self.model, self.trial, self.before = model, trial, before
@@ -247,7 +247,7 @@ class ChainRun:
             other.part = replace(other.part, links=replace(other.part.links, values=theirs))
 
     def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
-        """Share out what the donors hold of a tile's steps."""
+        """Share out the mass of the donors in a tile's steps."""
         assert step.chain is not None
         self._seen = None
         state, donors = step.chain, self.donors
@@ -276,7 +276,7 @@ class ChainRun:
         for other in self.before:
             self._note(other)
         for name, declared in self.model.fields.items():
-            if declared.n_cluster_axes or declared.merge == "floor":  # all else belongs to the atoms
+            if declared.n_cluster_axes or declared.merge == "floor":  # other fields belong to the atoms
                 self.part.values[name][...] += found.values[name]
 
     def _note(self, other: ChainRun) -> None:
@@ -295,17 +295,17 @@ class ChainRun:
         others[1] += going.T
 
     def finish(self, batch: Batch, total: Summary) -> Summary:
-        """Statistics that the trial gives its receivers in this batch; those of the atoms are zero."""
+        """Statistics of the receivers in this batch; statistics of the atoms are zero."""
         return self.part
 
 
 def potentials(
     posterior: Beliefs, trial: Trial, donors: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Logs that guide the receivers: of the start, from each state, to each state, among them.
+    """Log potentials of the receivers: of the start, from each state, to each state, among them.
 
-    A receiver that is a cluster already has its own.  A new one shares the donors' in proportion to its weight, and
-    among new ones those of the trial's beliefs hold.
+    An existing cluster keeps its own.  A new cluster shares the potentials of the donors in proportion to its weight;
+    potentials among new clusters come from the trial's posterior.
     """
     own, theirs = posterior.allocation, trial.beliefs.allocation
     ids = trial.beliefs.ids
@@ -338,7 +338,7 @@ def _log_mean(values: np.ndarray, axis: int, donors: np.ndarray) -> np.ndarray:
 def take_runs(batch: Batch, rows: np.ndarray, mass: np.ndarray, limit: int, rng: np.random.Generator) -> Batch:
     """Runs of consecutive rows among ``rows (m,)``, ascending, drawn until they have ``limit`` rows.
 
-    Each is a sequence of the batch returned, weighted by its mean ``mass (m,)``: how much of it is meant.
+    Each run is a sequence of the returned batch, weighted by its mean ``mass (m,)``, the share that belongs to it.
     """
     index, offsets = _runs(rows, batch.group_offsets)
     chosen = _draw_runs(offsets, limit, rng)
@@ -346,7 +346,7 @@ def take_runs(batch: Batch, rows: np.ndarray, mass: np.ndarray, limit: int, rng:
 
 
 def runs_at_most(runs: Batch, size: int, rng: np.random.Generator) -> Batch:
-    """Some of the sequences, with ``size`` rows; the last one drawn is cut."""
+    """Random subset of the sequences, with ``size`` rows; the last one drawn is cut."""
     offsets = runs.group_offsets
     if runs.n_atoms <= size:
         return runs
@@ -355,7 +355,7 @@ def runs_at_most(runs: Batch, size: int, rng: np.random.Generator) -> Batch:
 
 
 def _runs(rows: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows as integers, and where runs begin and end among them, ``(R + 1,)``; long ones are cut."""
+    """Rows as integers, and offsets of runs among them, ``(R + 1,)``; long runs are cut."""
     index = np.asarray(rows, np.int64)
     if len(index) == 0:
         return index, np.zeros(1, np.int64)
@@ -366,7 +366,8 @@ def _runs(rows: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _draw_runs(offsets: np.ndarray, limit: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """First and last place of some runs with ``limit`` rows in all, in their order; part of the one drawn last."""
+    """First and one past the last place of some runs with ``limit`` rows in all, in their order; the run drawn last is
+    cut."""
     chosen, left = [], limit
     for r in rng.permutation(len(offsets) - 1).tolist():
         first, last = int(offsets[r]), int(offsets[r + 1])

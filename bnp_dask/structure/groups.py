@@ -1,4 +1,4 @@
-"""A visit to a batch whose atoms come in groups: documents of tokens, images of patches."""
+"""Visit of a batch whose atoms come in groups: documents of tokens, images of patches."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from bnp_dask.structure.verbs import GroupedAllocation
 from bnp_dask.structure.visit import summarize_rows
 
 SIZEABLE = 1.0
-"""Expected tokens of a cluster that a group needs to be gathered for it."""
+"""Least expected tokens of a cluster in a group that is gathered for it."""
 
 
 @dataclass(frozen=True)
 class Groups:
     """Structure of topic models: atoms are tokens of groups (documents), and each group has weights of its own.
 
-    Its allocation has the verbs of :class:`~bnp_dask.structure.verbs.GroupedAllocation`.
+    Its allocation has the methods of :class:`~bnp_dask.structure.verbs.GroupedAllocation`.
     """
 
     policy = OF_GROUPS
@@ -59,7 +59,7 @@ class Groups:
             )
 
     def check(self, model: WholeModel, batch: Batch) -> None:
-        """Let the likelihood check a batch; to a topic model a document without any word is as good as others."""
+        """Let the likelihood check a batch; a topic model accepts documents without any word."""
         model.observation.check(with_words(batch))
 
     def keeps_states(self, model: WholeModel) -> bool:
@@ -82,7 +82,7 @@ class Groups:
         return float(tokens.sum() if batch.weights is None else matmul(tokens, batch.weights))
 
     def weight(self, summary: Summary, is_sparse: bool) -> float:
-        """Documents where tokens are the atoms, else atoms."""
+        """Weight of documents if tokens are the atoms, else of atoms."""
         return float(summary["docs"]) if is_sparse else float(summary["N"].sum())
 
     def visit(
@@ -137,7 +137,7 @@ class Groups:
         return atoms
 
     def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
-        """The model of parts of documents, whose topics share the prior mass of the topic that they were."""
+        """Model of parts of documents, whose topics share the prior mass of their former topic."""
         share = float(posterior.weights[posterior.positions(np.array(cluster))])
         allocation: Any = as_a(model.allocation, GroupedAllocation).within(share)
         return model.with_allocation(allocation)
@@ -235,7 +235,7 @@ def visit_groups(
 
 
 def add_groups(model: WholeModel, total: Summary, laid: Laid, step: GroupStep, params: Any) -> None:
-    """Add a tile of groups to ``total``, clusters with ``params``; what ``total`` does not ask for is left out."""
+    """Add a tile of groups, whose clusters have ``params``, to ``total``; pairs only if ``total`` tracks any."""
     values = {"N": step.sums.sum(axis=0), **step.values, **laid.summarize(model.observation, params, step.sums)}
     for name, value in values.items():
         total.values[name][...] += value
@@ -244,9 +244,9 @@ def add_groups(model: WholeModel, total: Summary, laid: Laid, step: GroupStep, p
 
 
 def with_words(batch: Batch) -> Batch:
-    """The documents of counts that have any word.
+    """Documents of counts that have any word.
 
-    A topic model keeps the others too: they add their prior to the objective and nothing to any topic.
+    A topic model keeps the other documents too: they add their prior to the objective and nothing to any topic.
     """
     if isinstance(batch.x, np.ndarray):
         return batch
@@ -265,7 +265,7 @@ def _sets(posterior: Beliefs, wanted: Sequence[Sequence[int]]) -> np.ndarray:
 def _try_out(
     model: WholeModel, posterior: Beliefs, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None
 ) -> GroupStep:
-    """Share out what a trial's donors hold of each token among its receivers."""
+    """Share out the mass of a trial's donors in each token among its receivers."""
     allocation = as_a(model.allocation, GroupedAllocation)
     donors = posterior.positions(np.array(trial.donors, np.int64))
     beliefs = model.allocation.weights(trial.beliefs.allocation)
@@ -296,7 +296,7 @@ def _note_members(out: Visited, batch: Batch, sought: Sequence[int], masses: lis
 
 
 def _clear_shared(model: WholeModel, parts: Mapping[str, Summary]) -> None:
-    """Zero what a likelihood has without a cluster axis: it belongs to atoms, and the batch's own summary has it."""
+    """Zero likelihood statistics without a cluster axis: they belong to atoms, and the batch's summary has them."""
     for part in parts.values():
         for name, declared in model.observation.fields.items():
             if declared.n_cluster_axes == 0:
@@ -304,10 +304,10 @@ def _clear_shared(model: WholeModel, parts: Mapping[str, Summary]) -> None:
 
 
 def take_members(batch: Batch, members: Members, groups: np.ndarray) -> Batch:
-    """Parts of groups: of each group at the positions ``groups`` only the tokens of one cluster, as a batch.
+    """Batch of parts of groups: the tokens of one cluster in each group at the positions ``groups``.
 
-    Sparse counts: rows of expected counts (no whole numbers).  Dense atoms: weights times responsibility, in groups.
-    Tokens that do not belong to the cluster at all are left out.
+    Sparse counts: rows of expected counts (not integers).  Dense atoms: weights times responsibility, in groups.
+    Tokens with no share in the cluster are left out.
     """
     if not isinstance(batch.x, np.ndarray):
         x = batch.x

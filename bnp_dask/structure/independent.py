@@ -31,9 +31,9 @@ from bnp_dask.structure.visit import summarize_rows, visit_rows
 
 @dataclass(frozen=True)
 class Independent:
-    """Structure of mixtures: each atom comes from a cluster, whatever the others do.
+    """Structure of mixtures: each atom comes from a cluster, independently of the other atoms.
 
-    Its allocation has the verbs of :class:`~bnp_dask.structure.verbs.MixtureAllocation`.
+    Its allocation has the methods of :class:`~bnp_dask.structure.verbs.MixtureAllocation`.
     """
 
     policy = MovePolicy()
@@ -48,7 +48,7 @@ class Independent:
         require("allocation", allocation, MixtureAllocation, "DPMixture()")
 
     def require_fitting(self, model: WholeModel) -> None:
-        """Every likelihood does."""
+        """Accept every likelihood."""
 
     def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
@@ -86,7 +86,7 @@ class Independent:
         places = posterior.positions(pairs).reshape(-1, 2)
         steps = self.steps(model, posterior, batch, places)
         if room and isinstance(model.observation, CompletingObservation) and lacks_any(batch):
-            room = 0  # the statistics of such atoms depend on what was believed
+            room = 0  # the statistics of such atoms depend on the posterior of the visit
         return visit_rows(model, posterior, batch, steps, pairs, runs, sought, room)
 
     def steps(
@@ -110,7 +110,7 @@ class Independent:
     def screened(
         self, model: WholeModel, posterior: Beliefs, batch: Batch
     ) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
-        """Pieces of a batch with the weights of the clusters that matter; None where all are to be looked at."""
+        """Pieces of a batch with the weights of the clusters that matter; None if all clusters are needed."""
         if not self.screens(model):
             yield batch, None
             return
@@ -122,10 +122,10 @@ class Independent:
         return summarize_rows(model, ids, batch, resp)
 
     def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
-        """At most ``limit`` of the atoms of a batch that belong to a cluster that was sought, in their order.
+        """At most ``limit`` atoms of a batch that belong to a requested cluster, in their order.
 
-        They are drawn without replacement, and weighted by their mass there: clusters that overlap would otherwise look
-        as if they had the atoms between them twice.
+        They are drawn without replacement, and weighted by their mass there: otherwise atoms between overlapping
+        clusters would count twice.
         """
         members = found.members[cluster]
         drawn = draw(np.arange(members.shape[1]), limit, rng)
@@ -163,7 +163,7 @@ class Independent:
 
     def counted(self, batch: Batch) -> Batch:
         left = batch.counting()
-        return left if left is batch else replace(left, groups=None)  # rows that followed one another may not any more
+        return left if left is batch else replace(left, groups=None)  # rows may no longer follow one another
 
     def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
         return label_rows(self, posterior, batch, soft, top)

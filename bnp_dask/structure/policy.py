@@ -1,4 +1,4 @@
-"""How moves treat the clusters of a structure: what they may look at, and how many are tried together."""
+"""Policies by which moves treat the clusters of a structure."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MovePolicy:
-    """Differences of births, merges and deletes from structure to structure.
+    """Differences of births, merges and deletes between structures.
 
     Parameters
     ----------
     plans_side_by_side
-        Whether a move begins to plan while tasks of those before it run, so that workers have more to do at once.
+        Whether a move begins to plan while tasks of earlier moves run, which keeps more workers busy.
     splits_at_batches
-        Whether one batch alone may split a cluster: where groups have weights, those of other batches would have none
-        for its new clusters, and what a batch finds is tried on all data.
+        Whether one batch alone may split a cluster.  If groups have weights, groups of other batches would have none
+        for its new clusters, so finds of a batch are tried on all data.
     splits_beside_trials
         Whether trials and splits at batches may share a lap.  A trial of a Markov chain counts transitions to and from
-        every state there is, so that none may come within the lap.
+        every existing state, so no state may be added within the lap.
     lays_away
-        Whether clusters that fade can leave and return: where states of groups or of sequences name them, they stay.
+        Whether fading clusters can leave and return.  They stay if states of groups or of sequences name them.
     has_windows
-        Whether births look for stretches of consecutive atoms too (thesis 6.5.2), and starts may be such stretches.
+        Whether births also use stretches of consecutive atoms (thesis 6.5.2), and starts may be such stretches.
     asks_words
-        Whether the words of documents of counts say how many clusters there are.
+        Whether the number of clusters is estimated from the words of documents of counts.
     rows_per_sample
         Rows of counts that a birth looks at, for each atom of ``Birth(sample=)``.
     scores_alike_only
         Whether only pairs of clusters whose words are alike are scored.
     knows_pair_weights
-        Whether the allocation term of a union is known before the pair was tracked.
+        Whether the allocation term of a union is known before the pair is tracked.
     bounds_unions
-        Whether totals alone bound the allocation term of a union from below: where all that is not linear in the
-        responsibilities is an entropy of each atom.
+        Whether totals alone bound the allocation term of a union from below.  This holds if the entropy of each atom is
+        the only part that is not linear in the responsibilities.
     refines_on_samples
-        Whether atoms that were sampled of some clusters tell what these become without another.  Parts of groups do not
-        add up to groups: only all data tell.
+        Whether samples of some clusters' atoms show how these clusters change without another cluster.  Parts of groups
+        do not add up to groups, so topic models need all data.
     births_beside
         Whether births re-estimate newborn clusters together with their neighbours, on samples of all of them.
     together
-        Small clusters that deletes try to do without together, at most.
+        Most small clusters that one delete tries to remove together.
     retries_together
         Whether small clusters that failed together are tried together again, a quarter as many; else each alone.
     of_mean, of_typical
-        A cluster is small below ``of_mean`` of the mean count, and below ``of_typical`` of the average count of the
-        clusters that atoms are in; None to leave out the second.
+        A cluster is small below ``of_mean`` of the mean count of clusters and below ``of_typical`` of the mean, over
+        atoms, of the count of their cluster; None to leave out the second.
     crowd
-        Share of clusters, small and never tried, from which on deletes go before merges, which would take the
-        absorbers; None for never.
+        Share of small, never tried clusters above which deletes go before merges, which would take the absorbing
+        clusters; None for never.
     spares_absorbers
-        Whether clusters that another proposal holds may be missing among those who absorb a small one.
+        Whether the absorbing set of a small cluster may omit clusters that another proposal holds.
     seen
-        Atoms of a target that tell who would take over the others; None for as many as of an absorbing set.
+        Atoms of a target from which its absorbing set is chosen; None for as many as are sampled of each cluster.
     """
 
     plans_side_by_side: bool = True
@@ -107,8 +107,8 @@ OF_GROUPS = MovePolicy(
 )
 """Policy for topic models.
 
-A start from many topics ends with the true ones found and dozens that hold leftovers of all: many of these are tried
-together.  Leftovers are spread over many others.  The plain mean count is low itself when many topics are leftovers,
-and that over tokens (``of_typical``) is high when true topics differ much in size, so that a topic is small only below
-both.
+A start from many topics ends with the true topics and dozens of leftover topics with remainders of all: many of these
+are tried together.  Their tokens are spread over many other topics.  The plain mean count is low if many topics are
+leftovers, and the mean over tokens (``of_typical``) is high if true topics differ much in size.  A topic is therefore
+small only below both.
 """

@@ -1,4 +1,4 @@
-"""A model whose prior is learned: whether it is, what is learned of it, and its term of the objective."""
+"""Learning of a model's prior: whether it is learned, which parts, and its term of the objective."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LearnPrior = Literal["auto", "never", "diagonal", "full"]
 
 @runtime_checkable
 class LearningAllocation(Protocol):
-    """Allocation model whose concentration can be learned."""
+    """Allocation model with a concentration that can be learned."""
 
     @property
     def gamma(self) -> float:
@@ -25,7 +25,7 @@ class LearningAllocation(Protocol):
         ...
 
     def learned(self, params: Any) -> Self:
-        """The concentration that raises the objective and the log hyperprior most, for these parameters."""
+        """Allocation with the concentration that maximizes objective plus log hyperprior, for these parameters."""
         ...
 
     def log_hyperprior(self) -> float:
@@ -34,7 +34,7 @@ class LearningAllocation(Protocol):
 
 
 def require_learning(model: WholeModel) -> None:
-    """SettingError unless the prior can be learned as the model says."""
+    """Raise SettingError unless the prior can be learned as the model's settings ask."""
     one_of("learn_prior", model.learn_prior, ("auto", "never", "diagonal", "full"))
     if model.learn_prior in ("auto", "never"):
         return
@@ -50,9 +50,9 @@ def require_learning(model: WholeModel) -> None:
 def learns_by_default(model: WholeModel) -> bool:
     """Whether ``learn_prior="auto"`` learns: no setting of the prior was given, and learning was shown to help.
 
-    It helps mixtures (benchmarks/learned_priors.py).  States of sequences keep their prior: toys of 8 and 15
-    states score 0.01 and 0.05 nats a step better on held-out sequences, but recordings of motion (mocap6, angles alone)
-    up to 3.2 worse.
+    It helps mixtures (benchmarks/learned_priors.py).  States of sequences keep their prior: with learning, toys of 8
+    and 15 states score 0.01 and 0.05 nats a step better on held-out sequences, but recordings of motion (mocap6, angles
+    alone) score up to 3.2 worse.
     """
     observation = model.observation
     is_left_open = isinstance(observation, LearningObservation) and observation.learns_by_default
@@ -61,19 +61,19 @@ def learns_by_default(model: WholeModel) -> bool:
 
 
 def scale_shape(model: WholeModel) -> ScaleShape:
-    """Shape of scale matrices that are learned."""
+    """Shape of learned scale matrices."""
     return "full" if model.learn_prior == "full" else "diagonal"
 
 
 def concentration(model: WholeModel) -> LearningAllocation | None:
-    """The allocation, where its concentration is learned with the prior of the likelihood: not with ``"auto"``, which
-    leaves alone what the user may have set."""
+    """Allocation, if its concentration is learned with the prior of the likelihood; None with ``"auto"``, which leaves
+    possible user settings alone."""
     asked = model.reference is not None and model.learn_prior != "auto"
     return model.allocation if asked and isinstance(model.allocation, LearningAllocation) else None
 
 
 def prior_terms(model: WholeModel) -> dict[str, float]:
-    """Log density of the prior's own settings, nats, where these are learned; else nothing."""
+    """Log density of the prior's own settings, nats, if these are learned; else empty."""
     if model.reference is None:
         return {}
     learned, start = (as_a(part, LearningObservation) for part in (model.observation, model.reference))

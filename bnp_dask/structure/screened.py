@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians look only at the clusters that matter to an atom, where that is cheaper."""
+"""Screening in mixtures of Gaussians: only clusters that matter to an atom are computed, if that is cheaper."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def screened_pieces(
     batch
         Atoms.
     may_miss
-        Whether atoms may lack entries; where one of a piece does, all clusters are looked at.
+        Whether atoms may lack entries; if one atom of a piece does, all clusters are computed for the piece.
 
     Yields
     ------
     piece, weights
-        None where all clusters are to be looked at.  The size of pieces depends on K only, and which way one takes
-        on its atoms and the posterior.
+        None if all clusters are needed.  The size of pieces depends on K only; whether one is screened depends on its
+        atoms and the posterior.
     """
     k, d = forms.shift.shape
-    if len(forms.scale) < k or not worthwhile(batch.n_atoms, k, d):  # of small batches workers get no scale matrices
+    if len(forms.scale) < k or not worthwhile(batch.n_atoms, k, d):  # workers get no scale matrices for small batches
         yield batch, None
         return
     screen = Screen(forms, log_weights)
@@ -54,14 +54,14 @@ def screened_pieces(
 
 
 def worthwhile(n_atoms: int, n_clusters: int, n_features: int) -> bool:
-    """Whether atoms that each belong to one cluster would be cheaper to screen."""
+    """Whether screening is cheaper for atoms that each belong to one cluster."""
     costs = Costs(n_clusters, n_features)
     saved = 0.8 * costs.dense(1.0) - costs.coarse(1.0)
     return n_atoms * saved > 2.0 * costs.ready
 
 
 def _fits(weights: np.ndarray | None) -> bool:
-    """Whether float32 holds the weights times small responsibilities."""
+    """Whether float32 can represent the weights times small responsibilities."""
     if weights is None:
         return True
     seen = weights[weights > 0]

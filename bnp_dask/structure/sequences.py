@@ -1,4 +1,4 @@
-"""Sequences of a batch: where they begin, how often they count, and their likelihoods on a scale that fits."""
+"""Sequences of a batch: offsets, weights, and likelihoods on a scale that does not underflow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bnp_dask.kernels.hmm import forward_backward as kernel
 
 
 def sequence_offsets(batch: Batch) -> np.ndarray:
-    """Rows of each sequence, ``(G + 1,)``; DataError for rows that come in no sequences."""
+    """Rows of each sequence, ``(G + 1,)``; DataError for rows without sequences."""
     if batch.groups is None:
         raise DataError(
             f"{batch.name}: rows without sequences; a hidden Markov model needs to know which rows follow one another. "
@@ -22,7 +22,7 @@ def sequence_offsets(batch: Batch) -> np.ndarray:
 
 
 def sequence_weights(batch: Batch, offsets: np.ndarray) -> np.ndarray:
-    """How often each sequence counts, ``(G,)``; DataError when rows of one sequence have different weights."""
+    """Weight of each sequence, ``(G,)``; DataError if rows of one sequence have different weights."""
     lengths = np.diff(offsets)
     if batch.weights is None:
         return np.ones(len(lengths))
@@ -38,9 +38,9 @@ def sequence_weights(batch: Batch, offsets: np.ndarray) -> np.ndarray:
 
 
 def shifted(log_lik: np.ndarray, batch: Batch, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Log likelihoods with the largest of each row at zero (overwritten), and what was taken off, ``(n,)``.
+    """Log likelihoods shifted so that the largest of each row is zero (overwritten), and the shifts, ``(n,)``.
 
-    They are those of the rows of a batch from ``first`` on.
+    They belong to the rows of a batch from ``first`` on.
     """
     log_lik = np.ascontiguousarray(log_lik, np.float64)
     top = kernel.shift_rows(log_lik)

@@ -1,4 +1,4 @@
-"""Tokens and results of local steps: what a structure hands to an allocation and gets back."""
+"""Tokens and results of local steps: inputs and outputs between a structure and an allocation."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.topics import document_step as kernel
 
 LogLik = np.ndarray | ScreenedWeights
-"""Log likelihoods of atoms, ``(n, K)`` nats, or what screening left of them and of the log weights (mixtures only)."""
+"""Log likelihoods of atoms, ``(n, K)`` nats, or their sums with the log weights after screening (mixtures only)."""
 
 
 NO_DONORS = np.zeros(0, np.int64)
-"""Positions of no cluster."""
+"""Empty array of positions of clusters."""
 
 LOWEST = -230.0
 """Log likelihoods of tokens are cut this far below the best topic of a row: products of two such numbers are still
 normal."""
 
 LogLikOf = Callable[[Batch], np.ndarray]
-"""Gives the log likelihoods of some atoms, ``(m, K)`` nats, a new array."""
+"""Function that returns the log likelihoods of some atoms, ``(m, K)`` nats, in a new array."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChainState:
     """Facts about the sequences of a tile that a trial needs.
 
-    ``log_start (K,)``, ``log_trans (K, K)`` and ``log_lik (n, K)`` are the shifted logs that the kernel took,
+    ``log_start (K,)``, ``log_trans (K, K)`` and ``log_lik (n, K)`` are the shifted logs given to the kernel,
     ``weights (G,)`` how often each sequence counts.
     """
 
@@ -63,7 +63,7 @@ class LocalStep:
     pair_values
         Values of its tracked fields for the union of each tracked pair, ``(M,)``.
     chain
-        Of atoms in sequences: their pair posteriors, for trials.
+        Pair posteriors of atoms in sequences, for trials.
     """
 
     resp: Resp
@@ -76,9 +76,9 @@ class LocalStep:
 class Tokens:
     """Tokens of G groups, without their likelihoods.
 
-    ``offsets (G + 1,)`` into ``row (T,)``, a row of the table of likelihoods, and ``weight (T,)``, how often the
-    token counts; ``times (G,)``: how often the group counts.  ``log_share (T,)`` is the log of the share of each token
-    that is to be assigned, empty for all of it.
+    ``offsets (G + 1,)`` delimit groups in ``row (T,)``, rows of the table of likelihoods, and in ``weight (T,)``, how
+    often each token counts.  ``times (G,)`` is how often each group counts.  ``log_share (T,)`` is the log of the share
+    of each token to assign, empty for all of it.
     """
 
     offsets: np.ndarray
@@ -93,7 +93,7 @@ class Tokens:
         return kernel.group_sums(self.offsets, self.weight)
 
     def part(self, mass: np.ndarray) -> tuple[Tokens, np.ndarray]:
-        """Only a share of each token, ``mass (T,)`` of its weight; and the positions of those of which any is left."""
+        """Tokens with only ``mass (T,)`` of their weights, and the positions of the tokens with mass left."""
         index = np.flatnonzero(mass > 0.0)
         kept = np.concatenate([[0], np.cumsum(mass > 0.0)])
         share = log(mass[index] / self.weight[index])
@@ -112,9 +112,9 @@ class GroupStep:
     values, pair_values
         As in :class:`~bnp_dask.structure.steps.LocalStep`.
     mass
-        Weight times responsibility of each token in each of the sets that were asked for, ``(T, J)``.
+        Weight times responsibility of each token in each requested set, ``(T, J)``.
     states
-        Where to start the next visit, by position of clusters; None when nothing is kept.
+        States from which the next visit starts, by position of clusters; None if none are kept.
     """
 
     sums: np.ndarray
@@ -128,8 +128,8 @@ class GroupStep:
 class Members:
     """Share of each token of a batch in one cluster.
 
-    ``mass (T,)`` is weight times responsibility; ``groups`` are those that have enough tokens of the cluster to be
-    gathered for it.
+    ``mass (T,)`` is weight times responsibility; ``groups`` are positions of groups with enough tokens of the cluster
+    to be gathered for it.
     """
 
     mass: np.ndarray

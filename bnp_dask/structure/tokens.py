@@ -1,4 +1,4 @@
-"""Groups taken apart into tokens, and what a likelihood says of these."""
+"""Groups split into tokens, with likelihoods and statistics of the tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bnp_dask.structure.steps import Tokens
 
 @dataclass(frozen=True, eq=False)
 class Laid:
-    """A tile taken apart into tokens; ``words`` are the rows of the table of likelihoods, None for dense atoms."""
+    """Tile split into tokens; ``words`` are the rows of the table of likelihoods, None for dense atoms."""
 
     batch: Batch
     tokens: Tokens
@@ -46,7 +46,7 @@ def summarize_words(
 
 
 def lay_out(batch: Batch) -> Laid:
-    """The tokens of some groups.  Words that the batch does not have take no part."""
+    """Tokens of the groups of a batch.  Words absent from the batch are left out."""
     if not isinstance(batch.x, np.ndarray):
         x = batch.x
         used = np.zeros(x.shape[1], np.bool_)
@@ -62,7 +62,7 @@ def lay_out(batch: Batch) -> Laid:
 
 
 def check_tokens(model: WholeModel, batch: Batch) -> None:
-    """Raise SettingError for sparse counts under a likelihood that knows no tokens."""
+    """Raise SettingError for sparse counts under a likelihood without tokens."""
     if batch.is_sparse and not callable(getattr(model.observation, "token_log_lik", None)):
         raise SettingError(
             f"{batch.name}: sparse counts in a topic model of {type(model.observation).__name__}, which cannot take a "

@@ -1,8 +1,8 @@
-"""Trials of a mixture: the atoms of some clusters assigned otherwise, beside the normal local step (thesis 4.2, 4.3).
+"""Trials of a mixture: the atoms of some clusters assigned differently, beside the normal local step (thesis 4.2, 4.3).
 
-Only atoms that hold a noticeable share of the clusters concerned are assigned anew.  What the others hold stays where
-it is, or goes to one receiver where its cluster vanishes.  That is one assignment among all that there are, so a
-trial's statistics are exact for it, and a lap with trials costs little more than one without.
+Only atoms with a noticeable share in the clusters concerned are reassigned.  Shares of other atoms stay in place, or go
+to one receiver if their cluster vanishes.  This is a valid assignment, for which a trial's statistics are exact, and a
+lap with trials costs little more than one without.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.verbs import MixtureAllocation
 
 NOTICEABLE = 1e-3
-"""Responsibility of the clusters in focus below which an atom is left alone."""
+"""Responsibility of the clusters in focus below which an atom is not reassigned."""
 
 ROWS = 8192
-"""Atoms assigned anew at a time."""
+"""Atoms reassigned at a time."""
 
 
 class Shares:
-    """Responsibilities of the atoms of a tile for some clusters, looked up once for all who ask.
+    """Responsibilities of the atoms of a tile for some clusters, looked up once for all trials.
 
     Parameters
     ----------
     resp
         Responsibilities of the tile.
     needed
-        Positions of the clusters that will be asked for, ascending ``(J,)``.
+        Positions of the clusters that will be looked up, ascending ``(J,)``.
     """
 
     def __init__(self, resp: Resp, needed: np.ndarray) -> None:
@@ -50,14 +50,14 @@ class Shares:
 
 
 class TrialRun:
-    """One trial on one batch: sees the tiles of the local step, then assigns the atoms concerned.
+    """Trial on one batch: sees the tiles of the local step, then reassigns the atoms concerned.
 
     Parameters
     ----------
     model, posterior
-        The model, and the beliefs that the batch is assigned with.
+        The model, and the posterior under which the batch is assigned.
     trial
-        What to try.
+        The trial.
     """
 
     def __init__(self, model: WholeModel, posterior: Beliefs, trial: Trial) -> None:
@@ -66,7 +66,7 @@ class TrialRun:
         self.rest = int(self.receivers[0]) if trial.rest is None else trial.rest
         self.donors = posterior.positions(np.array(trial.donors))
         self.focus = posterior.positions(np.array(trial.focus or trial.donors))
-        # donors that vanish leave a union with the receiver of their rest, whose entropy is not the sum of theirs
+        # vanishing donors form a union with the receiver of their rest; its entropy is not the sum of their entropies
         gone = [i for i in trial.donors if i not in self.receivers]
         self.union = gone + [self.rest] if self.rest in trial.donors else gone
         self.columns = posterior.positions(np.array(self.union, np.int64))
@@ -77,8 +77,8 @@ class TrialRun:
         self.all_of_them = False
 
     def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
-        """Note which atoms of a tile, whose first row is ``start`` in the batch, are concerned and what donors hold."""
-        if isinstance(step.resp, SparseResp):  # atoms with few clusters: every atom that a donor holds at all
+        """Note the atoms concerned in a tile, whose first row is ``start`` in the batch, and the donors' mass there."""
+        if isinstance(step.resp, SparseResp):  # atoms with few clusters: every atom with any mass in a donor
             self.all_of_them = True
             mass = shares.of(self.donors).sum(axis=1)
             index = np.flatnonzero(mass)
@@ -92,7 +92,7 @@ class TrialRun:
         self.rows.append(start + index)
 
     def finish(self, batch: Batch, total: Summary) -> Summary:
-        """Statistics of the receivers; those that belong to atoms and not to clusters are zero.
+        """Statistics of the receivers; statistics of atoms rather than clusters are zero.
 
         ``total`` is the batch's own summary.
         """
@@ -112,7 +112,7 @@ class TrialRun:
             yield batch.take(rows[here]), held[here]
 
     def _assign(self, atoms: Batch, held: np.ndarray) -> tuple[Summary, Summary]:
-        """Shares of the receivers in atoms of which the donors hold ``held (n, J)``, and those that the donors had."""
+        """Statistics of the receivers, and former ones of the donors, for atoms with donor mass ``held (n, J)``."""
         beliefs = self.trial.beliefs
         log_lik = self.model.observation.expected_log_lik(beliefs.observation, atoms)
         allocation = as_a(self.model.allocation, MixtureAllocation)
@@ -123,7 +123,7 @@ class TrialRun:
             return clusters_only(new), self.model.empty_summary(donors)
         if isinstance(self.model.observation, CompletingObservation) and lacks_any(atoms):
             return self._assign_by_beliefs(atoms, held, step)
-        # both at once: looking at the atoms costs more than a few clusters do
+        # both at once: reading the atoms costs more than a few more clusters
         both = LocalStep(
             np.concatenate([np.asarray(step.resp), held], axis=1),
             {"H": np.concatenate([step.values["H"], resp_entropy(held, atoms.weights)])},
@@ -134,7 +134,7 @@ class TrialRun:
         return whole.take(beliefs.ids), Summary(donors, old.fields, old.values)
 
     def _assign_by_beliefs(self, atoms: Batch, held: np.ndarray, step: LocalStep) -> tuple[Summary, Summary]:
-        """As :meth:`_assign` where statistics depend on what is believed of the clusters that atoms are given to."""
+        """As :meth:`_assign`, if statistics depend on the parameters of the clusters of the atoms."""
         beliefs, posterior = self.trial.beliefs, self.posterior
         new = clusters_only(self.model.summary_of(beliefs.ids, atoms, step, beliefs.observation))
         before = np.zeros((len(held), posterior.n_clusters))
@@ -145,7 +145,7 @@ class TrialRun:
         return new, clusters_only(old).take(np.array(self.trial.donors, np.int64))
 
     def _left_alone(self, total: Summary, inside: Summary) -> Summary:
-        """Mass of the donors in all other atoms, given to the receivers: donors that vanish leave it to one."""
+        """Statistics of the donors' mass in all other atoms, given to receivers: vanishing donors leave it to one."""
         part = self.model.empty_summary(self.receivers)
         own = total.positions(np.array(self.trial.donors, np.int64))
         goes = [self.rest if i in self.union else i for i in self.trial.donors]
@@ -159,14 +159,14 @@ class TrialRun:
 
 
 def _union_entropy(columns: np.ndarray, weights: np.ndarray | None, index: np.ndarray) -> float:
-    """Entropy of the union of some clusters over all atoms but those at ``index``; ``columns (n, J)`` are weighted."""
+    """Entropy of the union of some clusters over all atoms not at ``index``; ``columns (n, J)`` are weighted."""
     mass = columns.sum(axis=1, keepdims=True)
     mass[index] = 0.0
     return float(resp_entropy(mass, weights)[0])
 
 
 def clusters_only(part: Summary) -> Summary:
-    """Without what belongs to the atoms: the batch's own summary has that already."""
+    """Summary without statistics of the atoms, which the batch's own summary has already."""
     values = {
         name: value if part.fields[name].n_cluster_axes else np.zeros_like(value) for name, value in part.values.items()
     }

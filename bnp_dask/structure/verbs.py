@@ -1,4 +1,4 @@
-"""Verbs that each structure asks of an allocation, beside those of :class:`~bnp_dask.allocation.base.Allocation`."""
+"""Methods of an allocation that each structure needs, beyond :class:`~bnp_dask.allocation.base.Allocation`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bnp_dask.core.summary import Field
 from bnp_dask.structure.steps import NO_DONORS, GroupStep, LocalStep, LogLik, LogLikOf, Tokens
 
 Params = Any
-"""A frozen dataclass of arrays; each allocation model has its own."""
+"""Frozen dataclass of arrays; each allocation model has its own."""
 
 
 class CommonAllocation(Protocol):
-    """Verbs of an allocation that all structures ask for."""
+    """Methods of an allocation that all structures need."""
 
     @property
     def nonparametric(self) -> bool:
@@ -44,7 +44,7 @@ class CommonAllocation(Protocol):
 
 @runtime_checkable
 class MixtureAllocation(Protocol):
-    """Verbs of an allocation whose atoms are independent given the weights; its structure is ``Independent()``."""
+    """Methods of an allocation of independent atoms, given the weights; its structure is ``Independent()``."""
 
     def local_step(self, params: Params, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
         """Optimal q(z) for atoms with log likelihoods ``(n, K)``; tracks unions of the positions ``pairs``."""
@@ -57,15 +57,15 @@ class MixtureAllocation(Protocol):
 
 @runtime_checkable
 class GroupedAllocation(Protocol):
-    """Verbs of an allocation whose atoms are tokens of groups (documents); its structure is ``Groups()``.
+    """Methods of an allocation whose atoms are tokens of groups (documents); its structure is ``Groups()``.
 
-    The weights of a batch of sparse counts say how often a document counts; those of dense atoms, how often an atom
-    does.
+    Weights of a batch of sparse counts say how often each document counts; weights of dense atoms, how often each atom
+    counts.
     """
 
     @property
     def keeps_states(self) -> bool:
-        """Whether a visit gives states, for the next to start from."""
+        """Whether a visit returns states from which the next one starts."""
         ...
 
     def local_step(
@@ -80,7 +80,7 @@ class GroupedAllocation(Protocol):
         """Optimal q(z) and q(pi_d) of some groups, given log likelihoods of the table's rows ``(R, K)``.
 
         Tracks unions of the positions ``pairs (M, 2)``, and the mass of each token in ``sets (J, K)`` of topics;
-        starts from ``states`` (by position) where there are any.
+        starts from ``states`` (by position) if there are any.
         """
         ...
 
@@ -95,30 +95,30 @@ class GroupedAllocation(Protocol):
         states: GroupStates | None = None,
         freed: np.ndarray = NO_DONORS,
     ) -> GroupStep:
-        """Share out what the positions ``donors`` hold of each token, ``mass (T,)``, among receivers.
+        """Share out the mass of the positions ``donors`` in each token, ``mass (T,)``, among receivers.
 
-        ``states`` say what receivers that are donors too hold now.  Prior mass of the positions ``freed`` goes to
-        clusters that were not met yet, if there is a place for them, and values without a cluster axis say how much
-        they change by that.
+        ``states`` give the present holdings of receivers that are donors too.  Prior mass of the positions ``freed``
+        goes to unseen clusters, if the model has a place for them; values without a cluster axis then hold the
+        resulting change.
 
-        ``log_lik (R, J)`` is that of the receivers, ``beliefs (J,)`` their weights.  Statistics are those of all
-        groups, so that they can be exchanged for the donors'.
+        ``log_lik (R, J)`` is the likelihood under the receivers, ``beliefs (J,)`` their weights.  Statistics cover all
+        groups, so that they can replace the statistics of the donors.
         """
         ...
 
     def within(self, share: float) -> Self:
-        """The distribution over parts of clusters that have the expected ``share`` of a group's weight, given what a
-        group has of them: parts of a Dirichlet distribution are Dirichlet distributed with their own prior mass."""
+        """Distribution over parts of clusters with the expected ``share`` of a group's weight, given their total in the
+        group: parts of a Dirichlet distribution are Dirichlet distributed with their own prior mass."""
         ...
 
     def prior_mass(self, params: Params) -> tuple[np.ndarray, float]:
-        """``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all topics that were not met yet (0 where there are none)."""
+        """Prior mass ``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all unseen topics (0 if the model has none)."""
         ...
 
 
 @runtime_checkable
 class ChainedAllocation(Protocol):
-    """Verbs of an allocation whose atoms are steps of sequences; its structure is ``Chains()``."""
+    """Methods of an allocation whose atoms are steps of sequences; its structure is ``Chains()``."""
 
     def local_step(self, params: Params, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
         """Optimal q(z) of sequences with log likelihoods ``(n, K)``; tracks unions of the positions ``pairs``."""
@@ -127,9 +127,9 @@ class ChainedAllocation(Protocol):
     def sweep(
         self, params: Params, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
-        """The local step in pieces, in an order of their own, for visits that need sums and try nothing.
+        """Local step in pieces, not in row order, for visits that need sums only and have no trials.
 
-        A piece's ``resp`` holds until the next is asked for.
+        A piece's ``resp`` is valid until the next piece is requested.
         """
         ...
 
@@ -138,13 +138,13 @@ class ChainedAllocation(Protocol):
         ...
 
     def expected_chain(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
-        """Expected probabilities of the first state ``(W,)``, and from row to column of the next one ``(W, W)``.
+        """Expected probabilities of the first state ``(W,)``, and of transitions from row to column ``(W, W)``.
 
-        W is K; or K + 1 where there may be states that were not met yet, all of which the last place stands for.  The
-        start and each row sum to one, or the density of sequences would not.
+        W is K, or K + 1 if there may be unseen states, which the last place stands for.  The start and each row sum to
+        one; otherwise the density of sequences would not.
         """
         ...
 
     def untied(self) -> Any:
-        """A mixture of steps, for small runs on steps that were sampled one by one."""
+        """Mixture of steps, for small runs on steps that were sampled one by one."""
         ...

@@ -1,4 +1,4 @@
-"""The visit of a batch whose atoms are rows: tiles -> responsibilities -> a summary, and trials beside it."""
+"""Visit of a batch whose atoms are rows: tiles -> responsibilities -> a summary, with trials beside it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MOSTLY = 0.1
 
 
 class Run(Protocol):
-    """One trial on one batch: it sees each tile beside the local step."""
+    """Trial on one batch: it sees each tile beside the local step."""
 
     trial: Trial
     needed: np.ndarray
-    """Positions of the clusters whose responsibilities it looks up, ``(J,)``."""
+    """Positions of the clusters whose responsibilities the trial looks up, ``(J,)``."""
 
     def see(self, start: int, tile: Batch, step: LocalStep, shares: Shares) -> None:
-        """Look at a tile whose first row is ``start`` in the batch; tiles come in order."""
+        """Process a tile whose first row is ``start`` in the batch; tiles come in order."""
         ...
 
     def finish(self, batch: Batch, total: Summary) -> Summary:
-        """Statistics of the receivers, given the batch's own summary; those that belong to the atoms are zero."""
+        """Statistics of the receivers, given the batch's own summary; statistics of the atoms are zero."""
         ...
 
 
@@ -47,24 +47,24 @@ def visit_rows(
     sought: Sequence[int],
     room: int = 0,
 ) -> Visit:
-    """Sum the local steps of all tiles of a batch, show them to trials, and note the atoms of clusters that are sought.
+    """Sum the local steps of all tiles of a batch, show them to trials, and note the atoms of requested clusters.
 
     Parameters
     ----------
     model, posterior
-        The model, and the beliefs that the batch is assigned with.
+        The model, and the posterior under which the batch is assigned.
     batch
         The atoms.
     steps
-        Its tiles with their local steps; in the order of the rows, but where nothing is tried or sought.
+        Its tiles with their local steps; in row order if there are trials or requested clusters.
     pairs
         Ids whose union is tracked, ``(M, 2)``.
     runs
         Trials.
     sought
-        Ids of the clusters whose rows are noted.
+        Ids of the requested clusters, whose rows are noted.
     room
-        Bytes below which responsibilities are kept, tiles being in the order of the rows; 0: they are not.
+        Bytes below which responsibilities are kept, which needs tiles in row order; 0 to keep none.
     """
     total = model.empty_summary(posterior.ids, pairs)
     members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}

@@ -1,7 +1,6 @@
 """Test suites that the author of a new model part subclasses.
 
-A new likelihood is tested by saying what it is, what its data look like, how to draw its parameters from q, and
-its density::
+A test of a new likelihood needs the model, random data, draws of its parameters from q, and its density::
 
     class TestPoisson(ObservationSuite):
         def model(self):
@@ -20,8 +19,8 @@ The strongest of the tests needs no oracle at all: for one cluster the objective
 must equal the sum of the log predictive densities of one atom after another.
 
 Structures, moves, executors and sources have suites as well; :class:`AlgebraSuite` takes the fields of a model through
-all changes of clusters and all ways to sum.  :class:`ScoreSuite` asks of an allocation times a likelihood that held-out
-scores are probabilities: over all atoms, documents or sequences they sum to one.  Needs pytest.
+all changes of clusters and all ways to sum.  :class:`ScoreSuite` checks for an allocation times a likelihood that
+held-out scores are probabilities: over all atoms, documents or sequences they sum to one.  Needs pytest.
 """
 
 from bnp_dask.testing.algebra import AlgebraSuite

@@ -29,13 +29,13 @@ EDITS: dict[str, list[Edit]] = {
     "fade": [Fade(0.25)],
     "all": [Merge(4, 1), Exchange(TRIAL, DONORS), Forget(), InsertEmpty((30,)), Fade(0.5), Take((30, 21, 4))],
 }
-"""Changes of clusters, each of which every set of fields has to bear."""
+"""Changes of clusters that every set of fields must support."""
 
 
 class AlgebraSuite:
     """Tests of the fields of one model.  Subclass as ``TestSomething``, give :meth:`fields`.
 
-    Fields of chains of states, whose trials know links, are beyond it.
+    It does not cover fields of chains of states, whose trials have links.
     """
 
     def fields(self) -> Mapping[str, Field]:
@@ -61,7 +61,7 @@ class AlgebraSuite:
         return Summary(ids, self.fields(), values, pairs, tracked)
 
     def parts(self, n_parts: int) -> tuple[list[Summary], list[dict[str, Summary]]]:
-        """Statistics of several batches, and what a trial found in each."""
+        """Statistics of several batches, and statistics of a trial in each."""
         rng = np.random.default_rng(n_parts)
         nothing = np.zeros((0, 2), np.int64)
         summaries = [self.summary(rng) for _ in range(n_parts)]

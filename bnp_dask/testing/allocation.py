@@ -25,7 +25,7 @@ from bnp_dask.testing.parts import (
 
 
 class Mixture(Allocation, MixtureAllocation, Protocol):
-    """Allocation model of independent atoms, with the verbs of its local step."""
+    """Allocation model of independent atoms, with the methods of its local step."""
 
 
 class AllocationSuite:

@@ -24,8 +24,8 @@ from bnp_dask.training.train import ConvergenceWarning, train
 class MoveSuite:
     """Tests of one move.  Subclass as ``TestSomething``, give :meth:`move`, :meth:`model` and :meth:`data`.
 
-    Runs of a few laps show what a move must not break: the objective never falls, what the history says of accepted
-    moves accounts for it, and the bits depend neither on the executor nor on a stop.
+    Runs of a few laps check properties that a move must keep: the objective never falls, the gains of accepted moves in
+    the history account for it, and the bits depend neither on the executor nor on a stop.
     """
 
     n_clusters = 5
@@ -36,11 +36,11 @@ class MoveSuite:
         raise NotImplementedError
 
     def model(self) -> Model:
-        """A model whose clusters it changes."""
+        """A model whose clusters the move changes."""
         raise NotImplementedError
 
     def data(self) -> np.ndarray:
-        """Some hundred rows, on which at least one of its proposals is accepted."""
+        """Some hundred rows, on which at least one proposal of the move is accepted."""
         raise NotImplementedError
 
     def run(self, **more: Any) -> TrainResult:

@@ -23,7 +23,7 @@ from bnp_dask.observation.interface.single_atoms import sequential_predictive
 from bnp_dask.testing.parts import assert_close, assert_stationary_maximum, leaves, random_resp, sparse_resp, survey_of
 
 SWITCHES = (".missing", ".fractional", ".others", ".lags")
-"""Settings that data do not tell: None is off."""
+"""Settings that are not set from data: None is off."""
 
 
 class ObservationSuite:
@@ -47,7 +47,7 @@ class ObservationSuite:
         raise NotImplementedError
 
     def log_density(self, phi: Any, x: Any) -> np.ndarray:
-        """log p(x | phi) of each row, ``(n,)`` nats, with everything: h(x) too."""
+        """log p(x | phi) of each row, ``(n,)`` nats, including h(x)."""
         raise NotImplementedError
 
     # -- helpers ----------------------------------------------------------------------------------------------

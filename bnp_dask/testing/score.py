@@ -1,4 +1,4 @@
-"""Tests that every score is a probability: over all that may be observed it sums, or integrates, to one."""
+"""Tests that every score is a probability: over all possible observations it sums, or integrates, to one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Space = tuple[np.ndarray, np.ndarray]
 
 
 def levels(n: int) -> Space:
-    """The whole numbers from 0 to n - 1: levels, bits, or counts of which more have next to no mass."""
+    """Whole numbers from 0 to n - 1: levels, bits, or counts whose mass from n on is negligible."""
     return np.arange(float(n)), np.zeros(n)
 
 
@@ -46,14 +46,14 @@ def circle(n: int = 400) -> tuple[np.ndarray, np.ndarray]:
 
 
 def documents(n_words: int, length: int) -> np.ndarray:
-    """All documents of so many tokens, as counts ``(m, n_words)``."""
+    """All documents of ``length`` tokens, as counts ``(m, n_words)``."""
     cuts = np.array(list(combinations(range(length + n_words - 1), n_words - 1)))
     ends = np.full((len(cuts), 1), length + n_words - 1)
     return np.diff(np.column_stack([-np.ones((len(cuts), 1)), cuts, ends])) - 1.0
 
 
 def log_orders(counts: np.ndarray) -> np.ndarray:
-    """Log of how many orders the tokens of each document have, ``(m,)``: the multinomial coefficient."""
+    """Log of the number of orders of the tokens of each document, ``(m,)``: the multinomial coefficient."""
     return gammaln(counts.sum(axis=1) + 1.0) - gammaln(counts + 1.0).sum(axis=1)
 
 
@@ -61,13 +61,13 @@ class ScoreSuite:
     """Tests of the score of one model.  Subclass as ``TestSomething`` and give the first three methods below.
 
     ``bnp.score`` is the mean of these log densities: of an atom in a mixture, of a whole sequence in a hidden Markov
-    model, of what is held out given the rest of its document in a topic model.
+    model, of the held-out tokens given the rest of their document in a topic model.
     """
 
     n_clusters = 3
     tolerance = 1e-9
     most = 30_000
-    """Sequences that are summed over at most."""
+    """Most sequences in a sum."""
 
     def model(self) -> Model:
         """An allocation times a likelihood."""
@@ -84,13 +84,13 @@ class ScoreSuite:
     def atoms(self, before: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """All rows ``(m, D)`` that may follow the row ``before`` (None for a first one), and their log measures.
 
-        The product of :meth:`space` unless overridden, as for documents, directions, or steps that hold those before.
+        The product of :meth:`space` unless overridden, as for documents, directions, or steps with their predecessors.
         """
         return product_of(self.space())
 
     # -- helpers ----------------------------------------------------------------------------------------------
     def fitted(self) -> tuple[Posterior, Batch]:
-        """Beliefs after two local steps, and the batch that they are from."""
+        """Posterior after two local steps, and its batch."""
         rng = np.random.default_rng(0)
         batch = self.batch(rng, 12)
         bare = self.model()
@@ -116,7 +116,7 @@ class ScoreSuite:
             counts = sparse.csr_array(history.sum(axis=0) + atoms)
             place = np.repeat(np.arange(n), np.diff(counts.indptr)), counts.indices
             return complete_held(posterior, Batch(counts), atoms[place]).value
-        # what is held out says nothing about the rest, so that one group holds all atoms out
+        # held-out atoms do not affect the rest, so one group can hold out all atoms
         whole = Batch(np.concatenate([history, atoms]), groups=np.array([0, h + n]))
         return held_densities(posterior, whole, np.arange(h + n) >= h)[h:]
 
@@ -128,7 +128,7 @@ class ScoreSuite:
         return log_density(posterior, batch).reshape(m, length).sum(axis=1)
 
     def histories(self, posterior: Posterior, batch: Batch) -> list[np.ndarray]:
-        """First rows of a group that was learned from: none, one, three; none alone where atoms are independent."""
+        """First rows of a group of the training batch: none, one, three; only none if atoms are independent."""
         structure = posterior.model.structure
         rows = batch.x if isinstance(batch.x, np.ndarray) else batch.x.toarray()
         if not structure.is_tied:
@@ -142,14 +142,14 @@ class ScoreSuite:
 
     # -- tests ------------------------------------------------------------------------------------------------
     def test_the_next_atom_has_a_probability(self) -> None:
-        """Given those before it in its group or sequence, where there are any."""
+        """Given earlier atoms of its group or sequence, if there are any."""
         posterior, batch = self.fitted()
         for history in self.histories(posterior, batch):
             atoms, measure = self.atoms(history[-1] if len(history) else None)
             self.assert_one(self.log_next(posterior, history, atoms), measure, f"after {len(history)} rows")
 
     def test_whole_sequences_have_a_probability(self) -> None:
-        """All sequences of one length together, where there are few enough."""
+        """All sequences of one length together, if there are few enough."""
         model = self.model()
         if not model.structure.is_ordered:
             pytest.skip(f"{type(model.allocation).__name__} is about no sequences")
@@ -164,7 +164,7 @@ class ScoreSuite:
             )
 
     def test_atoms_that_lack_entries_have_a_probability(self) -> None:
-        """Over the entries that they have; what lacks all is certain."""
+        """Over the entries that they have; an atom without any entry has probability one."""
         model = self.model()
         if not model.marginalises:
             pytest.skip(f"{type(model.observation).__name__} takes no missing entries here")

@@ -21,7 +21,7 @@ from bnp_dask.testing.parts import random_resp, survey_of, to_dense
 class StructureSuite:
     """Tests of one structure.  Subclass as ``TestSomething``, give :meth:`model` and :meth:`batch`.
 
-    They ask for what every structure promises: statistics add over batches, do not depend on how a batch is looked at,
+    They check the promises of every structure: statistics add over batches and do not depend on how a batch is read,
     and the objective never falls.
     """
 
@@ -38,19 +38,19 @@ class StructureSuite:
     def assignments(self, batch: Batch, n_clusters: int) -> Iterator[np.ndarray]:
         """Positions of the clusters of all atoms, ``(n,)``, in each way that the structure allows.
 
-        Each atom may have any cluster unless this is overridden.  Where a local step is no exact maximum over them, as
-        that of documents, whose shares are believed apart from the topics of their tokens, give none.
+        Each atom may have any cluster unless this is overridden.  Return none if a local step is no exact maximum over
+        them, as for documents, whose shares have a factor of q apart from the topics of their tokens.
         """
         for places in product(range(n_clusters), repeat=batch.n_atoms):
             yield np.array(places)
 
     def summary_of(self, model: Model, ids: np.ndarray, batch: Batch, places: np.ndarray) -> Summary:
-        """Summary of one such assignment, whose entropy is zero; override where ``summarize`` leaves out ties."""
+        """Summary of one such assignment, whose entropy is zero; override if ``summarize`` leaves out ties."""
         return model.summarize(ids, batch, np.eye(len(ids))[places])
 
     # -- helpers ----------------------------------------------------------------------------------------------
     def start(self, seed: int = 0) -> tuple[Model, Posterior, Batch, Batch]:
-        """A model with its prior, beliefs after one global step, and two batches."""
+        """A model with its prior, the posterior after one global step, and two batches."""
         rng = np.random.default_rng(seed)
         first, second = self.batch(rng, 12), self.batch(rng, 7)
         model = self.model().with_prior(survey_of(first))
@@ -99,7 +99,7 @@ class StructureSuite:
             before = value
 
     def test_a_local_step_is_the_best_one_for_its_beliefs(self) -> None:
-        """Assignments that other beliefs lead to have a lower objective, under these."""
+        """Assignments from other posteriors have a lower objective under this one."""
         model, posterior, first, _ = self.start()
         own = model.local_step(posterior, first)
         best = sum(model.elbo(posterior, own).values())
@@ -110,7 +110,7 @@ class StructureSuite:
             assert value <= best + 1e-9 * abs(best)
 
     def test_a_local_step_sums_over_all_assignments(self) -> None:
-        """Its objective is the log of the sum over them: each is summarized by itself, and none is left out."""
+        """Its objective is the log of the sum over all assignments, each summarized by itself."""
         rng = np.random.default_rng(0)
         first, few = self.batch(rng, 12), self.batch(rng, 2)
         model = self.model().with_prior(survey_of(first))

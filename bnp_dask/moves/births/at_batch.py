@@ -1,8 +1,8 @@
-"""Births at batches, many at a time: accept newborn clusters, and unite those that several workers found.
+"""Births at batches, many at a time: accept newborn clusters, and unite clusters that several workers found.
 
-Newborn clusters of two batches share no atom as long as neither batch was assigned under a posterior that knew the
-other's.  The entropy of their union is then the sum of their entropies, so whether to keep both or to unite them is
-decided exactly from summaries, without a pass over data.
+Newborn clusters of two batches share no atom as long as neither batch was assigned under a posterior with the other
+batch's newborn clusters.  The entropy of their union is then the sum of their entropies.  Summaries therefore decide
+exactly whether to keep both or to unite them, without a pass over data.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bnp_dask.moves.scores import data_gains
 
 @dataclass(frozen=True, eq=False)
 class Born:
-    """An accepted birth at batches: the total, the batches' summaries, the new posterior, terms, ids and gain.
+    """Accepted birth at batches: the total, the batches' summaries, the new posterior, terms, ids and gain.
 
-    ``returned`` are those of the new ids that dormant clusters had.
+    ``returned`` are the new ids that dormant clusters had.
     """
 
     total: RunningTotal
@@ -49,7 +49,7 @@ def consider_split(
     memory: Memory,
     stays: bool = False,
 ) -> tuple[Born | None, float]:
-    """Decide a birth at one batch, or at some that found the same clusters, on the exact whole-data objective.
+    """Decide a birth at one batch, or at several that found the same clusters, on the exact whole-data objective.
 
     Parameters
     ----------
@@ -58,17 +58,17 @@ def consider_split(
     total, terms
         Whole-data statistics with the batches folded in, and the objective's terms.
     parts
-        Of each batch its own statistics, and those of the newborn clusters that would take its share of the target;
-        the newborn clusters of all have the same ids, in the same order.
+        For each batch, its statistics and the statistics of the newborn clusters that would take its share of the
+        target; newborn clusters have the same ids in all batches, in the same order.
     target
         The cluster that was split.
     recent
-        Ids of clusters born in this lap of which these batches hold no mass.
+        Ids of clusters born in this lap that have no mass in these batches.
     memory
-        Gives new ids.
+        Source of new ids.
     stays
-        Whether the target may keep atoms of these batches that look like those it has of others: of batches that were
-        never visited before, most do.
+        Whether the target may keep atoms of these batches that look like its atoms of other batches, as most atoms of
+        batches never visited before do.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def consider_split(
 
 
 class _Judge:
-    """Evaluates ways to give the share of some batches in one cluster to new or recently born ones."""
+    """Evaluates ways to give the share of some batches in one cluster to new or recently born clusters."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Judge:
         parts: Sequence[tuple[Summary, Summary]],
         target: int,
     ) -> None:
-        if np.isin(total.high.pairs, target).any():  # its unions with others are not known of newborn clusters
+        if np.isin(total.high.pairs, target).any():  # unions of newborn clusters with others are unknown
             void, total = Forget((target,)), total.copy()
             total.apply([void])
             parts = [(replay(own, [void]), newborn) for own, newborn in parts]
@@ -115,7 +115,7 @@ class _Judge:
             self.newborn = self.newborn + newborn
 
     def evaluate(self, owner: Sequence[int | None], new_ids: Sequence[int] | None = None) -> Born:
-        """The state in which newborn cluster j joins cluster ``owner[j]``, or stays on its own for None."""
+        """State in which newborn cluster j joins cluster ``owner[j]``, or stays separate if that is None."""
         fresh = [j for j, home in enumerate(owner) if home is None]
         ids = list(range(-1, -1 - len(fresh), -1)) if new_ids is None else list(new_ids)
         names = dict(zip(fresh, ids, strict=True))
@@ -138,7 +138,7 @@ class _Judge:
         return Born(total, tuple(batches), posterior, terms, tuple(ids), tuple(homes), gain)
 
     def with_ids(self, born: Born, owner: Sequence[int | None], memory: Memory) -> Born:
-        """A birth under ids that last: those of clusters that return, or new ones."""
+        """Birth under permanent ids: ids of returning clusters, or new ones."""
         fresh = [int(self.newborn.ids[j]) for j, home in enumerate(owner) if home is None]
         back = returning(self.model, memory.dormant, self.newborn.without_pairs().take(fresh)) if fresh else {}
         new = iter(memory.new_ids(len(fresh) - len(back)))
@@ -148,11 +148,11 @@ class _Judge:
         return replace(self.evaluate(owner, ids), returned=tuple(back.values()))
 
     def likely_homes(self, recent: Sequence[int], stays: bool) -> list[tuple[int, list[int]]]:
-        """Newborn clusters, by position, and homes for each: the recently born ones whose union with it costs the data
-        term least, and the target where it ``stays``.
+        """Newborn clusters, by position, and homes for each: the recently born clusters whose union with it costs the
+        data term least, and the target if it ``stays``.
 
-        Those come first that look most like the target.  States of sequences have no home there: trials count the steps
-        between newborn states and the others, and the target is among neither.
+        The clusters most like the target come first.  The target is no home for states of sequences: trials count the
+        steps between newborn states and the others, and the target is among neither.
         """
         found = self._likely(recent)
         if not stays or self.newborn.links is not None:
@@ -176,10 +176,10 @@ class _Judge:
 
 
 def alike_in_turn(model: Model, first: Summary, other: Summary) -> np.ndarray | None:
-    """Positions of the other's clusters that those of the first look like, in turn, ``(J,)``.
+    """Position in ``other`` of the cluster that each cluster of ``first`` looks like, ``(J,)``.
 
-    None unless each looks like one of them, that is the data term rises where the two become one, and no two like the
-    same.
+    Two clusters look alike if the data term rises when they are united.  None unless each cluster looks like one of the
+    other's, and no two look like the same one.
     """
     count = first.n_clusters
     if other.n_clusters != count:
@@ -193,9 +193,9 @@ def alike_in_turn(model: Model, first: Summary, other: Summary) -> np.ndarray | 
 
 
 def _links_to(ids: np.ndarray, donors: Sequence[int], part: Summary) -> Links | None:
-    """Links of a batch's newborn clusters, and of those it holds nothing of, to all clusters but the donors.
+    """Links of a batch's newborn clusters, and of clusters with nothing in the batch, to all clusters but the donors.
 
-    The batch was assigned under beliefs that may not know all clusters there are by now: of those it has nothing.
+    The batch was assigned under beliefs that may lack some present clusters; links to these are zero.
     """
     if part.links is None:
         return None

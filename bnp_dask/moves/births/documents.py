@@ -1,10 +1,10 @@
-"""Births of topics from whole documents: many at once, which take from all topics that there are.
+"""Births of topics from whole documents: many at once, which take from all existing topics.
 
-A true topic's tokens lie with several wrong topics (the best single one of KOS held 38 to 66 %), so a split of any one
-of them gains nothing.  Whole documents are gathered during one lap.  A run of a collapsed Gibbs sampler on them begins
-from the existing topics and finds new ones.  During the next lap every document is also assigned
-to old and new topics together, beside the normal local step, and the exact whole-data objective decides.  While that
-lacks something and rises, the candidate's topics are re-estimated from their own assignments and tried again.
+The tokens of a true topic are spread over several wrong topics (on KOS the best single one held 38 to 66 %), so a split
+of any one of them gains nothing.  Whole documents are gathered during one lap.  A run of a collapsed Gibbs sampler on
+them begins from the existing topics and finds new ones.  During the next lap every document is also assigned to old and
+new topics together, beside the normal local step, and the exact whole-data objective decides.  While the candidate's
+objective falls short but rises, its topics are re-estimated from their own assignments and tried again.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from bnp_dask.structure.base import Trial
 @register
 @dataclass(frozen=True)
 class DocumentBirth:
-    """Propose many new topics at once, found in whole documents, beside all that there are.
+    """Propose many new topics at once, found in whole documents, beside all existing ones.
 
-    Topic models of sparse word counts only; of dense atoms in groups nothing is proposed.  A sampler begins from the
-    topics that there are and as many new ones as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`), and
-    moves tokens among all of them, so that old topics change their words as well.  All topics then compete for every
-    document, so a lap in which that is tried takes about twice as long, and in the first lap of a candidate no other
-    move is made.  It is tried at once where there are far fewer topics than usual, then every ``every`` laps, and when
-    clusters are calm where there are somewhat fewer, until ``tries`` attempts in a row have failed.
+    Only for topic models of sparse word counts; nothing is proposed for dense atoms in groups.  A sampler begins from
+    the existing topics and as many new ones as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`).  It
+    moves tokens among all of them, so old topics change their words as well.  All topics then compete for every
+    document, so a lap with such a trial takes about twice as long, and no other move is made in the first lap of a
+    candidate.  With far fewer topics than usual it is tried at once, then every ``every`` laps; with somewhat fewer it
+    is tried when clusters are calm.  It ends after ``tries`` failed attempts in a row.
 
     KOS, one seed, with ``Merge()`` and ``Delete()``, to the end: from one topic 156 topics, objective -3,134,713,
     held-out score by ``bnp.score`` -7.3622 nats per token, 33 s of processor time; with ``Birth()`` in its place 16,
@@ -52,30 +52,30 @@ class DocumentBirth:
     Parameters
     ----------
     tokens
-        Tokens of the documents that are gathered, about.
+        Approximate number of tokens in the documents that are gathered.
     passes
         Passes of the sampler over them.
     sweeps
-        Laps at most in which one candidate is tried; it is re-estimated between them, and given up earlier where it
-        rises too slowly.
+        Most laps in which one candidate is tried; it is re-estimated between them, and given up earlier if its
+        objective rises too slowly.
     every
         Laps from one attempt to the next while clusters are not calm.
     tries
-        Attempts in a row that may fail before there is no other.
+        Failed attempts in a row after which no other is made.
     kept
-        Existing topics keep their words, and as many new ones as the documents gathered usually show are sought beside
-        them, however many there are.
+        Whether existing topics keep their words.  The sampler then seeks as many new topics beside them as the gathered
+        documents usually show, however many exist.
     laps, start
-        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
-        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
-        as converged before all its moves have begun.
+        When the move acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), not before lap
+        ``start``.  Laps are counted from 0, including laps of updates; nothing is decided in the first.  A run does not
+        end as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.DocumentBirthPolicy`.
 
     References
     ----------
     Griffiths & Steyvers (2004), "Finding scientific topics", for the sampler; its tokens move one by one among all
-    topics, so it finds what no split of one topic shows.
+    topics, so it finds topics that no split of one topic shows.
     """
 
     tokens: int = 1_000_000
@@ -99,11 +99,11 @@ class DocumentBirth:
         hold_laps(self)
 
     def is_urgent(self, context: PlanContext) -> bool:
-        """No: it stands in nobody's way."""
+        """False: it blocks no other move."""
         return False
 
     def prepare(self, context: PlanContext) -> None:
-        """Ask for whole documents where an attempt is due.
+        """Request whole documents if an attempt is due.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class DocumentBirth:
         context.gather = context.gather.also([WHOLE], -(-wanted // context.source.n_batches))
 
     def plan(self, context: PlanContext) -> Planning:
-        """Propose the candidate that is being tried, or one that a task finds in the documents gathered."""
+        """Propose the candidate that is being tried, or a new one found by a task in the gathered documents."""
         before = context.memory.sweeps.get(WHOLE)
         if before is not None:
             self._propose(context, before.part)
@@ -155,7 +155,7 @@ class DocumentBirth:
         born = _of_counts(context.model, ids, scale * counts[:, k:])
         old = context.value if self.kept else _of_counts(context.model, context.value.ids, scale * counts[:, :k])
         self._propose(context, _beside(context.model, old, born))
-        context.free.clear()  # if it is accepted, all that others would do is void
+        context.free.clear()  # accepting it voids all other proposals
 
     def _propose(self, context: PlanContext, basis: Summary) -> None:
         name = f"documents-lap{context.lap}"
@@ -176,9 +176,8 @@ def topics_again(
 ) -> np.ndarray:
     """Task: tokens of some documents by word and topic ``(V, K + M)``: K known topics, then new ones, largest first.
 
-    The topics of ``known (V, K)`` keep their words, or else only tell where the sampler begins.  New topics have
-    ``least`` tokens or more.  Documents are left out from where they have more than twice the tokens that the settings
-    ask for.
+    If ``kept``, the topics of ``known (V, K)`` keep their words; otherwise the sampler only begins from them.  New
+    topics have ``least`` tokens or more.  Documents beyond twice the tokens of the settings are left out.
     """
     seed, *rest = key
     order = child_rng(seed, *rest, 1).permutation(documents.n_atoms)
@@ -196,7 +195,7 @@ def topics_again(
 
 
 def in_places(known: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Sampled topics ``(V, K + M)`` with those that are most like the ``known`` ones ``(V, K)`` in the places of these.
+    """Sampled topics ``(V, K + M)``, reordered so that topics like the ``known`` ones ``(V, K)`` are in their places.
 
     A sampler that begins with a topic may end with another in its place.  Topics are matched one to one, with the
     largest sum of Bhattacharyya coefficients of their words.
@@ -210,12 +209,12 @@ def in_places(known: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def usual_number(context: PlanContext) -> int:
-    """How many topics so many tokens in so many documents may show, by rule of thumb."""
+    """Number of topics that the corpus may show, by a rule of thumb from its tokens and documents."""
     return topics_of_tokens(context.tokens, context.survey.n_atoms)
 
 
 def _of_counts(model: Model, ids: np.ndarray, counts: np.ndarray) -> Summary:
-    """Statistics of topics that hold tokens by word and topic ``(V, K)``, without documents."""
+    """Statistics of topics from tokens by word and topic ``(V, K)``, without documents."""
     out = model.empty_summary(ids)
     out.values["x"][...] = counts.T
     out.values["N"][...] = counts.sum(axis=0)
@@ -223,9 +222,9 @@ def _of_counts(model: Model, ids: np.ndarray, counts: np.ndarray) -> Summary:
 
 
 def _beside(model: Model, value: Summary, born: Summary) -> Summary:
-    """Statistics of existing clusters and of newborn ones as one."""
+    """One summary of existing and newborn clusters."""
     out = model.empty_summary(np.concatenate([value.ids, born.ids]))
-    for name in ("N", *model.observation.fields):  # without documents, weights are those of counts
+    for name in ("N", *model.observation.fields):  # without documents, weights follow from counts
         if out.fields[name].n_cluster_axes:
             out.values[name][...] = np.concatenate([value[name], born[name]])
     return out

@@ -1,4 +1,4 @@
-"""Forecast of the objective of a birth for all atoms of its target, judged from a sample of them."""
+"""Forecast of the objective of a birth for all atoms of its target, from a sample of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bnp_dask.moves.scores import data_gains
 
 @dataclass(frozen=True)
 class Forecast:
-    """The objective that all atoms of a target would have, judged from a sample of them.
+    """Forecast of the objective of all atoms of a target, from a sample of them.
 
-    A sample of few atoms does not warrant clusters that ten times as many do, so its statistics count ``factor``
-    times.  They fit the sample better than the other atoms, though, by half a nat for each number that is estimated
-    from it (as in Akaike's criterion), and that is taken off for each atom that was not seen.  Where this
-    correction is larger than what is gained, the plain objective of the sample may still tell.
+    Few atoms do not warrant the clusters that ten times as many do, so the statistics of the sample count ``factor``
+    times.  They fit the sample better than the other atoms, by half a nat for each number estimated from it (as in
+    Akaike's criterion); this is subtracted for each atom that was not seen.  If this correction exceeds the gain, the
+    plain objective of the sample may still decide.
     """
 
     model: Model
@@ -32,7 +32,7 @@ class Forecast:
         return self.sample_value(summary.without_pairs().scale(self.factor)) - self._optimism(summary)
 
     def unite(self, summary: Summary) -> Summary:
-        """Merge pairs, best first, while neither the forecast nor the sample itself wants both; all are tracked."""
+        """Merge tracked pairs, best first, while both the forecast and the sample's own objective rise."""
         value, plain = self.value(summary), self.sample_value(summary)
         while summary.n_pairs:
             best = int(np.argmax(self._gains(summary)))
@@ -47,7 +47,7 @@ class Forecast:
         return summary
 
     def thin_out(self, summary: Summary, atoms: Batch) -> Summary:
-        """Do without clusters, smallest first, where the others can take over their atoms (a delete on the sample)."""
+        """Remove clusters, smallest first, if the others can take over their atoms (a delete on the sample)."""
         best = self.value(summary)
         for i in summary.ids[np.argsort(summary["N"], kind="stable")].tolist():
             if summary.n_clusters == 1:
@@ -64,7 +64,7 @@ class Forecast:
         return summary
 
     def _gains(self, summary: Summary) -> np.ndarray:
-        """Gain of merging each tracked pair on the sample, but for the allocation term, ``(M,)`` nats."""
+        """Gain of merging each tracked pair on the sample, without the allocation term, ``(M,)`` nats."""
         place = summary.positions(summary.pairs)
         entropy = sum(
             summary.pair_values[name] - summary[name][place].sum(axis=1)
@@ -80,7 +80,7 @@ class Forecast:
 
     def _optimism(self, summary: Summary) -> float:
         seen = [
-            np.count_nonzero(np.abs(value) > 0.5)  # words that a cluster does not have are not estimated
+            np.count_nonzero(np.abs(value) > 0.5)  # words without tokens in a cluster are not estimated
             for name, value in summary.values.items()
             if name in self.model.observation.fields and summary.fields[name].n_cluster_axes
         ]

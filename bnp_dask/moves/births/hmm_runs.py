@@ -1,7 +1,7 @@
 """Labels for runs of consecutive steps: which runs of a state are alike (for births of hidden Markov models).
 
-Steps of one run stay together, so a state is split where runs differ, by far less than single steps have to: what it
-costs to tell two runs apart does not grow with their length.
+Steps of one run stay together, so a state is split between runs.  Runs need to differ far less than single steps
+would: the cost of telling two runs apart does not grow with their length.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bnp_dask.moves.scores import all_pairs, data_gains
 
 
 def run_labels(model: Model, runs: Batch, rng: np.random.Generator, policy: SmallRunPolicy) -> tuple[np.ndarray, int]:
-    """Cluster of each row ``(n,)``, and how many there are: runs are cut into pieces and the most alike united.
+    """Cluster of each row ``(n,)``, and the number of clusters: runs are cut into pieces and similar pieces united.
 
-    ``model`` is one of single atoms (see :func:`bnp_dask.structure.base.Structure.untied`).
+    ``model`` is a model of single atoms (see :func:`bnp_dask.structure.base.Structure.untied`).
     """
     pieces = _pieces(runs.group_offsets, policy)
     piece_of_row = np.repeat(np.arange(len(pieces) - 1), np.diff(pieces))
@@ -36,7 +36,7 @@ def run_labels(model: Model, runs: Batch, rng: np.random.Generator, policy: Smal
 
 
 def _pieces(offsets: np.ndarray, policy: SmallRunPolicy) -> np.ndarray:
-    """Cuts of runs into pieces, such that there are about ``policy.pieces`` of them, or one of each run."""
+    """Cuts of runs into about ``policy.pieces`` pieces, or one piece per run."""
     lengths = np.diff(offsets)
     size = max(policy.piece_steps, int(np.ceil(lengths.sum() / policy.pieces)))
     cuts = [np.arange(a, b, -(-(b - a) // max(1, round((b - a) / size)))) for a, b in
@@ -45,13 +45,13 @@ def _pieces(offsets: np.ndarray, policy: SmallRunPolicy) -> np.ndarray:
 
 
 def _united(model: Model, summary: Summary) -> Summary:
-    """Unite the pair that gains most while there is one; each piece has a label of a Chinese restaurant process."""
+    """Unite the pair with the largest gain while any gains; labels of pieces follow a Chinese restaurant process."""
     summary = summary.without_pairs()
     pairs = all_pairs(summary.ids)
     gains = dict(zip(map(tuple, pairs.tolist()), data_gains(model, summary, pairs), strict=True))
     count = dict.fromkeys(summary.ids.tolist(), 1)
     while gains:
-        # two tables of n and m guests instead of one of n + m: their seats cost log of a ratio of factorials
+        # two tables of n and m guests instead of one of n + m: the seating costs the log of a ratio of factorials
         total = {p: g + float(gammaln(count[p[0]] + count[p[1]]) - gammaln(count[p[0]]) - gammaln(count[p[1]]))
                  for p, g in gains.items()}  # fmt: skip
         (a, b), best = max(total.items(), key=lambda item: item[1])
@@ -67,7 +67,7 @@ def _united(model: Model, summary: Summary) -> Summary:
 
 
 def _absorb(summary: Summary, a: int, b: int) -> Summary:
-    """Cluster ``a`` with what ``b`` has; entropies count as zero."""
+    """Summary in which cluster ``a`` absorbs ``b``; entropies count as zero."""
     i, j = summary.position(a), summary.position(b)
     values = dict(summary.values)
     for name, declared in summary.fields.items():

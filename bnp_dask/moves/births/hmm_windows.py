@@ -1,10 +1,10 @@
 """Births inside sequences: a stretch of consecutive steps becomes one or two new states (thesis 6.5.2).
 
-Tasks look into some batches, each at random windows of 10 to 100 steps or so.  A window is split into two contiguous
-blocks (one may be empty) where that fits the data best, and each block is a new state.  The most promising then
-settle on the part of the sequence around them, all other states held fixed.  What has come of them is tried on all the
+Tasks look into some batches, at random windows of some 10 to 100 steps.  A window is split into two contiguous blocks
+(one may be empty) at the place that fits the data best, and each block is a new state.  The most promising windows are
+then refined on the part of the sequence around them, with all other states held fixed.  The result is tried on all
 data beside the normal local step: wherever a sequence is in one of the states that held the window (donors), it may be
-in a new state instead, so that a new state finds its other occurrences in the lap in which it is proposed.  The exact
+in a new state instead.  A new state thus finds its other occurrences in the lap in which it is proposed.  The exact
 whole-data objective decides.
 """
 
@@ -31,21 +31,21 @@ from bnp_dask.moves.random_keys import WINDOW, WINDOW_BATCHES
 from bnp_dask.structure.base import Trial
 
 KIND = "window"
-"""Name of such a proposal where failures are remembered; histories call it a birth."""
+"""Kind under which failures of such proposals are remembered; histories call them births."""
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Steps of one sequence that may be new states.
+    """Steps of one sequence that may become new states.
 
     Parameters
     ----------
     donors
-        Ids of the states that hold them, the one that loses most first.
+        Ids of the states that hold these steps; the state that loses most comes first.
     basis
-        Statistics of these, as they are, and of the new states, whose ids are negative.
+        Statistics of the donors, unchanged, and of the new states, whose ids are negative.
     gain
-        About what the objective gains, nats.
+        Approximate gain of the objective, nats.
     """
 
     donors: tuple[int, ...]
@@ -58,8 +58,8 @@ def plan_windows(
 ) -> None:
     """Propose new states from windows, at most ``per_lap``, of ``length`` steps from the first number to the second.
 
-    A state out of which ``tries`` windows failed is left alone until its count has changed by the share ``change``.
-    After as many laps in which nothing was found, and no state came or went, only one lap in ``tries`` looks.
+    A state from which ``tries`` windows failed is left alone until its count has changed by the share ``change``.
+    After ``tries`` laps in which nothing was found and no state came or went, only one lap in ``tries`` looks.
     """
     size = [float(context.value.n_clusters)]
     if context.memory.failed(KIND, (), size, 0.0) >= tries and context.lap % tries:
@@ -81,7 +81,7 @@ def plan_windows(
 
 
 def _look(context: PlanContext, length: tuple[int, int], policy: WindowPolicy) -> list[Window]:
-    """Windows from some batches, by tasks of their own."""
+    """Windows from some batches, found by separate tasks."""
     n_batches = context.source.n_batches
     order = context.rng(WINDOW_BATCHES).permutation(n_batches)
     batches = order[: max(policy.one_in, -(-n_batches // policy.one_in))].tolist()
@@ -114,7 +114,7 @@ def best_windows(
     seen: list[tuple[float, _Place, Summary]] = []
     typical = float(np.sqrt(length[0] * length[1]))
     for _ in range(min(policy.drawn, int(np.ceil(batch.n_atoms / typical)))):
-        # every step is as likely as every other, so long sequences are looked at more often
+        # all steps are equally likely, so long sequences are looked at more often
         middle = int(rng.integers(batch.n_atoms))
         size = int(exp(rng.uniform(log(length[0]), log(length[1] + 1))))
         g = int(np.searchsorted(offsets, middle, side="right")) - 1
@@ -145,12 +145,12 @@ class _Place:
 
     @property
     def piece(self) -> Batch:
-        """The part of the sequence, as one."""
+        """Part of the sequence, as a sequence of its own."""
         return replace(self.batch.rows(self.first, self.last), groups=np.array([0, self.last - self.first]))
 
 
 def _glance(posterior: Posterior, place: _Place, cuts: int) -> tuple[float, _Place, Summary]:
-    """About what the data term gains if a window is taken from the states that hold it, and its blocks."""
+    """Approximate gain of the data term if a window leaves the states that hold it, its place, and its blocks."""
     model = posterior.model
     rows = replace(place.batch.rows(place.start, place.stop), groups=None)
     alone = replace(rows, groups=np.array([0, rows.n_atoms]))
@@ -163,13 +163,13 @@ def _glance(posterior: Posterior, place: _Place, cuts: int) -> tuple[float, _Pla
 def best_cut(model: Model, rows: Batch, most: int) -> tuple[Summary, float]:
     """Statistics of the two blocks of rows whose data term is largest, or of one; and that data term, nats.
 
-    One block where the rows are better not cut.  At most so many places are tried.
+    One block if the rows are better not cut.  At most ``most`` places are tried.
     """
     n = rows.n_atoms
     weights = np.ones(n) if rows.weights is None else rows.weights
     cuts = np.unique(np.linspace(0, n, most + 1).astype(np.int64))[1:]
     before = np.where(np.arange(n)[:, None] < cuts, weights[:, None], 0.0)
-    # the last is all rows; it and what is left of them after each cut are written side by side
+    # the last column is all rows; the rows before and after each cut are stored side by side
     resp = np.concatenate([before, weights[:, None] - before[:, :-1]], axis=1)
     summary = model.summarize(np.arange(resp.shape[1], dtype=np.int64), rows, resp)
     value = model.best_data_terms(summary)
@@ -182,9 +182,9 @@ def best_cut(model: Model, rows: Batch, most: int) -> tuple[Summary, float]:
 
 
 def settle(posterior: Posterior, piece: Batch, blocks: Summary, policy: WindowPolicy) -> Window | None:
-    """New states, from blocks of a sequence, after some local steps on the part ``piece`` of it.
+    """New states from blocks of a sequence, after some local steps on its part ``piece``.
 
-    None when they vanish, when they live on too many states, or when they lack too much.
+    None if they vanish, if they take from too many states, or if they lack too much.
     """
     model, value = posterior.model, as_a(posterior.summary, Summary)
     new = [-1 - i for i in range(blocks.n_clusters)]
@@ -221,7 +221,7 @@ def _evidence(posterior: Posterior, piece: Batch) -> tuple[Summary, float]:
 
 
 def _first(value: Summary, blocks: Summary, around: int) -> Summary:
-    """Statistics with those of blocks, each entered once and left once, for the state at the position ``around``."""
+    """Statistics with the blocks added, each entered once from and left once to the state at position ``around``."""
     count = blocks.n_clusters
     values = dict(value.values)
     for name, block in blocks.values.items():
@@ -239,7 +239,7 @@ def _first(value: Summary, blocks: Summary, around: int) -> Summary:
 
 
 def _with_rows(value: Summary, part: Summary, new: list[int]) -> Summary:
-    """Whole-data statistics with those that new states have in one piece; all others as they are."""
+    """Whole-data statistics with the statistics of new states in one piece; all others unchanged."""
     more = value.insert_empty(new)
     k = value.n_clusters
     values = dict(more.values)

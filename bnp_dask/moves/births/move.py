@@ -1,9 +1,8 @@
 """Birth moves: a cluster is replaced by several new ones (thesis 4.2; supplement of Hughes & Sudderth 2013, sec. 2).
 
-Collect, create, adopt: atoms of the target are gathered during one lap, new clusters are created by a small run on
-them, and during the next lap all atoms of the target are shared out among the new clusters; both beside the normal
-local step.  The exact whole-data objective then decides.  Many targets are tried in one lap, each by a task of its
-own.
+Collect, create, adopt: atoms of the target are gathered during one lap, and a small run on them creates new clusters.
+During the next lap all atoms of the target are shared out among the new clusters.  Both happen beside the normal local
+step.  The exact whole-data objective then decides.  Many targets are tried in one lap, each by a task of its own.
 """
 
 from __future__ import annotations
@@ -44,37 +43,37 @@ class Birth:
     Parameters
     ----------
     per_lap
-        Targets per lap.  Once no cluster comes, goes or noticeably changes its count any more, small runs look at up to
-        eight times as many, as far as memory allows; no more than ``per_lap`` of what they find is tried in one lap.
+        Targets per lap.  Once clusters no longer come, go or noticeably change their counts, small runs look at up to
+        eight times as many, as far as memory allows; at most ``per_lap`` of the splits found are tried in one lap.
     fresh
-        New clusters that a small run starts with at most; words of documents may say that there are more topics.
+        Most new clusters that a small run starts with; words of documents may show more topics.
     sample
-        Atoms gathered for each target; more where a cluster has more numbers than so many atoms show.  Twice as many
-        documents, and while there are few topics many more, of which words are looked at only.
+        Atoms gathered for each target; more if a cluster has more numbers than this many atoms show.  Of documents,
+        twice as many; with few topics many more, of which only the words are looked at.
     min_atoms
         Clusters with fewer atoms are not split.
     change
         A cluster that could not be split is tried again when its count has changed by this share.
     tries
-        Attempts on a cluster that does not change, each from another start.
+        Attempts on a cluster that does not change, each from a different start.
     refine
-        Local and global steps of the small run before its clusters are united, at most.
+        Most local and global steps of the small run before its clusters are united.
     where
         ``"data"``: gather atoms from all batches during one lap, adopt in all of them during the next, decide at its
-        end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only and the
-        decision falls when it is folded; other batches follow on their next visit.  What does not pay there, because
-        the rest of the target stays where it is, and what was found in the first lap, is put together with what other
-        batches found and adopted by all of them in the next lap.  Needs batches large enough to show a cluster:
-        ``min_atoms`` of it in those that tried.
+        end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only, and the
+        decision falls when the batch is folded; other batches follow on their next visit.  A split may not pay there
+        because the rest of the target stays where it is.  Such splits, and the splits of the first lap, are combined
+        with the finds of other batches and adopted by all batches in the next lap.  Batches must be large enough to
+        show a cluster: ``min_atoms`` of it in the batches that try.
     share
-        For ``"batch"``: share of the batches that try, in one lap.
+        For ``"batch"``: share of the batches that try in one lap.
     windows, window
-        Models of sequences only: proposals per lap from stretches of consecutive steps, and how many steps these have
-        at least and at most (thesis 6.5.2; see :mod:`bnp_dask.moves.births.hmm_windows`); 0 for none.
+        Models of sequences only: proposals per lap from stretches of consecutive steps, and the least and most steps of
+        a stretch (thesis 6.5.2; see :mod:`bnp_dask.moves.births.hmm_windows`); 0 for none.
     laps, start
-        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
-        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
-        as converged before all its moves have begun.
+        When the move acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), not before lap
+        ``start``.  Laps are counted from 0, including laps of updates; nothing is decided in the first.  A run does not
+        end as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.BirthPolicy`.
     """
@@ -115,7 +114,7 @@ class Birth:
         return self.where == "batch"
 
     def is_urgent(self, context: PlanContext) -> bool:
-        """Whether targets are to be looked at with their neighbours: deletes would hold some of these for many laps."""
+        """Whether targets are to be looked at with neighbours: deletes would hold some of these for many laps."""
         return self.where == "data" and any(self._neighbours(context, target) for target in self._gathered(context))
 
     def plan(self, context: PlanContext) -> Planning:
@@ -127,14 +126,13 @@ class Birth:
             yield from self._plan_trials(context)
         elif context.policy.splits_at_batches or context.pending is not None:
             self._plan_pending(context)
-            # a trial of a chain counts steps to and from every state there is, and now there will be new ones within
-            # the lap
+            # a trial of a chain counts steps to and from every existing state, but splits add states within the lap
             apart = not context.policy.splits_beside_trials
             if not apart or (odd and not context.trials):
                 self._plan_splits(context, self._targets(context), self._batches(context))
             if apart and context.splits:
                 context.free.clear()
-        if windows and not odd:  # clusters that one has taken the other cannot have
+        if windows and not odd:  # a cluster taken by one kind of birth is not free for the other
             plan_windows(context, windows, self.window, self.tries, self.change, self.policy.window)
 
     def prepare(self, context: PlanContext) -> None:
@@ -149,7 +147,7 @@ class Birth:
         planned |= self._waiting(context)
         targets = self._targets(context, planned, self._most(context, self._documents(context, sample)))
         chosen = self._within_budget(context, targets)
-        # twice what an even share would be, for clusters that some batches lack
+        # twice an even share, because some batches lack some clusters
         documents = 2 * self._documents(context, sample)
         chosen = chosen[: max(1, context.room_left(documents))]
         limit = -(-documents // context.source.n_batches)
@@ -158,7 +156,7 @@ class Birth:
         context.gather = context.gather.also(list(near)[: context.room_left(documents)], limit)
 
     def _within_budget(self, context: PlanContext, targets: Sequence[int]) -> list[int]:
-        """As many of the first targets as the work of small runs in one lap allows; one at least."""
+        """First targets, as many as the allowed work of small runs in one lap covers, at least one."""
         share = self.policy.work_share * context.survey.n_atoms * context.value.n_clusters
         left = max(self.policy.work_always, share) * (LAP.more if context.calm else 1)
         sample = float(self._sample(context))
@@ -174,7 +172,7 @@ class Birth:
         return chosen
 
     def _gathered(self, context: PlanContext) -> list[int]:
-        """Targets to try now: free ones, of which there are atoms."""
+        """Targets to try now: free clusters with gathered atoms."""
         most = context.value.n_clusters if context.calm else 0
         here = [
             i for i in self._targets(context, self._waiting(context), most) if i in context.free and i in context.atoms
@@ -182,7 +180,7 @@ class Birth:
         return self._within_budget(context, here) if context.calm else here
 
     def plan_at(self, context: PlanContext, batches: Sequence[int]) -> None:
-        """Plan a split at each of some batches, of clusters in turn, which the lap begins."""
+        """Plan a split at each of some batches, of clusters in turn; the lap number sets the first cluster."""
         targets = self._targets(context)
         first = context.lap % max(1, len(targets))
         self._plan_splits(context, [*targets[first:], *targets[:first]], batches)
@@ -199,7 +197,7 @@ class Birth:
         context.free -= {split.target for split in context.splits.values()}
 
     def _plan_pending(self, context: PlanContext) -> None:
-        """Try on all data what single batches found in the lap before."""
+        """Propose, for all data, newborn clusters that single batches found in the lap before."""
         for target, bases in (context.pending or {}).items():
             if target not in context.free or not bases:
                 continue
@@ -242,7 +240,7 @@ class Birth:
         """Clusters found in targets by themselves."""
         failed = [context.memory.failed(self.kind, (t,), [context.count(t)], self.change) for t in tried]
         tasks = (self._task(context, target, often) for target, often in zip(tried, failed, strict=True))
-        # where births have been succeeding, others leave their targets alone from the beginning
+        # if births have been succeeding, their targets are taken from the beginning, before other moves plan
         taken = set(tried) if context.memory.grows else set()
         context.free -= taken
         context.at_stake |= set(tried)
@@ -253,7 +251,7 @@ class Birth:
         return dict(zip(tried, found, strict=True))
 
     def _task(self, context: PlanContext, target: int, failed: int) -> Task:
-        """A small run on the atoms of a target, which was tried so often before."""
+        """Task of a small run on the atoms of a target that failed ``failed`` times before."""
         key, few = (context.lap, BIRTH, target), self._sample(context)
         seen = self._documents(context, few) if failed == 0 else few
         rng = child_rng(context.seed, *key, 1)
@@ -283,14 +281,14 @@ class Birth:
         return looks and failed >= self.policy.alone
 
     def _waiting(self, context: PlanContext) -> set[int]:
-        """Clusters that are to be looked at with their neighbours, as soon as clusters are calm."""
+        """Clusters that wait to be looked at with their neighbours once clusters are calm."""
         if context.calm:
             return set()
         near = context.value.ids[overlap(context, self.policy)]
         return {target for target in near.tolist() if self._is_due(context, target)}
 
     def _to_look_beside(self, context: PlanContext, tried: list[int]) -> dict[int, list[int]]:
-        """Targets whose neighbours are looked at now, with those of which there are atoms."""
+        """Targets whose neighbours are looked at now, with their neighbours that have gathered atoms."""
         near = {
             target: [i for i in self._neighbours(context, target) if i in context.atoms and context.atoms[i].n_atoms]
             for target in tried
@@ -300,7 +298,7 @@ class Birth:
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
 
-        With ``words`` the first attempt asks the words of the documents how many topics there are.
+        With ``words`` the first attempt also estimates the number of topics from the words of the documents.
 
         Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
         """
@@ -308,14 +306,14 @@ class Birth:
         return (WORDS, widths[0]) if words and failed == 0 else (widths[failed % len(widths)],)
 
     def _sample(self, context: PlanContext) -> int:
-        """Atoms of a small run at most."""
+        """Most atoms of a small run."""
         wanted = max(self.sample, int(self.policy.sample_numbers * numbers_per_cluster(context.model.observation)))
-        if context.source.is_sparse:  # a document says more than one number
+        if context.source.is_sparse:  # a document is more informative than one number
             wanted = context.policy.rows_per_sample * self.sample
         return context.at_most_sampled(wanted)
 
     def _documents(self, context: PlanContext, sample: int) -> int:
-        """Atoms gathered for each target at most: as many as ``sample``, or all documents whose words are looked at."""
+        """Most atoms gathered for each target: ``sample``, or all documents whose words are looked at."""
         if not (context.source.is_sparse and context.policy.asks_words):
             return sample
         length = max(float(np.sum(context.survey.mean)), 1.0)
@@ -332,15 +330,15 @@ class Birth:
         context.free -= set(donors)
 
     def _most(self, context: PlanContext, sample: int) -> int:
-        """Targets whose atoms are gathered in one lap at most, ``sample`` or twice as many of each."""
+        """Most targets whose atoms are gathered in one lap, ``sample`` or twice as many of each."""
         return min(LAP.more * self.per_lap, context.room(2 * sample)) if context.calm else 0
 
     def _targets(self, context: PlanContext, planned: Collection[int] = (), most: int = 0) -> list[int]:
-        """Clusters to split: large enough, not known to fail; those that never failed first, then the worst fit.
+        """Clusters to split: large enough, not known to fail; clusters that never failed first, then the worst fit.
 
-        ``per_lap`` of them, or ``most`` where that is more.
+        ``per_lap`` of them, or ``most`` if that is more.
 
-        What counts as fit is the data term per atom (4.2.4).
+        Fit is the data term per atom (4.2.4).
         """
         score = context.model.data_terms(context.posterior.observation, context.value)
         eligible = []
@@ -354,7 +352,7 @@ class Birth:
 
 
 def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
-    """A visit of a batch, with some atoms of each cluster whose atoms were asked for, and whole documents."""
+    """Visit of a batch with some atoms of each requested cluster, and requested whole documents."""
     rng = child_rng(seed, *gather.key)
     wanted = zip(gather.targets, gather.limits, strict=True)
     atoms = {

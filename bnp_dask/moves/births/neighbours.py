@@ -1,8 +1,9 @@
-"""Attempts of births that look at neighbours: which clusters these are, and the tasks of one lap.
+"""Attempts of births that look at neighbours: choice of the neighbours, and the tasks of one lap.
 
-Nothing is looked at before clusters are calm: until then other moves take the neighbours, and clusters that still
-change forget what failed.  A run of 12 overlapping Gaussians made 140 attempts in 64 laps and could try 2 of the 69
-splits that these found (47 s of processor time, 13 without them); now it makes 25 or so, in 18 s, and ends as high.
+Attempts wait until clusters are calm: until then other moves take the neighbours, and clusters that still change
+forget their failures.  Without waiting, a run of 12 overlapping Gaussians made 140 attempts in 64 laps and could try 2
+of the 69 splits found (47 s of processor time, 13 without such attempts); now it makes some 25 in 18 s, and its
+objective ends as high.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import at_most
 
 Found = dict[int, Summary | None]
-"""Clusters found by target, None where there are none."""
+"""Clusters found, by target; None if none were found."""
 
 
 def neighbours(context: PlanContext, target: int, policy: BirthPolicy) -> list[int]:
-    """Clusters that are looked at with a target, nearest first; none where it hardly overlaps."""
+    """Clusters that are looked at with a target, nearest first; none if it hardly overlaps."""
     overlaps, place = overlap(context, policy), context.value.position(target)
     if not overlaps[place]:
         return []
@@ -41,7 +42,7 @@ def overlap(context: PlanContext, policy: BirthPolicy) -> np.ndarray:
 
 
 def work_beside(context: PlanContext, target: int, near: list[int], sample: int, policy: BirthPolicy) -> float:
-    """Atom-cluster pairs of a try on ``sample`` atoms of a target beside neighbours, about."""
+    """Approximate number of atom-cluster pairs of a try on ``sample`` atoms of a target beside neighbours."""
     atoms = sum(min(_most(context, policy), context.count(i)) for i in near) + min(sample, context.count(target))
     return most_steps(policy.small_run) * atoms * (2 + len(near)) if near else 0.0
 
@@ -51,8 +52,8 @@ def look_beside(
 ) -> Generator[list[Task], list[Summary | None], Found]:
     """Clusters found for targets together with their neighbours ``near``, all of which can be tried in one lap.
 
-    Targets that no two have a neighbour in common are looked at side by side, then those that are left.  What would
-    change a cluster that another one has taken already is not looked at: it is not in the result.
+    Targets without common neighbours are looked at side by side, then the remaining ones.  A target is skipped, and
+    missing from the result, if it or a neighbour was already taken by another find.
     """
     found: Found = {}
     waiting, taken = dict(near), set[int]()
@@ -71,7 +72,7 @@ def look_beside(
 
 
 def receivers(found: Summary) -> tuple[int, ...]:
-    """Clusters there are among those that a small run re-estimated; its newborn have negative ids beside others."""
+    """Existing clusters among the clusters that a small run re-estimated; beside these, newborn have negative ids."""
     return tuple(found.ids[found.ids >= 0].tolist()) if (found.ids < 0).any() else ()
 
 
@@ -87,5 +88,5 @@ def _task(context: PlanContext, target: int, near: list[int], sample: int, polic
 
 
 def _most(context: PlanContext, policy: BirthPolicy) -> int:
-    """Atoms of each neighbour that are looked at, at most."""
+    """Most atoms of each neighbour that are looked at."""
     return context.at_most_sampled(max(policy.neighbour_atoms, numbers_per_cluster(context.model.observation)))

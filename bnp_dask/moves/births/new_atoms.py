@@ -1,4 +1,4 @@
-"""Births by what new batches hold of clusters: which of these are looked at, and what a small run finds there."""
+"""Births from the atoms of clusters in new batches: choice of the clusters, and small runs on these atoms."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bnp_dask.moves.scores import data_gains
 def splits_by(
     birth: Birth, context: PlanContext, shares: Summary, refused: Collection[int], number: int
 ) -> list[Split]:
-    """Splits to try of clusters by what new batches hold of them, ``shares``; the most promising first.
+    """Splits of clusters to try by their ``shares`` in new batches, the most promising first.
 
-    None is of a cluster that was ``refused``.  ``number`` is that of the round, from 0.
+    Clusters in ``refused`` are left out.  ``number`` is the number of the round, from 0.
     """
     targets = [i for i in misfits(context.model, context.value, shares, birth.min_atoms) if i not in refused]
     settings = (birth.fresh, birth.refine, birth.sample, birth.min_atoms)
@@ -36,10 +36,10 @@ def splits_by(
 
 
 def misfits(model: Model, value: Summary, shares: Summary, least: float) -> list[int]:
-    """Clusters that are better two than one, their ``shares`` in new batches apart from the rest; the worst first.
+    """Clusters that are better split in two, their ``shares`` in new batches and the rest; the worst fit first.
 
-    The data term of both apart is compared with that of the whole, which is the log of a Bayes factor.  Parameters do
-    not tell: they were estimated with these atoms.  Either part has ``least`` atoms.
+    The difference between the data terms of both parts and the data term of the whole is the log of a Bayes factor.
+    Parameters cannot show the misfit: they were estimated with these atoms.  Either part has at least ``least`` atoms.
     """
     value = value.take(shares.ids.tolist())
     ids = shares.ids[np.minimum(shares["N"], value["N"] - shares["N"]) >= least].tolist()
@@ -52,9 +52,9 @@ def misfits(model: Model, value: Summary, shares: Summary, least: float) -> list
 
 
 def are_alike(model: Model, some: Summary, others: Summary) -> bool:
-    """Whether a cluster of ``some`` had better be one with one of ``others``, by the atoms of the two alone.
+    """Whether some cluster of ``some`` is better united with one of ``others``, by the atoms of the two alone.
 
-    What they lose as one is compared with the nats that it takes to tell of each atom which of the two it is in.
+    The loss of the union is compared with the nats needed to tell for each atom which of the two holds it.
     """
     both = some.without_pairs().exchange([], others.without_pairs())
     pairs = np.array([[i, j] for i in some.ids for j in others.ids], np.int64).reshape(-1, 2)
@@ -64,9 +64,9 @@ def are_alike(model: Model, some: Summary, others: Summary) -> bool:
 
 
 def newborn_of(model: Model, atoms: Batch, mass: float, split: Split, seed: int) -> Summary | None:
-    """Task: new clusters of atoms that new batches hold of a target, or one of all of them; None of too few.
+    """Task: new clusters of a target's atoms in new batches, or one cluster of all of them; None if they are too few.
 
-    The statistics are scaled to the ``mass`` that they hold.
+    The statistics are scaled to the ``mass`` of these atoms.
     """
     sample = model.structure.sample(atoms, split.sample, child_rng(seed, *split.key))
     if sample.n_atoms < split.min_atoms:

@@ -1,8 +1,8 @@
-"""Births that single batches found and that all data are to try: newborn clusters of several batches, put together.
+"""Births found at single batches and to be tried on all data: newborn clusters of several batches, combined.
 
-What one batch gives away is seldom worth a cluster while the rest of the target stays where it is: with B batches the
-weights alone cost about log B nats per atom of that batch.  So what a batch found there is not lost: it becomes the
-basis of a trial on all data in the next lap.
+The share of one batch is seldom worth a cluster while the rest of the target stays where it is: with B batches the
+weights alone cost about log B nats per atom of that batch.  So the newborn clusters of a batch are kept as the basis of
+a trial on all data in the next lap.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bnp_dask.structure.trials import clusters_only
 
 
 def note(model: Model, pending: Pending, found: Visit) -> None:
-    """Keep what a batch found in a cluster, together with what others found there that looks the same.
+    """Keep the newborn clusters that a batch found in a cluster, combined with similar finds of other batches.
 
-    Nothing where it found nothing, or where the cluster was split since.
+    Does nothing if the batch found nothing, or if the cluster was split since.
     """
     target = found.split
     if target is None or found.newborn is None or pending.get(target) == ():
@@ -34,17 +34,17 @@ def note(model: Model, pending: Pending, found: Visit) -> None:
 
 
 def close(pending: Pending, target: int) -> None:
-    """Forget what batches found in a cluster that was split, and what they will find in this lap."""
+    """Discard finds of batches in a cluster that was split, including later finds of this lap."""
     pending[target] = ()
 
 
 def best_basis(
     model: Model, bases: Sequence[Basis], count: float, least: float, policy: SmallRunPolicy
 ) -> Summary | None:
-    """The newborn clusters of which the objective of all of the target is expected to rise most, for its ``count``.
+    """Newborn clusters with the largest expected rise of the objective over all ``count`` atoms of the target.
 
-    Those that fewer than ``least`` atoms show are an accident of their batch, and left out.  None where the objective
-    would fall.  Where groups have weights, parts of them do not tell that, and those that most atoms show are chosen.
+    Newborn clusters of fewer than ``least`` atoms are an accident of their batch, and left out.  None if the objective
+    would fall.  If groups have weights, parts of groups do not show that; the basis with most atoms is then chosen.
     """
     best, most = None, 0.0
     forecasts = model.structure.policy.splits_at_batches
@@ -61,12 +61,12 @@ def best_basis(
 
 
 def _value(model: Model, summary: Summary, count: float, policy: SmallRunPolicy) -> float:
-    """Objective that ``count`` atoms like these would have, nats."""
+    """Objective that ``count`` such atoms would have, nats."""
     return Forecast(model, count / float(summary["N"].sum()), policy).value(summary)
 
 
 def _joined(model: Model, bases: tuple[Basis, ...], own: Basis) -> tuple[Basis, ...]:
-    """Bases with that of one batch more: added to the first whose clusters look like its own, else by itself."""
+    """Bases with the basis of one more batch: added to the first basis with similar clusters, else appended."""
     structure = model.structure
     untied, mine = structure.untied(model), structure.untied_summary(model, own.newborn)
     for i, basis in enumerate(bases):

@@ -1,4 +1,4 @@
-"""Births that the whole data rejected: several at once, and with laps to settle, may pay where none did alone."""
+"""Births rejected by the whole data: several at once, with laps to converge, may pay although none did alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bnp_dask.moves.lap_policy import DECISION
 
 
 def note_rejected(memory: Memory, donors: tuple[int, ...], part: Summary, gain: float) -> None:
-    """Keep a birth that was rejected for ``gain`` nats, where somebody wants it, and forget the worst beyond the limit.
+    """Keep a birth rejected with a gain of ``gain`` nats, if the memory keeps any, and drop the worst beyond the limit.
 
-    ``part`` are the statistics that it would have put in place of those of its ``donors``.
+    ``part`` are the statistics with which it would have replaced its ``donors``.
     """
     if memory.rejected is None:
         return
@@ -25,9 +25,9 @@ def note_rejected(memory: Memory, donors: tuple[int, ...], part: Summary, gain: 
 
 
 def with_rejected(model: Model, value: Summary, memory: Memory) -> Summary | None:
-    """Statistics of all clusters as if the rejected births had been accepted, the best first where they exclude others.
+    """Statistics of all clusters as if the rejected births had been accepted; of births that conflict, the best.
 
-    None where there are none.
+    None if there are none.
     """
     gone: set[int] = set()
     parts: list[Summary] = []
@@ -41,9 +41,9 @@ def with_rejected(model: Model, value: Summary, memory: Memory) -> Summary | Non
 
 
 def as_start(model: Model, parts: Sequence[Summary]) -> Summary:
-    """Statistics of clusters that may be of different totals, one after another, for a run to start from.
+    """Statistics of clusters from possibly different totals, concatenated, for a run to start from.
 
-    They say no more than that: what single batches and groups hold of the clusters is not known.
+    They serve no other purpose: the shares of single batches and groups in the clusters are unknown.
     """
     out = model.empty_summary(np.concatenate([part.ids for part in parts]))
     for name in ("N", *model.observation.fields):

@@ -1,4 +1,4 @@
-"""Clusters that faded and were laid away: a birth of what looks like one of them brings it back under its id."""
+"""Dormant clusters, which faded and were set aside: a birth that looks like one brings it back under its id."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bnp_dask.moves.scores import data_gains
 
 
 def returning(model: Model, dormant: Mapping[int, Summary], newborn: Summary) -> dict[int, int]:
-    """Id of the dormant cluster that each of some newborn clusters ``(J,)`` is, by its position; others are new.
+    """Ids of dormant clusters by position of the newborn clusters ``(J,)`` that match them; missing ones are new.
 
-    Both are one cluster where the data term of their union is higher than theirs apart, which is the log of a Bayes
-    factor.  The best pairs come first, and no cluster is in two.
+    A pair matches if the data term of its union exceeds the sum of both data terms; the difference is the log of a
+    Bayes factor.  The best pairs are matched first, and no cluster is in two pairs.
     """
     if not dormant or newborn.links is not None or not newborn.n_clusters:
         return {}

@@ -1,4 +1,4 @@
-"""Small runs of births: the clusters that a sample of one cluster's atoms falls into, judged for all of them."""
+"""Small runs of births: new clusters from a sample of one cluster's atoms, judged for all of its atoms."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import at_most
 
 WORDS = 0
-"""Stands among widths for the number of topics that anchor words find."""
+"""Stands in for a width: the number of topics found by anchor words."""
 
 RUNS = 1
-"""Stands among widths for as many states as runs of consecutive steps tell apart; hidden Markov models try it too."""
+"""Stands in for a width: the number of states found from runs of consecutive steps (hidden Markov models)."""
 
 
 def create(
@@ -39,17 +39,17 @@ def create(
     few: int | None = None,
     policy: SmallRunPolicy | None = None,
 ) -> Summary | None:
-    """Task: new clusters for a sample of one cluster's atoms, or None when they are better left together.
+    """Task: new clusters for a sample of one cluster's atoms, or None if they are better left together.
 
     For each number of clusters in ``widths``: Bregman k-means++, then full-batch steps on the sample, then uniting
-    newborn clusters while that raises the objective expected for all of the target; the best of them must beat one
-    cluster.  Where words are asked how many topics there are, they are those of all ``atoms``, and what follows uses
-    ``few`` of them.  The statistics returned are scaled to the target's ``mass``.
+    newborn clusters while that raises the objective expected for all of the target.  The best result must beat one
+    cluster.  Anchor words are found in all ``atoms``; all other steps use ``few`` of them.  The statistics returned are
+    scaled to the target's ``mass``.
     """
     every = atoms
     if WORDS in widths and few is not None:
         atoms = at_most(atoms, few, child_rng(seed, *key, 2))
-    model = replace(model, precision="double")  # parts of one cluster overlap: screening would come on top
+    model = replace(model, precision="double")  # parts of one cluster overlap: screening would be an extra cost
     forecast = Forecast(model, mass / model.mass(atoms), policy or SmallRunPolicy())
     together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
     together = model.structure.with_ties(model, together, atoms)
@@ -72,7 +72,7 @@ def create(
 
 
 def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
-    """Statistics of at most ``width`` clusters of the atoms, or None when they become one."""
+    """Statistics of at most ``width`` clusters of the atoms, or None if they become one."""
     model, policy = forecast.model, forecast.policy
     if width == RUNS:
         labels, found = run_labels(model.structure.untied(model), atoms, rng, policy)
@@ -86,15 +86,15 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
 
 
 def seed_atoms(model: Model, policy: SmallRunPolicy) -> int:
-    """Atoms of rows for each new cluster among which k-means++ chooses.
+    """Number of dense atoms for each new cluster among which k-means++ chooses.
 
-    It looks at a likelihood of every atom alone, which for full covariances costs more than all the rest.
+    It needs a likelihood of every single atom, which for full covariances costs more than all other steps.
     """
     return max(policy.seed_atoms, numbers_per_cluster(model.observation) // policy.seed_numbers)
 
 
 def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) -> Summary | None:
-    """Statistics after local steps on the atoms, and of fewer clusters where that is better; None when they are one."""
+    """Statistics after local steps on the atoms, of fewer clusters if that is better; None if one is left."""
     model, policy = forecast.model, forecast.policy
     last = -np.inf
     for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
@@ -116,13 +116,12 @@ def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) ->
 
 
 def _from_words(forecast: Forecast, every: Batch, atoms: Batch, rng: np.random.Generator) -> Summary | None:
-    """Statistics on ``atoms`` of the topics that anchor words of ``every`` document tell apart, or None when these are
-    one."""
+    """Statistics on ``atoms`` of the topics found by anchor words of ``every`` document, or None if there is one."""
     model, policy = forecast.model, forecast.policy
     summary = AnchorWords(policy.most_topics).of_batch(model, every, int(rng.integers(2**31)))
     least = (
         policy.least_share * atoms.n_atoms / every.n_atoms
-    )  # anchors are those of the larger sample, and so are accidents
+    )  # anchors come from the larger sample, and so do accidents
     for _ in range(policy.steps_without):
         if summary.n_clusters < 2:
             return None
@@ -131,6 +130,6 @@ def _from_words(forecast: Forecast, every: Batch, atoms: Batch, rng: np.random.G
 
 
 def without_empty(summary: Summary, share: float) -> Summary:
-    """Without clusters of less than one atom, or less than ``share`` of the whole, but for the largest of all."""
+    """Summary without clusters of less than one atom, or less than ``share`` of all atoms; the largest always stays."""
     least = min(max(1.0, share * float(summary["N"].sum())), float(summary["N"].max()))
     return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])

@@ -1,4 +1,4 @@
-"""Visits of a batch that also try to split clusters, from the atoms of that batch alone (thesis 4.2.3)."""
+"""Visits of a batch that also try to split a cluster, from the atoms of that batch alone (thesis 4.2.3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def visit_and_split(
 
 
 def _newborn(posterior: Posterior, batch: Batch, found: Visit, split: Split, seed: int) -> Summary | None:
-    """Statistics of new clusters that take over a batch's share of a target; None when it is better left together."""
+    """Statistics of new clusters that take over a batch's share of a target; None if it is better left together."""
     model = posterior.model
     fresh = _fresh(posterior, batch, found, split, seed)
     if fresh is None:
@@ -46,7 +46,7 @@ def _newborn(posterior: Posterior, batch: Batch, found: Visit, split: Split, see
 
 
 def _fresh(posterior: Posterior, batch: Batch, found: Visit, split: Split, seed: int) -> Summary | None:
-    """New clusters of the batch's atoms of a target, or None when they are better left together."""
+    """New clusters of the batch's atoms of a target, or None if they are better left together."""
     model = posterior.model
     rng = child_rng(seed, *split.key)
     atoms = model.gather(batch, found, split.target, batch.n_atoms, rng)

@@ -1,9 +1,9 @@
-"""Births beside neighbours: two clusters in place of one, re-estimated together with those that lie near it.
+"""Births beside neighbours: two clusters in place of one, re-estimated together with nearby clusters.
 
-Where clusters overlap, a split seldom pays while the others stay as they are: they hold atoms that the newborn ought
-to have.  Of 46 clusters on 60 Gaussians of two features, 3 to 4 deviations apart, which were all that splits of single
-clusters found, 14 pay when their two halves are re-estimated beside the others (by 12 to 50 nats each), and at the
-first step 6 of these do.
+If clusters overlap, a split seldom pays while the others stay unchanged: they hold atoms that newborn clusters should
+have.  On 60 Gaussians of two features, 3 to 4 deviations apart, splits of single clusters ended at 46 clusters.  Of
+these, 14 splits pay when the two halves are re-estimated beside the others (by 12 to 50 nats each), and 6 of them at
+the first step.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import at_most
 
 NEWBORN = (-2, -1)
-"""Ids of the two clusters that would replace the target, until they are given others."""
+"""Temporary ids of the two clusters that would replace the target."""
 
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
     """Samples of a target and of its neighbours, each standing for all of a cluster's atoms, and their statistics.
 
-    ``pool`` holds the target's atoms, then those of each neighbour; ``summary`` has the clusters in this order.
+    ``pool`` holds the target's atoms, then the atoms of each neighbour; ``summary`` has the clusters in this order.
     """
 
     pool: tuple[Batch, ...]
@@ -41,7 +41,7 @@ class Surroundings:
 
 
 def most_steps(policy: SmallRunPolicy) -> int:
-    """Local steps on a pool at most."""
+    """Most local steps on a pool."""
     return policy.starts_beside * policy.first_steps + policy.steps_beside
 
 
@@ -50,9 +50,9 @@ def create_beside(
 ) -> Summary | None:
     """Task: statistics of two clusters in place of a target and of its neighbours beside them, or None without gain.
 
-    The target's atoms are split in two from several starts.  All atoms of the pool are then assigned anew, a few times
-    for each start and until that gains little for the best.  What is gained on a sample must exceed half a nat for each
-    number of the new cluster and each atom that was not seen, as in a forecast.
+    The target's atoms are split in two from several starts.  All atoms of the pool are then assigned anew: a few times
+    for each start, and for the best start until a step gains little.  The gain on a sample must exceed half a nat for
+    each number of the new cluster and each atom that was not seen, as in a forecast.
     """
     return unless_refused(_created, replace(model, precision="double"), near, seed, key, policy, otherwise=None)
 
@@ -77,19 +77,19 @@ def _created(
     unseen = max(0.0, near.pool[0].total_weight / near.pool[0].n_atoms - 1.0)
     if gain <= unseen * (1 + numbers_per_cluster(model.observation)) or best["N"][:2].min() < 1.0:
         return None
-    model.global_step(best)  # of statistics that have none it is refused here, and not while the lap is planned
+    model.global_step(best)  # statistics without a posterior are refused here, not during planning
     return _changed(best, near.summary, policy.stays * float(near.summary["N"][0]))
 
 
 def _changed(found: Summary, before: Summary, little: float) -> Summary:
-    """Newborn clusters and those neighbours whose counts changed by more than ``little``: the others may stay."""
+    """Newborn clusters, and neighbours whose counts changed by more than ``little``; the others may stay."""
     rest = before.ids[1:]
     change = np.abs(found["N"][len(NEWBORN) :] - before["N"][1:])
     return found.take([*NEWBORN, *rest[change > little].tolist()])
 
 
 def _halves(model: Model, atoms: Batch, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary | None:
-    """Statistics of two clusters of a target's atoms alone, or None where they become one."""
+    """Statistics of two clusters of a target's atoms alone, or None if they become one."""
     few = at_most(atoms, seed_atoms(model, policy) * len(NEWBORN), rng)
     labels, found = cluster_atoms(model, few, len(NEWBORN), rng, 1, policy.seed_laps)
     if found < len(NEWBORN):
@@ -103,7 +103,7 @@ def _halves(model: Model, atoms: Batch, rng: np.random.Generator, policy: SmallR
 
 
 def _beside(model: Model, halves: Summary, rest: Summary) -> Summary:
-    """Statistics of newborn clusters and of neighbours as one, the newborn first."""
+    """One summary of newborn clusters and neighbours, the newborn first."""
     out = model.empty_summary(np.concatenate([NEWBORN, rest.ids]))
     for name, declared in out.fields.items():
         if declared.n_cluster_axes:

@@ -27,40 +27,40 @@ from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, at_most
 
 Begun = tuple[list[Batch], Summary]
-"""Samples of a target and of those who would absorb it, and the statistics of all of them."""
+"""Samples of a target and of its absorbing clusters, and the statistics of all of them."""
 
 Absorbing = tuple[Summary, float]
-"""Statistics of an absorbing set with a target's atoms, and about what that gains, nats."""
+"""Statistics of an absorbing set with a target's atoms, and the approximate gain, nats."""
 
 
 @register
 @dataclass(frozen=True)
 class Delete:
-    """Propose to do without a cluster.
+    """Propose to remove a cluster.
 
     Parameters
     ----------
     per_lap
         Targets per lap; their absorbing sets are disjoint.  Clusters that are small beside the average come on top:
-        they are first tried together, as one proposal.  Once no cluster comes, goes or noticeably changes its count any
-        more, samples of up to eight times as many targets are looked at, as far as memory allows.
+        they are first tried together, as one proposal.  Once clusters no longer come, go or noticeably change their
+        counts, samples of up to eight times as many targets are looked at, as far as memory allows.
     absorbers
-        Clusters that take over a target's atoms: those that would get most of them if it were not there, judged from
-        a sample gathered in the lap before.
+        Number of clusters that take over a target's atoms: the clusters that would receive most of these atoms without
+        the target, judged from a sample gathered in the lap before.
     sweeps
-        Laps that a delete is refined for before it is given up: each re-estimates the absorbing clusters from the
-        assignments of the one before (4.4.1 shows that one is not enough).  Stops early when a sweep gains little.
+        Laps in which a delete is refined before it is given up: each re-estimates the absorbing clusters from the
+        assignments of the lap before (4.4.1 shows that one is not enough).  Stops early when a sweep gains little.
     refine
-        Restricted local steps on a sample before the first lap, at most.
+        Most restricted local steps on a sample before the first lap.
     change
         A rejected target is tried again when its count has changed by this share.
     tries
-        Attempts on a cluster that does not change; each looks at other atoms.  Where clusters are calm and the first
-        leaves no doubt it is the last.
+        Attempts on a cluster that does not change; each looks at other atoms.  The first is the last if clusters are
+        calm and it leaves no doubt.
     laps, start
-        When it acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), and not before lap
-        ``start``.  Laps are counted from 0, those of updates too; nothing is decided in the first.  A run does not end
-        as converged before all its moves have begun.
+        When the move acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), not before lap
+        ``start``.  Laps are counted from 0, including laps of updates; nothing is decided in the first.  A run does not
+        end as converged before all its moves have begun.
     policy
         Numbers that few will want to change: :class:`bnp_dask.moves.policy.DeletePolicy`.
     """
@@ -137,29 +137,29 @@ class Delete:
             left -= self._judge(context, begun, found)
             waiting = [target for target in waiting if target not in begun]
             begun = {}
-            for target in waiting if context.calm else ():  # those given up are no longer in the way
+            for target in waiting if context.calm else ():  # targets given up no longer block others
                 if target in context.free and len(begun) < left:
                     self._begin(context, target, begun, absorbing)
 
     def _on_samples(
         self, context: PlanContext, begun: dict[int, Begun]
     ) -> Generator[list[Task], list[Any], list[Absorbing]]:
-        """Absorbing sets after a try on samples, and what they gain there."""
+        """Absorbing sets after a try on samples, and their gains there."""
         if not context.policy.refines_on_samples:
             return [(summary.take(summary.ids[1:]), 0.0) for _, summary in begun.values()]
         found: list[Absorbing] = yield self._tasks(context, begun)
         return found
 
     def _judge(self, context: PlanContext, begun: dict[int, Begun], found: list[Absorbing]) -> int:
-        """Propose those targets that samples speak for or leave open, by what tasks ``found``; how many.
+        """Propose the targets that samples favour or leave open, by the results ``found`` of tasks; returns how many.
 
-        Once clusters are calm, samples are believed more: those given up are not looked at again until their counts
-        have changed, and leave their absorbing sets to others.
+        Once clusters are calm, samples are trusted more: a target given up is not looked at again until its count has
+        changed, and its absorbing set becomes free for others.
         """
         proposed, claimed = 0, context.claimed()
         for (target, (pool, summary)), (absorbing, gain) in zip(begun.items(), found, strict=True):
             split = claimed & {int(i) for i in summary.ids}
-            if split:  # by a birth, whose tasks were running when this began
+            if split:  # by a birth whose tasks were running when this delete began
                 context.free |= {int(i) for i in summary.ids} - split
                 continue
             doubt = _doubt(context.model, pool[0].n_atoms, self.policy) if context.calm else DECISION.hopeless
@@ -173,7 +173,7 @@ class Delete:
         return proposed
 
     def _small(self, context: PlanContext) -> set[int]:
-        """Clusters with few atoms beside the average: they may go many at a time."""
+        """Clusters with few atoms beside the average: many of them may go together."""
         counts = context.value["N"]
         limit = context.policy.of_mean * counts.mean()
         if context.policy.of_typical is not None:
@@ -181,16 +181,16 @@ class Delete:
         return set(context.value.ids[counts < limit].tolist())
 
     def _leftovers(self, context: PlanContext, targets: list[int]) -> tuple[int, ...]:
-        """Targets that hold next to nothing: what groups expect of them is better left to clusters to come."""
+        """Targets that hold next to nothing: their prior mass in groups is better left to future clusters."""
         leftovers = set(self.policy.leftovers(context.value))
         return tuple(target for target in targets if target in leftovers)
 
     def _failed(self, context: PlanContext, target: int) -> int:
-        """How often doing without the target was rejected, alone or with others."""
+        """How often deleting the target was rejected, alone or with others."""
         return context.memory.failed(self.kind, (target,), [context.count(target)], self.change)
 
     def is_urgent(self, context: PlanContext) -> bool:
-        """Whether there is a crowd of small clusters: merges would take those who are to absorb them."""
+        """Whether there is a crowd of small clusters: merges would take their absorbing clusters."""
         crowd = context.policy.crowd
         if crowd is None:
             return False
@@ -198,7 +198,7 @@ class Delete:
         return len(new) > crowd * context.value.n_clusters
 
     def _join(self, context: PlanContext, target: int, small: set[int], group: _Group, failed: int) -> None:
-        """Let a small target vanish together with others that failed as often, if those who absorb it are free."""
+        """Let a small target vanish together with others that failed as often, if its absorbing clusters are free."""
         most = max(1, min(context.policy.together, len(small)) >> 2 * failed)
         if len(group.targets) >= most or (group.targets and group.failed != failed):
             return
@@ -216,20 +216,20 @@ class Delete:
             context.free -= {target, *absorbing}
 
     def _sample(self, context: PlanContext) -> int:
-        """Atoms of each cluster that are looked at."""
+        """Number of atoms of each cluster that are looked at."""
         return context.at_most_sampled(max(self.policy.sample, numbers_per_cluster(context.model.observation)))
 
     def _in_order(self, context: PlanContext, ids: set[int]) -> list[int]:
         return [int(i) for i in context.value.ids if int(i) in ids]
 
     def _absorbing_set(self, context: PlanContext, target: int, others: np.ndarray, most: int) -> set[int]:
-        """Those among ``others`` who would take over the target's atoms if it were not there, at most so many."""
+        """Clusters among ``others`` that would take over the target's atoms without it, at most ``most``."""
         value = context.value
         seen = self._sample(context) if context.policy.seen is None else context.policy.seen
         own = at_most(_alone(context, target), seen, context.rng(ABSORBED, target))
         near = context.pair_gains()[value.position(target)]
         known = others[near[value.positions(others)] > -np.inf]
-        others = known if len(known) else others  # of many topics only those whose words are like the target's
+        others = known if len(known) else others  # among many topics, only topics with words like the target's
         if own.n_atoms == 0:
             return {max(others.tolist(), key=lambda i: near[value.position(i)])}
         mass = context.model.structure.absorbed(context.model, context.posterior, value, own, others)
@@ -237,7 +237,7 @@ class Delete:
         return set(others[order[:most]].tolist())
 
     def _targets(self, context: PlanContext) -> list[int]:
-        """Clusters not known to fail, those that never failed first, then the smallest."""
+        """Clusters not known to fail: first clusters that never failed, then by size, smallest first."""
         counts = dict(zip(context.value.ids.tolist(), context.value["N"], strict=True))
         if len(counts) < 2:
             return []
@@ -260,9 +260,10 @@ class Delete:
     def _begin(
         self, context: PlanContext, target: int, begun: dict[int, Begun], absorbing: dict[int, set[int]]
     ) -> None:
-        """Choose the absorbing set, and what a task needs to try on a sample what it would become.
+        """Choose the absorbing set, and collect the samples from which a task re-estimates it.
 
-        A target whose absorbing set another proposal touches waits.  ``absorbing`` are the sets of this lap, by target.
+        A target waits if another proposal touches its absorbing set.  ``absorbing`` holds the sets of this lap, by
+        target.
         """
         value, size = context.value, self._sample(context)
         if target not in absorbing:
@@ -287,8 +288,8 @@ class Delete:
         receivers = tuple(int(i) for i in basis.ids)
         donors = (*targets, *receivers)
         name = f"delete-lap{context.lap}-cluster{targets[0]}"
-        # small targets do not change what the others are, so that only their own atoms are looked at; what they hold
-        # of atoms that are hardly theirs goes to the nearest of them
+        # small targets do not change the other clusters, so only their own atoms are looked at; their small shares of
+        # other atoms go to the nearest receiver
         small = sum(context.counts(targets)) < self.policy.small * sum(context.counts(receivers))
         near = context.pair_gains()[context.value.position(targets[0])]
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
@@ -296,7 +297,7 @@ class Delete:
         beliefs = context.model.global_step(tied)
         context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest, freed))
         sweeps = self.sweeps if len(targets) == 1 else 1
-        # what was not re-estimated on a sample may change much in laps to come
+        # clusters not re-estimated on a sample may still change much in later laps
         weight = self.tries if context.calm and context.policy.refines_on_samples else 1
         context.proposals.append(
             Proposal(self.kind, targets, receivers, Exchange(name, donors, bool(freed)), sweeps, weight)
@@ -305,13 +306,13 @@ class Delete:
 
 
 def _alone(context: PlanContext, cluster: int) -> Batch:
-    """The atoms gathered of a cluster; steps of sequences one by one."""
+    """Gathered atoms of a cluster; steps of sequences as single atoms."""
     return context.model.structure.alone(context.atoms[cluster])
 
 
 @dataclass
 class _Group:
-    """Small clusters that are to vanish together, and those who absorb them."""
+    """Small clusters that are to vanish together, and their absorbing clusters."""
 
     targets: list[int] = field(default_factory=list)
     absorbing: set[int] = field(default_factory=set)
@@ -319,30 +320,30 @@ class _Group:
 
 
 def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, policy: DeletePolicy) -> Absorbing:
-    """Task: what the absorbing clusters become without the target, judged from samples, and what that would gain.
+    """Task: re-estimate the absorbing clusters without the target, from samples, and estimate the gain.
 
-    First their own atoms stay, and only the target's are shared out among them, which is all that a small target
-    needs.  Then all their atoms are assigned anew (4.4.1 shows that one step is not enough).
+    First their own atoms stay, and only the target's atoms are shared out among them; a small target needs no more.
+    Then all their atoms are assigned anew (4.4.1 shows that one step is not enough).
 
     Parameters
     ----------
     model
         The model.
     pool
-        Atoms of the target, then of absorbing clusters, each weighted so that they stand for all of a cluster's.
+        Atoms of the target, then of each absorbing cluster, weighted to stand for all atoms of their cluster.
     summary
         Statistics of these clusters; the target comes first.
     sweeps
-        Local steps of each kind at most.
+        Most local steps of each kind.
     policy
         Numbers of the move.
 
     Returns
     -------
     absorbing, gain
-        Statistics of the absorbing clusters, and about what the delete gains, nats.
+        Statistics of the absorbing clusters, and the approximate gain of the delete, nats.
     """
-    model = replace(model, precision="double")  # those who would absorb it overlap: screening would come on top
+    model = replace(model, precision="double")  # absorbing clusters overlap: screening would be an extra cost
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0
@@ -362,8 +363,8 @@ def _refined(
 
 
 def _doubt(model: Model, n_atoms: int, policy: DeletePolicy) -> float:
-    """Nats per atom of a target by which a sample of so many of its atoms may make a delete look worse than it is.
+    """Nats per atom of a target by which a sample of ``n_atoms`` of its atoms may make a delete look worse than it is.
 
-    One cluster more fits the sample better by half a nat for each of its numbers (Akaike's criterion).
+    An additional cluster fits the sample better by half a nat for each of its numbers (Akaike's criterion).
     """
     return min(DECISION.hopeless, policy.calm_doubt + 0.5 * numbers_per_cluster(model.observation) / max(1, n_atoms))

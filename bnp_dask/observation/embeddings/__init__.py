@@ -1,1 +1,1 @@
-"""Likelihoods of embeddings: vectors whose direction says what they mean."""
+"""Likelihoods of embeddings: vectors whose direction carries their meaning."""

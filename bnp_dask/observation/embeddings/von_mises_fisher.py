@@ -24,10 +24,10 @@ from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.priors import PRIOR_SCALE, check_dense, known, single, width
 
 ROUNDED = 1e-3
-"""By how much lengths may miss one: numbers of 16 bits, as embeddings are often stored, miss it by less."""
+"""Largest deviation of lengths from one: 16-bit numbers, in which embeddings are often stored, deviate less."""
 
 MOST_ALIKE = 1.0 - 1e-6
-"""Length of the data's mean, at most, that the prior is told: of rows that are all alike no concentration is expected
+"""Largest length of the data's mean given to the prior: for rows that are all alike, the prior expects no concentration
 that float64 cannot hold."""
 
 
@@ -67,23 +67,23 @@ class Directions:
 class VonMisesFisher:
     """Vectors of length one, such as embeddings: x ~ vMF(mu, kappa), of density ``C(kappa) exp(kappa mu' x)``.
 
-    The prior is conjugate, ``p(mu, kappa) ~ C(kappa)^a exp(kappa b' mu)``: that of ``a`` rows with the sum ``b``.
+    The prior is conjugate, ``p(mu, kappa) ~ C(kappa)^a exp(kappa b' mu)``: as from ``a`` rows with the sum ``b``.
 
     Parameters
     ----------
     a
-        Pseudo-count, > 0, atoms.  Default 0.1.  Groups of fewer atoms than about as many do not stand alone, so that
-        large ones leave broad clusters whole: with 500, chosen on 20 Newsgroups and tried on Reuters, clusters of texts
-        agree with subjects better than those of k-means that is told their number (benchmarks/embeddings.py).
+        Pseudo-count, > 0, atoms.  Default 0.1.  Groups of fewer atoms than about ``a`` form no cluster of their own, so
+        large values leave broad clusters whole: with 500, chosen on 20 Newsgroups and tried on Reuters, clusters of
+        texts agree with subjects better than clusters of k-means with given number (benchmarks/embeddings.py).
     b
         Sum of the pseudo-atoms, ``(D,)``, shorter than ``a``; 0 for none.  Default: a times the mean of the data, that
-        is, a tenth of an atom which is spread as the data are.
+        is, a tenth of an atom spread as the data are.
     normalize
-        Take rows of other lengths by their direction.  Default: they are refused.
+        Whether to use rows of other lengths by their direction.  Default: they are refused.
 
     Notes
     -----
-    Lengths may miss one by 0.001 and are taken to be one.  Statistic ``x``: sum of r x, ``(K, D)``.  At least two
+    Lengths may differ from one by 0.001 and are taken as one.  Statistic ``x``: sum of r x, ``(K, D)``.  At least two
     features.
 
     References
@@ -224,7 +224,7 @@ def _units(batch: Batch) -> np.ndarray:
 
 
 def _first_axis(like: np.ndarray) -> np.ndarray:
-    """The direction of resultants of length zero, of which none is more likely."""
+    """Arbitrary direction for resultants of length zero, whose directions are all equally likely."""
     out = np.zeros_like(like)
     out[:, 0] = 1.0
     return out

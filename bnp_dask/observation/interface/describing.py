@@ -1,4 +1,4 @@
-"""Clusters in numbers that people read: labelled expected values, and a few words about one cluster."""
+"""Readable clusters: labelled expected values, and a few words about one cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 SHOWN = 6
-"""Features or words that a description names."""
+"""Number of features or words in a description."""
 
 SETTINGS = frozenset(("nu", "kappa", "a", "b", "lam", "lam1", "lam0"))
-"""Estimates that are settings of q: they are no parameters of the likelihood."""
+"""Estimates that are settings of q, not parameters of the likelihood."""
 
 Names = Sequence[str] | None
 """Names of features or words, ``(D,)``, or None."""
@@ -29,14 +29,14 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A public parameter of all clusters.
+    """Public parameter of all clusters.
 
     Parameters
     ----------
     axes
-        Axes after that of the clusters.
+        Axes after the axis of the clusters.
     compute
-        Gives the values, ``(K, ...)``; called when somebody asks.
+        Function that returns the values, ``(K, ...)``; called on demand.
     """
 
     axes: tuple[Axis, ...]
@@ -54,7 +54,7 @@ Estimates = Mapping[str, Estimate]
 
 @runtime_checkable
 class DescribedObservation(Protocol):
-    """Observation model whose clusters people can read."""
+    """Observation model that describes its clusters."""
 
     def estimates(self, params: Any, names: Names) -> Estimates:
         """Expected values such as ``mean`` and ``covariance``, and the settings of q, for labelled arrays."""
@@ -82,7 +82,7 @@ def by_feature_or_each(values: np.ndarray, names: Names) -> Estimate:
 
 # -- words --------------------------------------------------------------------------------------------------------
 def vector(values: np.ndarray, names: Names = None) -> str:
-    """All of a short vector; least, median and largest of a long one; with names where there are any."""
+    """All values of a short vector; least, median and largest of a long one; with names if there are any."""
     if names is not None and len(values) <= SHOWN:
         return ", ".join(f"{name} {v:.3g}" for name, v in zip(names, values, strict=True))
     if len(values) <= SHOWN:
@@ -102,14 +102,14 @@ def mean_and_deviation(mean: np.ndarray, variance: np.ndarray, names: Names) -> 
 
 
 def largest(values: np.ndarray, names: Names, kind: str) -> str:
-    """The features with the largest values, which are called ``kind`` where they have no names."""
+    """The features with the largest values, called ``kind`` if they have no names."""
     order = np.argsort(-values, kind="stable")[:SHOWN]
     return ", ".join(f"{f'{kind} {i}' if names is None else names[i]} {values[i]:.3g}" for i in order)
 
 
 # -- any likelihood -----------------------------------------------------------------------------------------------
 def estimates_of(observation: Any, params: Any, names: Names) -> Estimates:
-    """Public parameters of a likelihood; of one that does not say which these are, all its arrays."""
+    """Public parameters of a likelihood; all its arrays if it does not declare them."""
     if isinstance(observation, DescribedObservation):
         return observation.estimates(params, names)
     sizes = observation.sizes
@@ -127,7 +127,7 @@ def _axis(length: int, sizes: Mapping[str, int], names: Names) -> Axis:
 
 
 def describe_cluster(observation: Any, params: Any, k: int, names: Names) -> str:
-    """The cluster at position ``k`` in a few words; of a likelihood without any, the size of each parameter."""
+    """The cluster at position ``k`` in a few words; the size of each parameter if the likelihood has no description."""
     if isinstance(observation, DescribedObservation):
         return observation.describe(params, k, names)
     return "; ".join(f"{name} {vector(np.ravel(value[k]))}" for name, value in _arrays(params).items())

@@ -1,5 +1,5 @@
-"""Random atoms and random parameters of clusters: from the distribution that a posterior expects the next atom to have,
-and from the posterior of the parameters themselves."""
+"""Random atoms and random parameters of clusters: from the posterior predictive distribution, and from the posterior of
+the parameters."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class SampledObservation(Protocol):
     """An observation model whose parameters can be drawn; Gibbs sampling needs it."""
 
     def at_draw(self, params: Any, rng: np.random.Generator) -> Any:
-        """Parameters whose coefficients are those of log p(x | phi) at one draw phi_k ~ q(phi_k) for each cluster, and
-        whose ``estimates`` are that draw; their ``kl`` and ``log_predictive`` mean nothing."""
+        """Parameters with the coefficients of log p(x | phi) at one draw phi_k ~ q(phi_k) for each cluster, and this
+        draw as ``estimates``; their ``kl`` and ``log_predictive`` have no meaning."""
         ...
 
 
@@ -41,7 +41,7 @@ class DrawingWords(Protocol):
 
 @runtime_checkable
 class DrawingSteps(Protocol):
-    """An observation model that draws a step that follows from those before."""
+    """An observation model that draws a step given earlier steps."""
 
     def draw_step(self, params: Any, place: int, before: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """A step ``(D,)`` of the state at the position ``place``, after the steps ``before (L D,)``, latest first."""
@@ -70,11 +70,11 @@ def student_draws(
     nu
         ``(K,)``.
     stretch
-        By how much the mean's own uncertainty widens the covariance, ``(K,)``: 1 + 1 / kappa, 1 where it is known.
+        Factor by which the mean's uncertainty widens the covariance, ``(K,)``: 1 + 1 / kappa, or 1 for a known mean.
     place
         Cluster of each draw, ``(n,)``.
     rng
-        Where random numbers come from.
+        Random number generator.
     """
     d = scale.shape[1]
     normal = rng.standard_normal((len(place), d))

@@ -1,4 +1,4 @@
-"""Likelihoods are equal when their settings are."""
+"""Equality of likelihoods by their settings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def compared_by_settings(cls: type[T]) -> type[T]:
-    """A class decorator: instances of a frozen dataclass are equal where all fields are, arrays number by number.
+    """Class decorator: instances of a frozen dataclass are equal if all fields are, arrays number by number.
 
-    Copies and what comes back from a file or another process are then equal to what they were made of.
+    Copies, also through a file or another process, are then equal to their originals.
     """
 
     def equals(self: Any, other: object) -> Any:

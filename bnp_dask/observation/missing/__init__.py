@@ -1,1 +1,1 @@
-"""Entries that are missing: NaN in a batch -> which entries -> statistics, likelihoods and expected values."""
+"""Missing entries: NaN in a batch -> which entries -> statistics, likelihoods and expected values."""

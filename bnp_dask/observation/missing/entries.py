@@ -1,11 +1,11 @@
-"""Entries that are missing: which they are, and what observation models that can do without them share.
+"""Missing entries: their positions, and common parts of observation models that integrate over them.
 
-NaN in a batch is an entry that is missing.  A likelihood takes it with ``missing="marginalise"`` and integrates over
-it; that is right where whether an entry is missing does not depend on its value (missing at random, Rubin 1976).
+NaN in a batch is a missing entry.  A likelihood takes it with ``missing="marginalise"`` and integrates over it; this is
+correct if missingness does not depend on the value of the entry (missing at random, Rubin 1976).
 
-Features that are independent given the cluster just drop out.  The statistics of feature d are then those of the
-atoms that have it, ``N_k - gone_kd`` in number, and the field :data:`GONE` counts the others; where none is missing all
-numbers are as they are without.  For a Gaussian of full covariance see
+Features that are independent given the cluster just drop out.  The statistics of feature d then cover the atoms that
+have it, ``N_k - gone_kd`` in number, and the field :data:`GONE` counts the others; if no entry is missing, all numbers
+are as without the setting.  For a Gaussian of full covariance see
 :class:`bnp_dask.observation.gaussian.Gaussian`.
 """
 
@@ -27,7 +27,7 @@ from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_
 from bnp_dask.kernels.numeric.arithmetic import matmul
 
 Missing = Literal["marginalise"] | None
-"""How a likelihood takes NaN: None refuses it."""
+"""Treatment of NaN by a likelihood: None refuses it."""
 
 GONE = "gone"
 """Summary field: responsibility of the atoms that lack a feature, ``(K, D)``."""
@@ -44,19 +44,19 @@ class MarginalObservation(Protocol):
 
     @property
     def marginalises(self) -> bool:
-        """Whether NaN is an entry that is missing, in some columns at least; elsewhere ``check`` refuses it."""
+        """Whether NaN is a missing entry, in some columns at least; elsewhere ``check`` refuses it."""
         ...
 
     def impute(self, params: object, batch: Batch, resp: np.ndarray) -> np.ndarray:
-        """The atoms with expected values in place of what is missing, ``(n, D)``; ``resp (n, K)`` sums to one."""
+        """Atoms with expected values in place of missing entries, ``(n, D)``; ``resp (n, K)`` sums to one."""
         ...
 
 
 @runtime_checkable
 class CompletingObservation(Protocol):
-    """An observation model whose statistics of an atom that lacks entries depend on beliefs.
+    """Observation model whose statistics of an atom that lacks entries depend on the posterior.
 
-    They are then expectations under q(missing entries | cluster), whose entropy is part of what ``score`` gives.
+    They are then expectations under q(missing entries | cluster), whose entropy is part of ``score``.
     """
 
     def complete(self, params: object, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
@@ -80,7 +80,7 @@ def completed(observation: object, params: object, batch: Batch, resp: Resp) -> 
 def require_exact_atoms(observation: object, schedule: str) -> None:
     """SettingError for a likelihood whose statistics of atoms depend on beliefs: no single one could leave its cluster.
 
-    ``schedule`` is what takes atoms in and out one by one, for the message.
+    ``schedule`` names the method that moves atoms one by one, for the message.
     """
     fields = observation.fields  # type: ignore[attr-defined]
     if any(name.split(".")[-1] == ENTROPY for name in fields):
@@ -92,12 +92,12 @@ def require_exact_atoms(observation: object, schedule: str) -> None:
 
 
 def is_about_missing(name: str) -> bool:
-    """Whether a summary field, of a product or not, says what is missing and nothing of the cluster."""
+    """Whether a summary field, of a product or not, describes missing entries only and not the cluster."""
     return name.split(".")[-1] in (GONE, ENTROPY)
 
 
 def checked(missing: object) -> None:
-    """SettingError unless this is a way to take missing entries."""
+    """Raise SettingError unless this is a valid treatment of missing entries."""
     one_of("missing", missing, ("marginalise", None))
 
 
@@ -111,18 +111,18 @@ def lacks_any(batch: Batch) -> bool:
 
 
 def holes(batch: Batch, missing: Missing) -> np.ndarray | None:
-    """Which entries are missing, ``(n, D)`` bool; None where none is, or the likelihood does not ask."""
+    """Mask of missing entries, ``(n, D)`` bool; None if none is missing, or the likelihood refuses them."""
     return np.isnan(batch.x) if missing is not None and lacks_any(batch) else None
 
 
 def filled(batch: Batch, gaps: np.ndarray | None, value: np.ndarray | float) -> np.ndarray:
-    """Dense rows with ``value``, a number or ``(D,)``, in place of what is missing; as they are where nothing is."""
+    """Dense rows with ``value``, a number or ``(D,)``, in place of missing entries; unchanged if none is missing."""
     assert isinstance(batch.x, np.ndarray)
     return batch.x if gaps is None else np.where(gaps, value, batch.x)
 
 
 def zeroed(batch: Batch, gaps: np.ndarray | None) -> Batch:
-    """Counts or bits with zeros in place of what is missing."""
+    """Counts or bits with zeros in place of missing entries."""
     return batch if gaps is None else replace(batch, x=filled(batch, gaps, 0.0))
 
 
@@ -133,7 +133,7 @@ def gone(resp: Resp, gaps: np.ndarray | None, n_features: int) -> np.ndarray:
 
 
 def counts_of(summary: Summary, missing: Missing) -> np.ndarray:
-    """Atoms of each cluster, ``(K, 1)``, or ``(K, D)`` by feature where some lack entries."""
+    """Atoms of each cluster, ``(K, 1)``, or ``(K, D)`` by feature if some lack entries."""
     n: np.ndarray = summary["N"][:, None]
     if missing is None or not summary[GONE].any():
         return n
@@ -141,7 +141,7 @@ def counts_of(summary: Summary, missing: Missing) -> np.ndarray:
 
 
 def without_gone(log_lik: np.ndarray, gaps: np.ndarray | None, levels: np.ndarray | None) -> np.ndarray:
-    """Log likelihoods ``(n, K)`` without what features that are missing put in, ``levels (K, D)`` nats; in place."""
+    """Log likelihoods ``(n, K)`` without the terms of missing features, ``levels (K, D)`` nats; in place."""
     if gaps is not None and levels is not None:
         rows = np.flatnonzero(gaps.any(axis=1))
         log_lik[rows] -= matmul(gaps[rows].astype(np.float64), levels.T)

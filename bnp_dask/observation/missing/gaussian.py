@@ -1,6 +1,6 @@
-"""Gaussians of full covariance where atoms lack entries.
+"""Gaussians of full covariance whose atoms lack entries.
 
-Where an atom lacks the entries M and has the others O, q(z, x_M) takes the place of q(z) in the objective
+For an atom that lacks the entries M and has the others O, q(z, x_M) takes the place of q(z) in the objective
 
     L = E[log p(x_O, x_M, z, pi, mu, Lam)] - E[log q(z, x_M)] - E[log q(pi, mu, Lam)].
 
@@ -12,13 +12,13 @@ largest at
 
 the expected log likelihood, integrated over x_M.  With q(z, x_M) held fixed, statistics are expectations under it:
 a_nk stands for x_M, and ``r_nk P_MM^-1`` is added to the block M of the second moments.  The term -E[log q(x_M | z)]
-of L is the entropy ``sum_n r_nk H[N(a_nk, P_MM^-1)]``, which the score of cluster k has besides (the field
+of L is the entropy ``sum_n r_nk H[N(a_nk, P_MM^-1)]``, which the score of cluster k includes (the field
 ``H_missing``).  Both steps raise L, so it never falls.  Atoms without any entry are in no statistic (the field ``gone``
 counts them): they are integrated over before, and their log likelihood is zero.
 
 Clusters that are merged keep both conditional distributions until their atoms are visited again: the entropy of a
-mixture of the two is no smaller than the weighted sum of theirs, which is what the statistics have.  At a point
-estimate P is that of the estimate, and this is EM.
+mixture of the two is no smaller than the weighted sum of their entropies, which the statistics hold.  At a point
+estimate P is the precision of the estimate, and this is EM.
 
 References
 ----------
@@ -80,7 +80,7 @@ def add_expectations(
     second: np.ndarray,
     entropy: np.ndarray,
 ) -> None:
-    """Add to moments of ``y (n, D)``, zero at ``gaps``, what q(x_M | z) brings, and its entropy; in place.
+    """Add the contribution of q(x_M | z) to moments of ``y (n, D)``, zero at ``gaps``, and its entropy; in place.
 
     ``first (K, D)``, ``second (K, D (D + 1) / 2)`` packed, ``entropy (K,)`` nats.
     """
@@ -92,7 +92,7 @@ def add_expectations(
 def conditional_means(
     params: Beliefs, center: np.ndarray, batch: Batch, gaps: np.ndarray, resp: np.ndarray
 ) -> np.ndarray:
-    """The atoms with ``sum_k r_nk a_nk`` in place of what is missing, ``(n, D)``."""
+    """Atoms with ``sum_k r_nk a_nk`` in place of missing entries, ``(n, D)``."""
     out = np.where(gaps, center, batch.x)
     found, y = patterns_of(gaps), out - center
     own = np.ascontiguousarray(resp[found.rows])
@@ -103,7 +103,7 @@ def conditional_means(
 
 
 def marginal_predictive(params: Beliefs, center: np.ndarray, batch: Batch, gaps: np.ndarray) -> np.ndarray:
-    """Log predictive density of the entries that are there, ``(n, K)`` nats; 0 for atoms that lack none, or all.
+    """Log predictive density of the entries present, ``(n, K)`` nats; 0 for atoms that lack none, or all.
 
     Some features of a Student t are one with as many degrees of freedom: nu less those left out, and B_OO.
     """
@@ -121,7 +121,7 @@ def marginal_predictive(params: Beliefs, center: np.ndarray, batch: Batch, gaps:
 
 
 def _require(sound: bool) -> None:
-    """NumericalError where a kernel says that a precision has a block without a factor."""
+    """Raise NumericalError if a kernel reports a block of a precision without a factor."""
     if not sound:
         raise NumericalError(
             "the precision of a cluster given some entries is not positive definite in double precision: its columns "

@@ -31,7 +31,7 @@ from bnp_dask.observation.missing.entries import Missing, checked, filled, holes
 from bnp_dask.observation.priors import known, positive, vector, width
 
 FEW = 3
-"""Levels of a column that a description names."""
+"""Number of levels of a column in a description."""
 
 
 @register
@@ -39,7 +39,7 @@ FEW = 3
 class LevelShares:
     """q(phi) = Dirichlet(lam_kd) for each column d, and the coefficients in use.
 
-    ``lam, log_phi (K, S)``, where S counts the levels of all columns, those of the first column first; the log
+    ``lam, log_phi (K, S)``, where S counts the levels of all columns, in the order of columns; the log
     likelihood of an atom is the sum of ``log_phi`` over the levels that it has.
     """
 
@@ -70,8 +70,8 @@ class Categorical:
     many atoms beforehand: clusters of few atoms then look alike.
 
     Columns of text, pandas categories, bools, Arrow dictionaries and numbers of few distinct values are taken as they
-    are, see :func:`bnp_dask.train`; levels are sorted, those of a pandas category in its order.  In batches an entry is
-    the place of its level, 0 to L - 1, NaN where it is missing; a source of one's own gives these places.
+    are, see :func:`bnp_dask.train`; levels are sorted; levels of a pandas category keep its order.  In batches an entry
+    is the position of its level, 0 to L - 1, or NaN if missing; custom sources must return these positions.
 
     Statistic ``x``: sum of r over the atoms with a level, ``(K, S)``.  Missing entries are in none of it.
 
@@ -116,7 +116,7 @@ class Categorical:
         return replace(self, lam=lam, levels=levels)
 
     def _levels_in(self, survey: Survey) -> tuple[Levels, ...]:
-        """The levels of each column; of a source that does not name them, the places up to the largest in the data."""
+        """The levels of each column; for a source without names, positions up to the largest in the data."""
         found = tuple(own for own in survey.levels or () if own is not None)
         if survey.levels is not None and len(found) == len(survey.levels):
             if self.levels is not None and self.levels != found:
@@ -197,7 +197,7 @@ class Categorical:
         return out
 
     def impute(self, params: LevelShares, batch: Batch, resp: np.ndarray) -> np.ndarray:
-        """The most probable level, the first of equals, in place of what is missing."""
+        """Most probable level, the first of equals, in place of missing entries."""
         gaps = holes(batch, self.missing)
         chance = matmul(resp, self._shares(params))
         best = [own.argmax(axis=1) for own in self._by_column(chance)]
@@ -238,7 +238,7 @@ class Categorical:
 
     @property
     def _starts(self) -> np.ndarray:
-        """Place of the first level of each column among those of all, ``(D,)``."""
+        """Position of the first level of each column among all levels, ``(D,)``."""
         counts = self._counts
         return np.cumsum(counts) - counts
 
@@ -252,7 +252,7 @@ class Categorical:
         return np.add.reduceat(table, self._starts, axis=1)
 
     def _each(self, by_column: np.ndarray) -> np.ndarray:
-        """A number of each column ``(K, D)`` for all of its levels, ``(K, S)``."""
+        """Numbers by column ``(K, D)``, repeated for all levels, ``(K, S)``."""
         return np.repeat(by_column, self._counts, axis=1)
 
     def _shares(self, params: LevelShares) -> np.ndarray:
@@ -260,7 +260,7 @@ class Categorical:
         return params.lam / self._each(self._totals(params.lam))
 
     def _by_column(self, table: np.ndarray) -> Sequence[np.ndarray]:
-        """The part ``(K, L)`` of a table ``(K, S)`` that is about each column."""
+        """Part ``(K, L)`` of a table ``(K, S)`` for each column."""
         return np.split(table, self._starts[1:], axis=1)
 
     def _indicators(self, batch: Batch) -> sparse.csr_array:

@@ -19,17 +19,17 @@ from bnp_dask.observation.poisson import Poisson
 from bnp_dask.observation.tables.categorical import Categorical
 
 FEW_VALUES = 10
-"""Whole numbers that are no counts, such as answers from 1 to 5, are levels up to so many distinct ones."""
+"""Most distinct values for which whole numbers that are no counts, such as answers from 1 to 5, are levels."""
 
 MOST_COUNTS = 1000
-"""Whole numbers beyond it are measurements rather than counts."""
+"""Largest count: greater whole numbers are taken as measurements."""
 
 SPREAD = 0.8
 """Counts of a mixture of Poissons have a variance of at least their mean; below this share of it, which leaves room for
 chance, they are something else."""
 
 LEAST_ROWS = 20
-"""Rows from which on a column of texts or whole numbers, each of them once, names rows."""
+"""Least rows from which a column of distinct texts or whole numbers is taken as names of rows."""
 
 Group = tuple[tuple[str, ...], Observation]
 """Columns and their likelihood."""
@@ -39,7 +39,7 @@ Kind = type[Categorical] | type[Gaussian] | type[Poisson]
 
 @dataclass(frozen=True)
 class Proposal:
-    """The likelihood of a column, or why it is left out; and whether it lacks entries."""
+    """Likelihood of a column, or the reason to leave it out; and whether it lacks entries."""
 
     kind: Kind | None
     why: str = ""
@@ -51,7 +51,7 @@ def proposed_groups(
 ) -> tuple[list[tuple[tuple[str, ...], Observation]], bool]:
     """Groups of columns and their likelihoods, and whether columns are left out; warns which, and why.
 
-    Columns of one kind are one group, those that are ``given`` one each.
+    Columns of one kind are one group; each ``given`` column is a group of its own.
     """
     frame = _as_frame(table)
     names = [str(name) for name in frame.columns]

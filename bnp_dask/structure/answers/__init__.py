@@ -1,2 +1,2 @@
-"""Answers of a posterior that differ by how atoms hang together: beliefs and new data -> labels, shares of topics,
-densities; beliefs -> random data, chances of states."""
+"""Answers of a posterior that depend on the structure: posterior and new data -> labels, shares of topics, densities;
+posterior -> random data, probabilities of states."""

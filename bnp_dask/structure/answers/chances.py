@@ -1,4 +1,4 @@
-"""Expected chances of the states of sequences."""
+"""Expected probabilities of the states of sequences."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Chances(NamedTuple):
     Parameters
     ----------
     start
-        Of the first step, E[pi_0k], ``(K,)``.
+        Probabilities of the first step, E[pi_0k], ``(K,)``.
     matrix
-        Of the step after a state, E[pi_kl], from row to column, ``(K, K)``.
+        Probabilities of the step after a state, E[pi_kl], from row to column, ``(K, K)``.
     unused
-        Rest of each row for states that were never met, ``(K,)``.
+        Rest of each row, for unseen states, ``(K,)``.
     """
 
     start: np.ndarray
@@ -30,7 +30,7 @@ class Chances(NamedTuple):
 
 
 def chances_of(posterior: Beliefs) -> Chances:
-    """Chances under beliefs about a Markov chain."""
+    """Expected probabilities under a posterior of a Markov chain."""
     start, matrix = as_a(posterior.model.allocation, ChainedAllocation).expected_chain(posterior.allocation)
     k = posterior.n_clusters
     return Chances(start[:k], matrix[:k, :k], matrix[:k, k:].sum(axis=1))

@@ -1,7 +1,7 @@
-"""Predictive densities of atoms, documents and sequences: beliefs -> log densities that integrate to one.
+"""Predictive densities of atoms, documents and sequences: posterior -> log densities that integrate to one.
 
-Clusters that were not met yet have a share of the prior mass.  They predict as the prior does, in mixtures, in topics
-and in sequences alike, so that nothing is lost: the densities of all that may be observed sum to one.
+Unseen clusters have a share of the prior mass and predict as the prior does, in mixtures, topics and sequences alike.
+No mass is lost: the densities of all possible observations sum to one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from bnp_dask.structure.sequences import sequence_offsets, shifted, shifted_pote
 from bnp_dask.structure.verbs import ChainedAllocation
 
 UNSEEN_MASS = 1e-12
-"""Prior mass of clusters without atoms below which it is rounding of weights that sum to one."""
+"""Prior mass below which unseen clusters are ignored: it is rounding of weights that sum to one."""
 
 
 def unseen_cluster(model: WholeModel) -> Any:
-    """Parameters of the likelihood of one cluster that has no atoms."""
+    """Likelihood parameters of one cluster without atoms."""
     return model.observation.global_step(model.empty_summary(np.zeros(1, np.int64)))
 
 
 def log_predictives(model: WholeModel, posterior: Beliefs, unseen: Any | None, batch: Batch) -> np.ndarray:
-    """Log predictive densities of atoms in each cluster, ``(n, K)`` nats; ``(n, K + 1)`` with an unseen one behind."""
+    """Log predictive densities of atoms in each cluster, ``(n, K)`` nats; ``(n, K + 1)`` with an unseen one last."""
     terms = model.observation.log_predictive(posterior.observation, batch)
     if unseen is None:
         return terms
@@ -63,7 +63,7 @@ def mixture_density(model: WholeModel, posterior: Beliefs, batch: Batch) -> np.n
 def chain_density(model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
     """Log density of each sequence under expected transitions, spread evenly over its steps, ``(n,)`` nats.
 
-    It sums over all paths, also those through states that were not met yet, which are one state of the expected chain.
+    It sums over all paths, including paths through unseen states, which are one state of the expected chain.
     """
     allocation = as_a(model.allocation, ChainedAllocation)
     start, trans = allocation.expected_chain(posterior.allocation)
@@ -85,19 +85,19 @@ def _sequences(start: np.ndarray, trans: np.ndarray, log_lik: np.ndarray, batch:
     log_lik, top = shifted(log_lik, batch)
     weights = np.ones(len(lengths))
     chains = kernel.forward_backward(*shifted_potentials(log_start, log_trans), log_lik, offsets, weights)
-    # what was taken off the potentials counts once for the start and once for each step after it
+    # the shift of the potentials counts once for the start and once for each step after it
     norm = chains.log_norm + log_start.max() + (lengths - 1) * log_trans.max()
-    # each sequence by itself: one that is far from all others must not round their densities
+    # each sequence by itself: an outlying sequence must not cause rounding in the others' densities
     some = lengths > 0
     norm[some] += np.add.reduceat(top, offsets[:-1][some])
     return np.where(some, norm, 0.0)
 
 
 def path_densities(model: WholeModel, posterior: Beliefs, batch: Batch, path: np.ndarray) -> np.ndarray:
-    """Log joint density of each sequence and the path ``(n,)`` of states in use through it, ``(G,)`` nats.
+    """Log joint density of each sequence and its path ``(n,)`` of states in use, ``(G,)`` nats.
 
-    Sequences without steps have none.  It is one term of the sum over all paths that :func:`chain_density` is the
-    logarithm of.
+    Sequences without steps have none.  Its exponential is one term of the sum over all paths, whose logarithm is
+    :func:`chain_density`.
     """
     allocation = as_a(model.allocation, ChainedAllocation)
     start, trans = allocation.expected_chain(posterior.allocation)

@@ -1,7 +1,7 @@
-"""Topics of documents that are not part of a training run: found from scratch, each document on its own.
+"""Topics of documents outside a training run: found from scratch, each document on its own.
 
-What is found for a document depends on its words and on the posterior, and on nothing else: not on the documents
-beside it, nor on how the data are cut or where they are read.
+The topics of a document depend only on its words and on the posterior: not on other documents, nor on how the data are
+cut or where they are read.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from bnp_dask.structure.tokens import check_tokens, lay_out
 from bnp_dask.structure.verbs import GroupedAllocation
 
 TILE_NUMBERS = 2**19
-"""Numbers in a dense (documents, topics) tile (4 MB)."""
+"""Most numbers in a dense (documents, topics) tile (4 MB)."""
 
 
 def counts_words(model: WholeModel) -> bool:
-    """Whether it is a topic model of words."""
+    """Whether the model is a topic model of words."""
     return model.structure.takes_words(model) and isinstance(model.observation, Multinomial)
 
 
 def prior_mass(posterior: Beliefs) -> tuple[np.ndarray, float]:
-    """``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all topics that were not met yet (0 for LDA)."""
+    """Prior mass ``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all unseen topics (0 for LDA)."""
     model = posterior.model
     if not isinstance(model.allocation, GroupedAllocation):
         raise SettingError(
@@ -54,13 +54,13 @@ class DocumentTopics:
     Parameters
     ----------
     offsets, position, count
-        Expected tokens ``N_dk > 0``: ``(G + 1,)``, positions of topics ``(S,)``, ``(S,)``.
+        Expected tokens ``N_dk > 0``: offsets ``(G + 1,)``, positions of topics ``(S,)``, counts ``(S,)``.
     prior, rest
-        ``alpha pi_k (K,)``, ``alpha pi_{>K}``.
+        Prior mass ``alpha pi_k (K,)``, ``alpha pi_{>K}``.
     length
         Tokens of each document, ``(G,)``.
     has_rest
-        Whether there is a share for topics that were not met yet, as the last column of :meth:`shares`.
+        Whether unseen topics have a share, the last column of :meth:`shares`.
     """
 
     offsets: np.ndarray
@@ -97,7 +97,7 @@ class DocumentTopics:
         return theta / theta.sum(axis=1, keepdims=True)
 
     def tiles(self) -> list[tuple[int, int]]:
-        """Runs of documents of which a dense tile fits."""
+        """Runs of documents whose dense tile fits the limit."""
         size = max(1, TILE_NUMBERS // (len(self.prior) + 1))
         return [(a, min(a + size, self.n_documents)) for a in range(0, self.n_documents, size)]
 
@@ -108,10 +108,10 @@ class DocumentTopics:
 
 
 class FoldIn(Protocol):
-    """Settings of a document step, such as those of :class:`bnp_dask.DocumentStep`."""
+    """Settings of a document step, such as :class:`bnp_dask.DocumentStep`."""
 
     def rules(self, warm: bool) -> kernel_state.Rules:
-        """Settings as the kernel takes them; ``warm`` when there is something to start from."""
+        """Settings for the kernel; ``warm`` if there are states to start from."""
         ...
 
 
@@ -126,19 +126,19 @@ class SteppingAllocation(Protocol):
 
 
 def own_step(posterior: Beliefs) -> FoldIn:
-    """The document step of the model: what prediction uses."""
+    """Document step of the model, used for prediction."""
     return as_a(posterior.model.allocation, SteppingAllocation).step
 
 
 def as_documents(model: WholeModel, batch: Batch) -> Batch:
-    """A batch in groups: dense rows of counts become sparse documents; other dense rows need groups."""
+    """Batch in groups: dense rows of counts become sparse documents; other dense rows need groups."""
     if counts_words(model) and isinstance(batch.x, np.ndarray) and batch.groups is None:
         return Batch(sparse.csr_array(batch.x), batch.weights, batch.name)
     return batch
 
 
 def check_documents(model: WholeModel, batch: Batch) -> None:
-    """Let the likelihood check a batch; documents without words are allowed, for their topics are those of the prior.
+    """Let the likelihood check a batch; documents without words are allowed, and their topics follow the prior.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def find_topics(posterior: Beliefs, batch: Batch, step: FoldIn) -> DocumentTopic
 
 
 def shares_of(posterior: Beliefs, batch: Batch) -> tuple[np.ndarray, np.ndarray, Batch]:
-    """Shares of topics ``(G, K)``, that of topics not met yet left out, tokens ``(G,)``, and the documents themselves.
+    """Shares of topics ``(G, K)``, without unseen topics, tokens ``(G,)``, and the documents themselves.
 
     Rows sum to one; weights of documents do not matter.
     """
@@ -179,14 +179,14 @@ def shares_of(posterior: Beliefs, batch: Batch) -> tuple[np.ndarray, np.ndarray,
 
 
 def normalized(rows: np.ndarray) -> np.ndarray:
-    """Rows that sum to one, to rounding."""
+    """Rows scaled to sum to one, up to rounding."""
     return rows / rows.sum(axis=1, keepdims=True)
 
 
 def _fold_in(
     step: FoldIn, prior: np.ndarray, rest: float, tokens: Tokens, log_lik: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Call the kernel for what it keeps of each document; ``log_lik`` is overwritten."""
+    """Offsets, topics and expected counts of each document, from the kernel; ``log_lik`` is overwritten."""
     n_rows, k = log_lik.shape
     log_lik -= log_lik.max(axis=1, keepdims=True)
     np.maximum(log_lik, LOWEST, out=log_lik)

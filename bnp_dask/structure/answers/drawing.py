@@ -1,4 +1,4 @@
-"""Random data as beliefs expect them: rows, documents or groups, a sequence."""
+"""Random data drawn from a posterior: rows, documents or groups, a sequence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bnp_dask.structure.asking import Beliefs
 from bnp_dask.structure.verbs import GroupedAllocation
 
 Drawn = tuple[Any, np.ndarray]
-"""Atoms ``(n, D)``, or documents as sparse counts, and the positions of the clusters that they are from."""
+"""Atoms ``(n, D)``, or documents as sparse counts, and the positions of their clusters."""
 
 
 def draw_rows(posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> Drawn:
-    """Atoms, each from a cluster of its own, or documents of ``length`` words of one topic."""
+    """Atoms, each from an independently drawn cluster, or documents of ``length`` words of one topic."""
     observation = posterior.model.observation
     words = _required(posterior, length, isinstance(observation, DrawingWords))
     place = _choose(posterior.weights, n, rng)
@@ -47,7 +47,7 @@ def draw_groups(posterior: Beliefs, n: int, length: int | None, rng: np.random.G
 
 
 def draw_path(posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> Drawn:
-    """One path of states, and a step from each."""
+    """Path of states, and a step from each."""
     observation = posterior.model.observation
     _required(posterior, length, isinstance(observation, DrawingWords))
     found, place = chances_of(posterior), np.empty(n, np.int64)
@@ -64,7 +64,7 @@ def draw_path(posterior: Beliefs, n: int, length: int | None, rng: np.random.Gen
 
 
 def _required(posterior: Beliefs, length: int | None, is_needed: bool) -> int:
-    """Words of a document or atoms of a group, zero where there are neither; SettingError where ``length`` is amiss."""
+    """Words of a document or atoms of a group, zero if there are neither; SettingError if ``length`` is invalid."""
     if is_needed != (length is not None):
         need = "needs length=, the words of a document or atoms of a group" if length is None else "has no length"
         raise SettingError(

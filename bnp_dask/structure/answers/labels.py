@@ -1,6 +1,6 @@
-"""Clusters of new atoms, and topics of new documents, as columns: what :func:`bnp_dask.predict` gives.
+"""Clusters of new atoms, and topics of new documents, as columns for :func:`bnp_dask.predict`.
 
-``soft`` asks for all responsibilities or shares, ``top`` for the largest; neither, for labels.
+``soft`` requests all responsibilities or shares, ``top`` the largest; without both, labels are returned.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Labelling(Protocol):
 def label_rows(structure: Labelling, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
     """Labels ``label (n,)``, responsibilities ``resp (n, K)``, or both of the ``top`` largest ``(n, L)``.
 
-    Never holds more than a tile of the ``(n, K)`` matrix unless ``soft`` asks for all of it.
+    Holds at most a tile of the ``(n, K)`` matrix unless ``soft`` requests all of it.
     """
     posterior.model.observation.check(batch)
-    # responsibilities are asked for, not responsibilities times weights
+    # responsibilities are needed, not responsibilities times weights
     batch, n, start = replace(batch, weights=None), batch.n_atoms, 0
     if not soft and top is None:
         label = np.empty(n, np.int64)
@@ -111,6 +111,6 @@ def label_documents(posterior: Beliefs, batch: Batch, soft: bool, top: int | Non
 
 
 def resp_in_groups(posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
-    """The atoms of groups with their responsibilities, given shares of the groups that are found from scratch."""
+    """Atoms of groups with their responsibilities, given shares of the groups found from scratch."""
     check_documents(posterior.model, batch)
     yield batch, atom_resp(posterior, batch, find_topics(posterior, batch, own_step(posterior)))
