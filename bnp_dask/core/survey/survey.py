@@ -27,7 +27,7 @@ LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 2.0**53
 """Range of the sum of all weights.
 
 Pseudo-counts of the prior are about 1, and the objective holds differences of functions of weights plus pseudo-counts.
-Rounding leaves an error of 1e-16, a share of 1e-10 of the least weight.  Up to the most, adding 1 still changes the sum.
+Rounding leaves an error of 1e-16, a share of 1e-10 of the least weight.  Up to the largest sum, adding 1 still counts.
 """
 
 
