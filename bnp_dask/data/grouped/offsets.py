@@ -75,7 +75,7 @@ def cut_groups(offsets: np.ndarray, rows: int, name: str) -> np.ndarray:
     return np.array(starts, INT)
 
 
-# -- groups told by ids ------------------------------------------------------------------------------------------
+# -- groups from ids --------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class Runs:
     """Finds groups in a column of ids that is read piece by piece; rows of one group must lie together.
