@@ -133,7 +133,7 @@ def vocabulary_in(names: Any) -> Any:
 
 
 def in_order_of_position(names: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """Names of a mapping from positions to names, or from names to positions; DataError where a position is missing."""
+    """Names of a mapping from positions to names, or from names to positions; DataError if a position is missing."""
     by_place = names if 0 in names else {place: name for name, place in names.items()}
     try:
         return tuple(by_place[i] for i in range(len(names)))

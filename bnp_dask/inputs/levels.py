@@ -71,7 +71,7 @@ def few_levels(levels: Sequence[Level]) -> str:
 
 
 def unseen(name: str, row: int, column: str, value: object, levels: Levels) -> DataError:
-    """The error for an entry that is none of the levels."""
+    """The error for an entry that is not a level."""
     near = nearest(value, [v for v in levels if isinstance(v, str)]) if isinstance(value, str) else ""
     return DataError(
         f"{name}: row {row}, column {column!r} is {value!r}, which is none of its levels: {few_levels(levels)}{near}. "

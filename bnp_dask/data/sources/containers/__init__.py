@@ -1,1 +1,1 @@
-"""Rows held by other libraries: Arrow files with the interface of Parquet, open Zarr stores with that for paths."""
+"""Rows held by other libraries: Arrow files read like Parquet files, open Zarr stores read like paths."""

@@ -51,7 +51,7 @@ class InStore:
         return bool(self._told(self.store.exists(self.path)))
 
     def size_if_any(self) -> int | None:
-        """Bytes under this key, or None where there is none."""
+        """Bytes under this key, or None if it does not exist."""
         # some stores report zero bytes for a missing key
         return int(self._told(self.store.getsize(self.path))) if self.exists() else None
 
