@@ -131,9 +131,9 @@ def _of_sparse(x: sparse.csc_array, weights: np.ndarray | None) -> Quantiles:
 class QuantileTotal:
     """Quantiles accumulated over a sequence of batches.
 
-    Only sets of equally many batches are joined.  Hence a point is thinned at most once for each doubling of the number
-    of batches, and the number of sets held grows in the same way.  The result depends only on the batches and their
-    order, even if it passes through :meth:`to_arrays` between two batches.
+    As batches arrive, only sets of equally many are joined.  Hence a point is thinned at most once for each doubling of
+    the number of batches, and the number of sets held grows in the same way.  The result depends only on the batches
+    and their order, even if it passes through :meth:`to_arrays` between two batches.
 
     Parameters
     ----------
