@@ -9,7 +9,7 @@ A model is an allocation times an observation model; :func:`train` learns its po
     bnp.save(result.posterior, "posterior.zarr")
     labels = bnp.predict(result.posterior, "patches.zarr")
 
-Names are looked up when they are first used, so ``import bnp_dask`` costs next to nothing.
+Names are imported at their first use, so ``import bnp_dask`` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bnp_dask._names import PUBLIC as _PUBLIC
 
 
 class _Package(ModuleType):
-    """This package, which may be named by functions that travel."""
+    """This package as a module that can be pickled with functions that refer to it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # workers import it themselves
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_"):
         from difflib import get_close_matches
 
-        # case is forgiven first: a wrong capital is the commonest slip
+        # compared without case, because a wrong capital is the most common mistake
         folded = {known.lower(): known for known in _PUBLIC}
         near = get_close_matches(name.lower(), folded, n=1)
         message += f"; did you mean {folded[near[0]]!r}?" if near else "; see dir(bnp_dask)"

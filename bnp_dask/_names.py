@@ -1,4 +1,4 @@
-"""Modules of all public names, read from ``__init__.pyi``: the package, estimators and job files look them up here."""
+"""Modules of all public names, read from ``__init__.pyi``, for the package, estimators and job files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _read_stub() -> dict[str, str]:
 
 
 PUBLIC: Group = MappingProxyType(_read_stub())
-"""All of them."""
+"""All public names and their modules."""
 
 
 def _of(*packages: str) -> Group:
-    """Parts of models and runs that some packages define."""
+    """Public names that some packages define."""
     homes = {f"bnp_dask.{package}" for package in packages}
     return MappingProxyType({name: module for name, module in sorted(PUBLIC.items()) if module in homes})
 
@@ -45,10 +45,10 @@ METHODS: Group = MappingProxyType(
         "topic_list": "bnp_dask.analysis.topics",
     }
 )
-"""Functions of upper layers by which posteriors and results save and show themselves: named there, never imported."""
+"""Functions of upper layers that save and show posteriors and results, which refer to them only by name."""
 
 
 def method(name: str) -> Callable[..., Any]:
-    """A function of :data:`METHODS`, whose module is imported when it is called for."""
+    """A function of :data:`METHODS`, whose module is imported at this call."""
     found: Callable[..., Any] = getattr(import_module(METHODS[name]), name)
     return found

@@ -16,7 +16,7 @@ from bnp_dask.inputs.sparse_rows import from_parts
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some atoms of the data set, with where they came from.
+    """Some atoms of the data set, with their origin.
 
     Parameters
     ----------
@@ -28,16 +28,16 @@ class Batch:
     name
         Where the batch came from, for error messages: ``"patches.zarr batch 7 (rows 7000-7999)"``.
     groups
-        Dense atoms that come in groups (one image, one hospital): the rows of group g are
-        ``groups[g]:groups[g + 1]``, ``(G + 1,)`` int64; None for atoms that do not.  Of sparse counts each row is a
-        group of tokens, and this is None.
+        Offsets of groups of dense atoms (one image, one hospital), ``(G + 1,)`` int64: the rows of group g are
+        ``groups[g]:groups[g + 1]``.  None for ungrouped atoms, and for sparse counts, each row of which is a group
+        of tokens.
     names
-        Names of the features, ``(D,)``, for messages; None where they have none.
+        Names of the features, ``(D,)``, for messages; None for features without names.
     read_width
-        Columns that its checksum counts, where words of other data follow; None for all.  Of dense rows those behind
-        hold zeros.
+        Leading columns that the checksum covers, if words of other data follow; None for all.  In dense rows the
+        further columns hold zeros.
     dropped
-        Rows that were read and are not among these atoms, ascending; None where these are all.
+        Rows that were read and left out of these atoms, ascending; None if none was.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -99,7 +99,7 @@ class Batch:
         return held + self.x.data.nbytes + self.x.indices.nbytes + self.x.indptr.nbytes
 
     def place(self, row: int) -> str:
-        """How messages call a row: its number as it was read, and where it lies in its group."""
+        """Name of a row in messages: its number as read, and its place in its group."""
         if self.dropped is not None:
             return f"row {np.delete(np.arange(self.n_atoms + len(self.dropped)), self.dropped)[row]}"
         if self.groups is None:
@@ -108,13 +108,13 @@ class Batch:
         return f"row {row} (row {row - int(self.groups[g])} of group {g} of this batch)"
 
     def column(self, index: int) -> str:
-        """How messages call a column: by its name, or else its number."""
+        """Name of a column in messages: its own name, or else its number."""
         return column_name(self.names, index)
 
     def rows(self, start: int, stop: int) -> Batch:
-        """The atoms ``start:stop``: views, nothing is copied but the row pointers of sparse rows.
+        """The atoms ``start:stop`` as views; only the row pointers of sparse rows are copied.
 
-        Groups stay together when the cut falls between them; otherwise these are atoms without groups.
+        Groups are kept when both cuts fall between groups; otherwise the atoms have no groups.
         """
         weights = None if self.weights is None else self.weights[start:stop]
         if isinstance(self.x, np.ndarray):
@@ -127,7 +127,7 @@ class Batch:
         return replace(self, x=x, weights=weights, dropped=None)
 
     def widened(self, width: int) -> Batch:
-        """These atoms with columns of zeros behind, ``width`` in all."""
+        """These atoms with columns of zeros appended, up to ``width``."""
         if width == self.n_features:
             return self
         x: Any = self.x
@@ -143,9 +143,9 @@ class Batch:
         return replace(self, x=self.x[index], weights=weights, groups=None, dropped=None)
 
     def counting(self) -> Batch:
-        """The atoms whose weight is not zero, and the groups of which any is left, or that had none.
+        """The atoms of nonzero weight, and the groups that keep an atom or were empty before.
 
-        Atoms that are left and all count once have no weights, as those of data that have none.
+        Where all atoms left count once, the batch has no weights, as for data without weights.
         """
         stays = np.ones(self.n_atoms, np.bool_) if self.weights is None else np.asarray(self.weights != 0)
         if stays.all():
@@ -160,7 +160,7 @@ class Batch:
         return replace(left, weights=weights, groups=groups, dropped=np.flatnonzero(~stays))
 
     def take_groups(self, index: np.ndarray) -> Batch:
-        """The groups at the positions ``index``, whole and in that order; of sparse counts, these rows."""
+        """The groups at the positions ``index``, whole and in that order; rows of sparse counts."""
         if self.groups is None and not isinstance(self.x, np.ndarray):
             return self.take(index)
         offsets = self.group_offsets
@@ -176,7 +176,7 @@ class Batch:
     def _groups_between(self, start: int, stop: int) -> np.ndarray | None:
         if self.groups is None:
             return None
-        # groups without rows go with those after them, so that pieces cut side by side have each once
+        # an empty group goes with the next group, so that adjacent pieces hold each group once
         first = int(np.searchsorted(self.groups, start, side="left"))
         ends = stop == self.n_atoms
         last = len(self.groups) - 1 if ends else int(np.searchsorted(self.groups, stop, side="left"))
@@ -191,14 +191,14 @@ class Batch:
 
 
 def column_name(names: Sequence[str] | None, index: int) -> str:
-    """How messages call a column: by its name, or else its number."""
+    """Name of a column in messages: its own name, or else its number."""
     if names is None or names[index] == str(index):
         return f"column {index}"
     return f"column {names[index]!r}"
 
 
 def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
-    """Atoms of several batches as one; weights are made explicit when any batch has them."""
+    """Concatenated atoms of several batches; weights are made explicit when any batch has them."""
     if any(b.is_sparse for b in batches):
         x = sparse.csr_array(sparse.vstack([b.x for b in batches], format="csr"))
     else:
@@ -214,7 +214,7 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
 
 
 def check_rows(x: object, name: str) -> None:
-    """DataError unless these are rows as a batch holds them: a float64 matrix, dense or CSR."""
+    """DataError unless ``x`` is a float64 matrix, dense or CSR, as a batch needs."""
     kinds = (np.ndarray, sparse.csr_array)
     if isinstance(x, kinds) and x.ndim == 2 and x.dtype == np.float64 and not np.ma.is_masked(x):
         return

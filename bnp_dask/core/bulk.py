@@ -1,8 +1,8 @@
 """Moments of the bulk of the data, which single rows far away cannot change, and the grain of its values.
 
-The points of :class:`~bnp_dask.core.survey.quantiles.Quantiles` are values of the data.  Where all lie a whole number
-of steps apart, that step is the grain of the column: its values were rounded, or recorded on a grid.  The steps of
-continuous values come out smaller than any that matters.
+The points of :class:`~bnp_dask.core.survey.quantiles.Quantiles` are values of the data.  If all differences of points
+are multiples of a step, that step is the grain of the column: its values were rounded, or recorded on a grid.
+Continuous values give steps too small to matter.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.core.survey.quantiles import Quantiles
 
 OUTER = 0.05
-"""Share of the weight below, and above, what the range of the bulk is told from."""
+"""Share of the weight in each tail that the range of the bulk leaves out."""
 
 REACH = 1.5
-"""Ranges of the bulk beyond which, on either side, a value does not belong to it.
+"""Multiple of the bulk's range beyond which, on either side, a value is an outlier.
 
-For a Gaussian this is 6.6 standard deviations, for uniform values 3.6 times the half width: nothing of data without
-outliers is left out.  Up to 5 % of the atoms on either side may be anywhere.
+For a Gaussian this is 6.6 standard deviations, for uniform values 3.6 times the half width: data without outliers lose
+no value.  Up to 5 % of the atoms on either side may lie anywhere.
 """
 
 
@@ -29,8 +29,8 @@ FUZZ = 1e-5
 """Share of a column's deviation by which values may miss their grid: single precision does."""
 
 LEAST_GRAIN = 1e-3
-"""Share of a column's deviation below which a step counts as none: 1e-7 of the variance.  That of continuous values
-comes out at about ten times :data:`FUZZ`."""
+"""Share of a column's deviation below which a step is ignored: 1e-7 of the variance.  Continuous values give a step of
+about ten times :data:`FUZZ`."""
 
 MANY = 16
 """Distinct values that are enough to tell a grid from continuous values; fewer must be repeated, twice on average."""
@@ -43,11 +43,11 @@ class Bulk:
     Parameters
     ----------
     mean, variance
-        Moments of the values that are not far from the bulk, ``(D,)``; those of all values, exactly, where none is.
+        Moments of the values near the bulk, ``(D,)``; exact moments of all values if none is far.
     minimum, maximum
         Range of these values, ``(D,)``.
     survey
-        What it was told from.
+        Survey from which the bulk was computed.
     """
 
     mean: np.ndarray
@@ -60,9 +60,9 @@ class Bulk:
 def bulk_of(survey: Survey) -> Bulk:
     """Moments without values that lie more than :data:`REACH` ranges beyond the bulk of their feature.
 
-    The range of the bulk is that between the 5 % and the 95 % quantile.  Where most values are equal these may be the
-    same; then it is that of the other values, together with the most frequent one.  Features without quantiles (counts
-    of many words) have the moments of all values.
+    The range of the bulk runs from the 5 % to the 95 % quantile.  If most values are equal, these two may coincide;
+    then the range is computed from the other values and extended to the most frequent one.  Features without quantiles
+    (counts of many words) have the moments of all values.
     """
     exact = Bulk(survey.mean, survey.variance, survey.minimum, survey.maximum, survey)
     points = survey.quantiles
@@ -103,7 +103,7 @@ def _fences(points: Quantiles) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grain_of(survey: Survey) -> np.ndarray:
-    """Steps of the grids that the columns' values lie on, ``(D,)`` in units of the data; 0 for continuous columns.
+    """Grid steps of the columns, ``(D,)`` in units of the data; 0 for continuous columns.
 
     Values far from the bulk do not count.  Surveys without quantiles know no grain.
     """
@@ -122,7 +122,7 @@ def grain_of(survey: Survey) -> np.ndarray:
 
 
 def _step(values: np.ndarray, deviation: float) -> float:
-    """Largest step of which all differences of ascending ``values`` are multiples; 0 for one that does not matter."""
+    """Largest step of which all differences of ascending ``values`` are multiples; 0 if it is too small to matter."""
     fuzz = FUZZ * deviation + 8 * np.finfo(np.float64).eps * float(np.abs(values).max())
     step, near = 0.0, np.sort(np.diff(values))  # small ones first: errors of large multiples would add up
     for i, gap in enumerate(near.tolist(), 1):

@@ -1,6 +1,6 @@
-"""Identity of the code that computes: version of the package, digest of its sources, versions of what it calls.
+"""Identity of the code that computes: version of the package, digest of its sources, versions of its libraries.
 
-Two processes give the same bits where these are the same.
+Two processes with the same identity give the same bits.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from bnp_dask._version import __version__
 
 FACES = frozenset(("cli", "reports", "estimators", "testing"))
-"""Folders of the package that decide no bit of a run."""
+"""Folders of the package that do not affect the bits of a run."""
 
 LIBRARIES = ("numba", "llvmlite", "numpy", "scipy")
-"""Packages whose code a batch runs through."""
+"""Packages whose code processes a batch."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Code:
     version
         Of this package.
     sources
-        Digest of its sources that decide bits; empty where it is unknown.
+        Digest of the sources that affect the bits of a run; empty if unknown.
     libraries
-        Name and version of each package that computes, and of the C library; empty where they are unknown.
+        Name and version of each package that computes, and of the C library; empty if unknown.
     """
 
     version: str
@@ -52,12 +52,12 @@ class Code:
         return {"version": self.version, "sources": self.sources, "libraries": dict(self.libraries)}
 
     def token(self, reproducible: bool) -> str:
-        """A short text, equal for equal code; of the libraries only where a run is to be reproducible."""
+        """A short text, equal for equal code; it covers the libraries only if the run must be reproducible."""
         own = f"{self.version}/{self.sources}"
         return f"{own}/{'/'.join(map(' '.join, self.libraries))}" if reproducible else own
 
     def difference(self, other: Code) -> str | None:
-        """What another code has that this one has not, in words; None where no difference is known."""
+        """Differences of another code from this one, in words; None if no difference is known."""
         if self.version != other.version:
             return f"bnp_dask {other.version}, not {self.version}"
         if self.sources and other.sources and self.sources != other.sources:
@@ -69,7 +69,7 @@ class Code:
 
 @lru_cache
 def code_here() -> Code:
-    """Code of this process, as it lies on the disk when this is asked first."""
+    """Code of this process, read from disk at the first call."""
     root, whole = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)

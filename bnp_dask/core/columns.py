@@ -15,20 +15,20 @@ from bnp_dask.inputs.levels import Levels
 from bnp_dask.inputs.settings import one_of, positive_number, whole_number
 
 Gaps = Literal["refuse", "cut", "ignore"]
-"""Effects of a gap in the order column."""
+"""Treatments of a gap in the order column."""
 
 GAPS: tuple[Gaps, ...] = ("refuse", "cut", "ignore")
 
 OnBadCell = Literal["raise", "missing"]
-"""Effects of a cell that is no number in a column of numbers: an error, or NaN."""
+"""Treatments of a cell that is not a number in a column of numbers: an error, or NaN."""
 
 ON_BAD_CELL: tuple[OnBadCell, ...] = ("raise", "missing")
 
 OPTIONAL: Mapping[str, Any] = MappingProxyType({"optional": True})
-"""Metadata of fields about names: files leave them out while they are None, as versions without names wrote them."""
+"""Metadata of optional fields: files omit them while they are None, as did versions without these fields."""
 
 SHOWN = 12
-"""Columns that a message lists."""
+"""Most columns that a message lists."""
 
 
 @register
@@ -39,11 +39,11 @@ class Cutting:
     Parameters
     ----------
     cut
-        Most rows of a block, or None: sequences stay whole.
+        Most rows of a block; None keeps sequences whole.
     gaps
-        What a gap in the order column does: ``"refuse"``, ``"cut"`` or ``"ignore"``.
+        Treatment of a gap in the order column: ``"refuse"``, ``"cut"`` or ``"ignore"``.
     step
-        Distance of neighbouring rows in the order column; None: its median.
+        Distance of neighbouring rows in the order column; None for its median.
     """
 
     cut: int | None = None
@@ -52,7 +52,7 @@ class Cutting:
 
     @staticmethod
     def of(cut: int | None, gaps: Gaps | None, step: float | None, order: str | None) -> Cutting:
-        """From the arguments of :func:`bnp_dask.as_source`; SettingError for values that say nothing."""
+        """From the arguments of :func:`bnp_dask.as_source`; SettingError for values without meaning."""
         if cut is not None:
             whole_number("cut", cut, 1, what="None, or the most rows of a block, a whole number")
         if gaps is not None:
@@ -66,24 +66,24 @@ class Cutting:
 
 
 WHOLE = Cutting()
-"""Nothing is cut."""
+"""Cutting that leaves sequences whole."""
 
 
 @register
 @dataclass(frozen=True)
 class Roles:
-    """Columns of a table that are no features, and how groups are read.
+    """Columns of a table with a role other than feature, and how groups are read.
 
     Parameters
     ----------
     weights
-        How often each row counts.
+        Column that says how often each row counts.
     groups
-        Ids that say which rows belong together.
+        Column of ids; rows with the same id form a group.
     order
-        Rises within each group.
+        Column that rises within each group.
     cutting
-        What gaps in the order do, and the most rows of a group.
+        Treatment of gaps in the order, and the most rows of a group.
     """
 
     weights: str | None = None
@@ -92,7 +92,7 @@ class Roles:
     cutting: Cutting = WHOLE
 
     def __post_init__(self) -> None:
-        # as an argument this would be a file, and a saved model must not name one
+        # as an argument such a name means a file, and a saved model must not name one
         file = next((name for name in self.names if str(name).endswith(".npy")), None)
         if file is not None:
             raise DataError(f"{file!r} is no column with a role, but a file; give its content as an argument")
@@ -116,12 +116,12 @@ NO_ROLES = Roles()
 
 
 def vocabulary_in(names: Any) -> Any:
-    """The vocabulary of scikit-learn's ``CountVectorizer`` where one is given itself; anything else as it is.
+    """The vocabulary of a ``CountVectorizer`` of scikit-learn; anything else unchanged.
 
     Raises
     ------
     DataError
-        It was not fitted yet, or keeps no words, as ``HashingVectorizer``.
+        The vectorizer is not fitted, or keeps no words (``HashingVectorizer``).
     """
     held = getattr(names, "vocabulary_", None)
     if isinstance(held, Mapping):
@@ -133,7 +133,7 @@ def vocabulary_in(names: Any) -> Any:
 
 
 def in_order_of_position(names: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """Names of a mapping from positions to names, or from names to positions; DataError where a position is missing."""
+    """Names of a mapping from positions to names, or from names to positions; DataError if a position is missing."""
     by_place = names if 0 in names else {place: name for name, place in names.items()}
     try:
         return tuple(by_place[i] for i in range(len(names)))
@@ -144,7 +144,7 @@ def in_order_of_position(names: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 
 def in_order(names: Any) -> Any:
-    """Names in the order of columns, of a mapping either way or of a fitted vectorizer; anything else as it is."""
+    """Names in column order, from a mapping in either direction or a fitted vectorizer; anything else unchanged."""
     found = vocabulary_in(names)
     return in_order_of_position(found) if isinstance(found, Mapping) else found
 
@@ -161,20 +161,20 @@ class Columns:
     names
         Columns of features.
     kinds
-        Type of each as it is stored, such as ``"int64"``; empty where nobody knows.
+        Stored type of each column, such as ``"int64"``; empty if unknown.
     widths
-        Features that each column gives: 1, or the length of its lists.
+        Features per column: 1, or the length of its lists.
     roles
-        Columns that are no features.
+        Columns with a role other than feature.
     chosen
-        Whether the features were chosen by name: then a table may have other columns besides.
+        Whether the features were chosen by name; if so, a table may have further columns.
     others
-        Columns of the table that are no features, such as row numbers, texts and dates: also in other data.
+        Columns of the table that are not features, such as row numbers, texts and dates; other data may have them too.
     levels
-        Levels of each feature, ``(D,)``: of one that a :class:`~bnp_dask.Categorical` is about, and whose values are
-        places among them; None for one that holds numbers.  None where no feature has levels.
+        Levels of each feature, ``(D,)``: a feature of a :class:`~bnp_dask.Categorical` holds positions among its
+        levels; a feature of numbers has None.  None if no feature has levels.
     on_bad_cell
-        Effect of cells that are no numbers, in new data too: None, which is ``"raise"``, or ``"missing"``.
+        Treatment of cells that are not numbers, also in new data: ``"missing"``, or None, which means ``"raise"``.
     """
 
     names: tuple[str, ...]
@@ -188,10 +188,11 @@ class Columns:
 
     @staticmethod
     def of(names: Iterable[str] | Mapping[int, str] | Mapping[str, int]) -> Columns:
-        """Names for data without; DataError for names that are no text, empty, or there twice.
+        """Names for data without names; DataError for names that are not text, empty, or repeated.
 
-        A mapping is read in the order of positions: from these to names, as gensim's ``Dictionary``, or from names to
-        these, as the ``vocabulary_`` of scikit-learn's ``CountVectorizer``, which may be given itself.
+        A mapping is read in the order of positions.  It leads from positions to names, as gensim's ``Dictionary``, or
+        from names to positions, as ``vocabulary_`` of scikit-learn's ``CountVectorizer``; the vectorizer itself is
+        accepted too.
         """
         listed = tuple(in_order(names))
         wrong = [n for n in listed if not isinstance(n, str) or not n]
@@ -209,32 +210,32 @@ class Columns:
 
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
-        """Each column and how many features it gives."""
+        """Each column with its number of features."""
         return tuple(zip(self.names, self.widths, strict=True))
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Name of each feature, ``(D,)``; those of a column of lists are ``x[0]``, ``x[1]``, ..."""
+        """Name of each feature, ``(D,)``; features of a column of lists are ``x[0]``, ``x[1]``, ..."""
         return feature_names(self.layout)
 
     @property
     def coded(self) -> dict[str, Levels]:
-        """Features that hold places of levels, and these."""
+        """Levels of each feature that holds positions among levels, by name."""
         both = () if self.levels is None else zip(self.features, self.levels, strict=True)
         return {name: levels for name, levels in both if levels is not None}
 
     def with_levels(self, coded: Mapping[str, Levels]) -> Columns:
-        """These columns, where features of the names given hold places of levels."""
+        """These columns with levels for the features named in ``coded``."""
         return replace(self, levels=tuple(coded.get(name) for name in self.features) if coded else None)
 
     @property
     def is_positional(self) -> bool:
-        """Whether the names are 0, 1, 2, ..., which is how pandas calls columns that nobody named."""
+        """Whether the names are 0, 1, 2, ..., as pandas names columns by default."""
         return self.names == tuple(str(i) for i in range(len(self.names)))
 
     @property
     def shown(self) -> tuple[str, ...] | None:
-        """Names of features as tables show them; None if they say no more than positions, as in lists called x."""
+        """Names of features as tables show them; None if they say no more than positions, as for a list column x."""
         return None if self.is_positional or (self.names == ("x",) and self.n_features > 1) else self.features
 
     def first(self, count: int) -> Columns:
@@ -245,7 +246,7 @@ class Columns:
         return replace(self, names=names, kinds=kinds, widths=widths, levels=levels)
 
     def using(self, weights: bool, groups: bool) -> Columns:
-        """These features, to be read with weights and groups or without."""
+        """These features, to be read with or without weights and groups."""
         roles = Roles(self.roles.weights if weights else None)
         if groups:
             roles = replace(self.roles, weights=roles.weights)
@@ -258,16 +259,16 @@ class Columns:
         levels = None if self.levels is None else self.levels * (1 + lags)
         return replace(self, names=names, kinds=self.kinds * (1 + lags), widths=self.widths * (1 + lags), levels=levels)
 
-    # -- held against other data ----------------------------------------------------------------------------------
+    # -- compared with other data ---------------------------------------------------------------------------------
     def positions(self, found: Columns, where: str) -> np.ndarray | None:
-        """Where these features lie among those of other data, ``(D,)``; None where both have the same order.
+        """Positions of these features among the features of other data, ``(D,)``; None if both have the same order.
 
-        Names decide, unless those of one side are mere positions.
+        Columns are matched by name, unless the names of one side are mere positions.
 
         Raises
         ------
         DataError
-            A column is missing, or there is one more; names it, and the nearest.
+            A column is missing or superfluous; names it and the nearest name.
         """
         if self.matches_by_position(found.names):
             if found.n_features != self.n_features:
@@ -282,15 +283,15 @@ class Columns:
         return None if np.array_equal(index, np.arange(found.n_features)) else index
 
     def matches_by_position(self, names: Sequence[str]) -> bool:
-        """Whether other data's names have nothing to do with these, because one side's are mere positions."""
+        """Whether columns are matched by position, because one side's names are mere positions."""
         other = len(names) > 0 and tuple(str(i) for i in range(len(names))) == tuple(names)
         return (other or self.is_positional) and set(names) != set(self.names)
 
     def require(self, known: Mapping[str, int], features: Sequence[str], where: str) -> None:
-        """DataError unless these columns are among the ``known``, with their widths, and no other of the ``features``.
+        """DataError unless these columns are ``known`` with the same widths, and ``features`` holds no other.
 
-        Features that nobody asked for are as wrong as missing ones: a column that was renamed is both.  Columns without
-        numbers have width 0, which is told elsewhere.
+        Superfluous features are refused like missing ones: a renamed column is both.  Columns without numbers have
+        width 0; they are reported elsewhere.
         """
         missing = [n for n in self.names if n not in known]
         expected = {*self.names, *self.others, *self.roles.names}
@@ -317,7 +318,7 @@ class Columns:
 
     # -- in files -------------------------------------------------------------------------------------------------
     def to_json(self) -> dict[str, Any]:
-        """As JSON, for stores and run directories."""
+        """Columns as JSON, for stores and run directories."""
         held = asdict(self)
         others, levels, on_bad_cell = held.pop("others"), held.pop("levels"), held.pop("on_bad_cell")
         if others:
@@ -364,18 +365,18 @@ class Columns:
 
 
 def feature_names(layout: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-    """Name of each feature of columns of given widths: ``x`` of one, ``x[0]``, ``x[1]``, ... of a list."""
+    """Name of each feature of columns of given widths: ``x`` for width 1, ``x[0]``, ``x[1]``, ... for a list."""
     return tuple(
         n for name, width in layout for n in ([name] if width == 1 else [f"{name}[{i}]" for i in range(width)])
     )
 
 
 def lagged_names(names: Sequence[str], lags: int) -> tuple[str, ...]:
-    """Names of the columns of such rows: ``x``, then ``x (t-1)``, ``x (t-2)``, ..."""
+    """Names of the columns of lagged rows: ``x``, then ``x (t-1)``, ``x (t-2)``, ..."""
     return (*names, *(f"{name} (t-{j})" for j in range(1, lags + 1) for name in names))
 
 
 def few(names: Sequence[str], quoted: bool = True) -> str:
-    """The first names, as a message lists them."""
+    """The first names, joined for a message."""
     text = ", ".join(map(repr, names[:SHOWN]) if quoted else names[:SHOWN])
     return text + (f", ... ({len(names)} in all)" if len(names) > SHOWN else "")

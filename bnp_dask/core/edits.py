@@ -48,7 +48,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Unite:
-    """Recorded :meth:`Summary.unite`: a merge of two clusters whose union nobody tracked."""
+    """Recorded :meth:`Summary.unite`: a merge of two clusters whose union was not tracked."""
 
     keep: int
     drop: int
@@ -74,9 +74,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Forget:
-    """Recorded :meth:`Summary.without_pairs`: a lap ended, and what was tracked during it is void.
+    """Recorded :meth:`Summary.without_pairs`: a lap ended, and the pairs tracked during it are void.
 
-    Of some clusters ``of`` only: one of them was split, and unions with it are no longer known.
+    With ``of``, only pairs of these clusters: one was split, and unions with it are no longer known.
     """
 
     of: tuple[int, ...] = ()
@@ -87,7 +87,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class Fade:
-    """Recorded :meth:`Summary.scale`: time has passed, and all atoms weigh ``factor`` of what they weighed."""
+    """Recorded :meth:`Summary.scale`: time has passed, and all weights are multiplied by ``factor``."""
 
     factor: float
 
@@ -97,7 +97,7 @@ class Fade:
 
 @dataclass(frozen=True)
 class Widen:
-    """Recorded :meth:`Summary.widen`: the axis ``dim`` has ``size`` places from now on."""
+    """Recorded :meth:`Summary.widen`: the axis ``dim`` has length ``size`` from now on."""
 
     dim: str
     size: int
@@ -115,7 +115,7 @@ NO_PARTS: Mapping[str, Summary] = {}
 def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary] = NO_PARTS) -> Summary:
     """Apply recorded edits in order: brings a stored summary up to date.
 
-    ``parts`` are the statistics that trials would give some clusters, by the name of the trial.
+    ``parts`` are the statistics of some clusters under each trial, by the name of the trial.
     """
     for edit in edits:
         summary, parts = edit.apply(summary, parts), follow(parts, edit)
@@ -123,7 +123,7 @@ def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary]
 
 
 def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
-    """Statistics of trials after an edit, so that they can be exchanged after others."""
+    """Statistics of trials after an edit, so that they can still be exchanged after other edits."""
     if isinstance(edit, Fade | Widen):
         return {name: edit.apply(part, NO_PARTS) for name, part in parts.items()}
     if not isinstance(edit, Merge | Exchange) or all(part.links is None for part in parts.values()):
@@ -133,7 +133,7 @@ def follow(parts: Mapping[str, Summary], edit: Edit) -> Mapping[str, Summary]:
 
 
 def _follow(part: Summary, edit: Merge | Exchange, ids: np.ndarray) -> Summary:
-    """Statistics of a trial after an edit of clusters that it leaves alone, ``ids`` being those it makes."""
+    """Statistics of a trial after an edit of clusters outside it; ``ids`` are the clusters that the edit makes."""
     gone = (edit.keep, edit.drop) if isinstance(edit, Merge) else edit.donors
     if part.links is None or not np.isin(gone, part.links.rest).all():
         return part

@@ -1,9 +1,9 @@
 """Objects to JSON and named arrays, and back, without running code that a file names.
 
-What can be written is data: numbers, strings, None, lists, tuples, mappings with string keys, arrays, sparse
-matrices, and dataclasses whose class is registered (:mod:`bnp_dask.core.registry`).  A file holds class *names*;
-reading looks them up in the registry of the reader and refuses every other name, so that a file can only ever make
-objects of classes that the reader's code registered.
+Only data can be written: numbers, strings, None, lists, tuples, mappings with string keys, arrays, sparse matrices, and
+dataclasses whose class is registered (:mod:`bnp_dask.core.registry`).  A file holds class *names*.  Reading looks them
+up in the reader's registry and refuses every other name, so that a file can only make objects of classes that the
+reader's code registered.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ def to_spec(obj: object, classes: Registry | None = None) -> tuple[Spec, dict[st
         Anything built of dataclasses, numbers, strings, None, lists, tuples, mappings with string keys,
         arrays and sparse CSR matrices.
     classes
-        Refuse dataclasses that are not registered, so that what is written can be read again; None takes any, for
-        what is written to be compared.
+        Refuse dataclasses that are not registered, so that the spec can be read again; None accepts any class, for
+        specs that are only compared.
 
     Returns
     -------
     spec
-        JSON-able (no NaN or infinity: those are written as words).
+        JSON-able; NaN and infinity are written as words.
     arrays
-        Arrays by name; names are paths through the object such as ``"observation.m"`` and safe as file names.
+        Arrays by name; names are paths through the object such as ``"observation.m"``, safe as file names.
 
     Raises
     ------
     StoreError
-        Something in the object is not data, or its class is not registered; says where it is.
+        Part of the object is not data, or its class is not registered; names its path.
     """
     arrays: dict[str, np.ndarray] = {}
     return _encode(obj, (), classes, arrays), arrays
@@ -81,14 +81,14 @@ def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = 
 
 
 def with_added(spec: Spec, obj: Any) -> Spec:
-    """A description that an earlier version wrote, with the settings that its classes have got since at their defaults.
+    """A description by an earlier version, completed with the defaults of settings that its classes gained since.
 
     Parameters
     ----------
     spec
-        What :func:`to_spec` gave.
+        Spec from :func:`to_spec`.
     obj
-        An object of the same classes: where it has another one, the description stays as it is.
+        An object of the same classes; parts of another class stay unchanged in the description.
     """
     if isinstance(spec, list) and isinstance(obj, (list, tuple)) and len(spec) == len(obj):
         return [with_added(own, part) for own, part in zip(spec, obj, strict=True)]
@@ -102,7 +102,7 @@ def with_added(spec: Spec, obj: Any) -> Spec:
 
 
 def first_difference(place: str, a: Spec, b: Spec) -> tuple[str, Spec, Spec]:
-    """Where two descriptions differ: the path of the first part that does, and that part of each."""
+    """First difference of two descriptions: its path, and the part of each."""
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         parts = [(f"{place}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
     elif isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
@@ -121,7 +121,7 @@ def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: d
         return _encode_scalar(obj, path)
     if isinstance(obj, np.ndarray):
         name = _keep(obj, path, arrays)
-        # files hold rows; the order in memory is kept because it decides how matrix products round
+        # files hold arrays by row; the memory order is kept because it affects the rounding of matrix products
         by_column = obj.flags.f_contiguous and not obj.flags.c_contiguous
         return {"$array": name, "order": "F"} if by_column else {"$array": name}
     if sparse.issparse(obj):

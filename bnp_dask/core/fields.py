@@ -25,14 +25,14 @@ class Field:
     dims
         Names of the axes.  ``"cluster"`` may stand first, or first and second, or nowhere.
     merge
-        What happens when cluster A absorbs B.  ``"sum"``: values add along each cluster axis (eq. 4.2).
-        ``"tracked"``: not linear in the responsibilities (the entropy, eq. 4.3): the value tracked for that pair
-        is taken, and a pair that was not tracked is refused.
-        ``"floor"``: a number for all clusters together (the entropy of chains of states, 6.24), of which a merge
-        takes what was tracked for that pair.  After another merge what both take together is unknown, and the value
-        becomes a bound from below (see :func:`interplay`).
+        Effect of a merge in which cluster A absorbs B.  ``"sum"``: values add along each cluster axis (eq. 4.2).
+        ``"tracked"``: not linear in the responsibilities (the entropy, eq. 4.3); the value tracked for the pair is
+        taken, and an untracked pair is refused.
+        ``"floor"``: one number for all clusters together (the entropy of chains of states, 6.24), from which a merge
+        subtracts the loss tracked for the pair.  The joint loss of several merges is unknown, so that after a second
+        merge the value is a lower bound (see :func:`interplay`).
     links
-        Of a ``"floor"`` field: the field with two cluster axes that counts how often one cluster follows another.
+        For a ``"floor"`` field: the field with two cluster axes that counts how often one cluster follows another.
     """
 
     dims: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Field:
 
     @property
     def n_cluster_axes(self) -> int:
-        """How many leading axes run over clusters (0, 1 or 2)."""
+        """Number of leading axes that run over clusters (0, 1 or 2)."""
         count = 0
         for dim in self.dims[:2]:
             if dim != CLUSTER:
@@ -71,17 +71,17 @@ class Counting(Protocol):
 
     @property
     def counts(self) -> Collection[str]:
-        """Names of fields that are sums of what cannot be negative, such as counts and squares."""
+        """Names of fields that sum nonnegative terms, such as counts and squares."""
         ...
 
 
 def interplay(first: int, second: int, between: np.ndarray | float) -> np.ndarray | float:
-    """Most that two changes of clusters may take from a ``"floor"`` field beyond what each takes alone.
+    """Upper bound of the joint loss of two unions in a ``"floor"`` field beyond the sum of their separate losses.
 
-    One unites ``first`` clusters, the other ``second``, and none is in both.  Entropy of a pair of steps that is lost
-    by doing both is the sum of what each loses and of the mutual information of who is united, where one step is in
-    one union and the next in the other: no more than the log of the smaller number, for each such pair of steps, of
-    which there are ``between``.
+    One unites ``first`` clusters, the other ``second``, and no cluster is in both.  For a pair of steps with one step
+    in each union, the joint loss of entropy exceeds the sum of the separate losses by the mutual information between
+    the clusters of the two steps.  This is at most the log of the smaller number of clusters, for each of the
+    ``between`` such pairs of steps.
     """
     return math.log(min(first, second)) * np.maximum(between, 0.0)
 
@@ -90,7 +90,7 @@ def interplay(first: int, second: int, between: np.ndarray | float) -> np.ndarra
 class Links:
     """Counts, in fields with two cluster axes, between the clusters of a trial and all others.
 
-    A summary of a trial has its receivers only; this is what else is known of them.
+    A summary of a trial has its receivers only; links add their counts with other clusters.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ class Links:
     donors
         Ids of the clusters whose atoms the receivers share out.
     values
-        For each field ``(2, J, R)``: from the receivers to the rest, and from the rest to the receivers; and under
-        ``"field@trial"`` the same with the receivers of another trial of the lap, in case that is accepted too.
+        For each field ``(2, J, R)``: from the receivers to the rest, and from the rest to the receivers.  Under
+        ``"field@trial"`` counts with the receivers of another trial of the lap, in case it is accepted too.
     """
 
     rest: np.ndarray
@@ -121,7 +121,7 @@ class Links:
         return Links(arrays["links-rest"], arrays["links-donors"], values)
 
     def mapped(self, function: Callable[[np.ndarray, np.ndarray], np.ndarray], other: Links | None) -> Links:
-        """Links with other values; those of ``other``, of the same clusters, are the second argument."""
+        """Links with ``function`` of the values and of the values of ``other``, which has the same clusters."""
         if other is not None and not (
             np.array_equal(self.rest, other.rest) and np.array_equal(self.donors, other.donors)
         ):
@@ -131,7 +131,7 @@ class Links:
         return replace(self, values=values)
 
     def merge(self, keep: int, drop: int) -> Links:
-        """Cluster ``keep``, one of the rest, absorbs ``drop``; the same where these are not of the rest."""
+        """Cluster ``keep`` of the rest absorbs ``drop``; unchanged if either is not in the rest."""
         a, b = np.flatnonzero(self.rest == keep), np.flatnonzero(self.rest == drop)
         if len(a) == 0 or len(b) == 0:
             return self
@@ -145,35 +145,35 @@ class Links:
         return replace(self, rest=np.delete(self.rest, b[0]), values=values)
 
     def exchange(self, donors: Sequence[int], trial: str, ids: np.ndarray) -> Links:
-        """The clusters ``donors`` of the rest give way to ``ids``, the receivers of another trial."""
+        """Replace the clusters ``donors`` of the rest by ``ids``, the receivers of another trial."""
         values = {name: value for name, value in self.values.items() if not name.endswith(f"@{trial}")}
         keep = ~np.isin(self.rest, donors)
         for name in [n for n in values if "@" not in n]:
             other = self.values.get(f"{name}@{trial}")
             if other is None:
-                return self  # carried out apart from this one; exchanging both is refused
+                return self  # the other trial ran without this one; exchanging both is refused
             values[name] = np.concatenate([values[name][:, :, keep], other], axis=2)
         return replace(self, rest=np.concatenate([self.rest[keep], ids]), values=values)
 
     def take(self, index: np.ndarray) -> Links:
-        """Only the receivers at the positions ``index``."""
+        """Links of only the receivers at the positions ``index``."""
         return replace(self, values={n: v[:, index] for n, v in self.values.items()})
 
     def between(self, name: str, ids: Sequence[int]) -> float:
-        """Count between the receivers and the clusters ``ids`` of the rest, both ways."""
+        """Count between the receivers and the clusters ``ids`` of the rest, in both directions."""
         return float(self.values[name][:, :, np.isin(self.rest, ids)].sum())
 
     def zeros(self) -> Links:
-        """Those of no atoms."""
+        """Links of no atoms."""
         return self.mapped(lambda v, _: np.zeros_like(v), None)
 
 
 def joined(
     links: Links | None, name: str, rest: np.ndarray, donors: np.ndarray, inner: np.ndarray, outer: np.ndarray
 ) -> np.ndarray:
-    """Counts of all clusters but the donors, ``outer (R, R)`` in the order ``rest``, and of a trial's receivers.
+    """Joint counts of all clusters but the donors, ``outer (R, R)`` in the order ``rest``, and of a trial's receivers.
 
-    ``inner (J, J)`` are those between receivers.  SummaryError when the links know other clusters.
+    ``inner (J, J)`` are counts between receivers.  SummaryError when the links are of other clusters.
     """
     if links is None:
         raise SummaryError(f"field {name} has two cluster axes; its clusters cannot be exchanged without their links")
@@ -209,7 +209,7 @@ def select(value: np.ndarray, index: np.ndarray, n_axes: int) -> np.ndarray:
 
 
 def absorb(value: np.ndarray, a: int, b: int, n_axes: int) -> np.ndarray:
-    """Add position ``b`` to ``a`` along each of the leading ``n_axes``, and leave ``b`` out; one copy."""
+    """Add position ``b`` to ``a`` along each of the leading ``n_axes`` and delete ``b``; makes one copy."""
     if n_axes == 0:
         return value.copy()
     rest = np.delete(np.arange(len(value)), b)

@@ -1,4 +1,4 @@
-"""The boundary that all numbers of a run pass: a statistic, parameter, term or gain that is not finite is no result."""
+"""Checks that all numbers of a run pass: statistics, parameters, terms of the objective and gains must be finite."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def require_finite_arrays(values: Mapping[str, Any], what: str, ids: np.ndarray 
     values
         Arrays by name.
     what
-        What they are, for the message: ``"statistic"``, ``"patches.zarr batch 3: statistic"``.
+        Name of the values, for the message: ``"statistic"``, ``"patches.zarr batch 3: statistic"``.
     ids
-        Cluster ids ``(K,)``, where the arrays have a row for each.
+        Cluster ids ``(K,)``, if the arrays have a row for each.
     """
     for name, value in values.items():
         array = np.asarray(value)
@@ -44,19 +44,19 @@ def require_finite_arrays(values: Mapping[str, Any], what: str, ids: np.ndarray 
 
 
 def require_finite_params(params: Any, what: str, ids: np.ndarray) -> None:
-    """NumericalError that names a parameter that is not finite, of a dataclass of arrays ``(K, ...)`` or of several."""
+    """NumericalError that names a non-finite parameter, from one or several dataclasses of arrays ``(K, ...)``."""
     require_finite_arrays(dict(_arrays(params, "")), f"{what} parameter", ids)
 
 
 def require_finite_terms(terms: Mapping[str, float], what: str = "the objective's term") -> None:
-    """NumericalError that names a number of nats that is not finite."""
+    """NumericalError that names a term, in nats, that is not finite."""
     for name, value in terms.items():
         if not math.isfinite(value):
             raise NumericalError(f"{what} {name!r} is {value} nats, not finite; {ADVICE}")
 
 
 def require_finite_rows(values: np.ndarray, batch: Batch, what: str) -> None:
-    """NumericalError that names a row of a batch of which something, ``(n,)`` or ``(n, K)``, is not finite."""
+    """NumericalError that names a row of a batch whose values, ``(n,)`` or ``(n, K)``, are not all finite."""
     if not _is_finite(values):
         row = int(np.argwhere(~np.isfinite(values))[0][0])
         raise NumericalError(f"{batch.name}: {what} of {batch.place(row)}: not finite; {ADVICE}")
@@ -72,12 +72,12 @@ def unless_refused(function: Callable[..., T], *args: Any, otherwise: T) -> T:
 
 def _is_finite(array: np.ndarray) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
-        # a sum tells, and makes no array of truths; where it overflows, each number is looked at
+        # a finite sum suffices and needs no boolean array; if it overflows, each number is checked
         return math.isfinite(float(np.sum(array))) or bool(np.isfinite(array).all())
 
 
 def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Arrays in dataclasses and tuples, by where they are."""
+    """Arrays in dataclasses and tuples, by their path."""
     if is_dataclass(value):
         for field in fields(value):
             yield from _arrays(getattr(value, field.name), f"{path}{field.name}")

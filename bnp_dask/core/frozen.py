@@ -1,11 +1,10 @@
 """Values that leave the engine: read-only for their reader, without a copy.
 
-A callback, a result or an estimator gets views of the engine's arrays that refuse to be written, in mappings that
-refuse to be changed.  The engine writes into none of these arrays after it has handed them out, so that a reader who
-keeps them finds the same numbers later.
+A callback, a result or an estimator gets read-only views of the engine's arrays, in mappings that cannot be changed.
+The engine never writes into these arrays afterwards, so that a reader may keep them and finds the same numbers later.
 
-Kernels are compiled for arrays that may be written; for read-only ones they would be compiled once more.  A value that
-comes back from its reader, to score data or to start a run, is :func:`thawed` first: the arrays are the same.
+Kernels are compiled for writable arrays; read-only arrays would need a second compilation.  A value that comes back
+from its reader, to score data or to start a run, is :func:`thawed` first; its arrays share the same memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that cannot be changed; JSON, pickle and pandas take it for the dict that it is."""
+    """A dict that cannot be changed; JSON, pickle and pandas treat it as any dict."""
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("this mapping is read-only; dict(...) of it makes one that may be changed")
@@ -49,13 +48,13 @@ class FrozenList(list[Any]):
 def frozen(value: T) -> T:
     """The value with all arrays in it read-only, and with mappings and lists that cannot be changed.
 
-    Arrays are views of those of the value; dataclasses, mappings and sequences that hold any are new ones.
+    Arrays are views of the value's arrays; dataclasses, mappings and sequences that hold arrays are new objects.
     """
     return _mapped(value, _read_only)
 
 
 def thawed(value: T) -> T:
-    """The value with arrays that may be written, where :func:`frozen` made them read-only."""
+    """The value with writable arrays in place of arrays that :func:`frozen` made read-only."""
     return _mapped(value, _writable)
 
 
@@ -79,7 +78,7 @@ def _writable(array: np.ndarray) -> np.ndarray:
 
 
 def _mapped(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """The value with every array changed; the same object where none was, and nothing had to become read-only."""
+    """The value with every array changed; the same object if no array and no container had to change."""
     if isinstance(value, np.ndarray):
         return change(value)
     if isinstance(value, Mapping):
@@ -95,7 +94,7 @@ def _mapped(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
             return FrozenList(parts)
         return tuple(parts) if type(value) is tuple else type(value)(*parts)
     if is_dataclass(value) and not isinstance(value, type):
-        # all that it holds, also what it computed of its fields and keeps
+        # all its attributes, including cached properties
         held = getattr(value, "__dict__", None) or {own.name: getattr(value, own.name) for own in fields(value)}
         changed = {name: new for name, item in held.items() if (new := _mapped(item, change)) is not item}
         out = copy.copy(value) if changed else value

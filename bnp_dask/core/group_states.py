@@ -1,6 +1,6 @@
-"""Where groups (documents) stood at their last visit: sparse counts, kept beside a batch's summary.
+"""States of groups (documents) at their last visit: sparse counts, kept beside a batch's summary.
 
-They are a start for the next visit and nothing else: no statistic depends on them.
+They only start the next visit: no statistic depends on them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bnp_dask.core.edits import Edit, Exchange, Merge
 from bnp_dask.errors import SummaryError
 
 SMALL = 2.0**-100
-"""Counts that float32 would hold as denormal numbers are kept at this: above zero, and nothing beside a token."""
+"""Least count in float32, which avoids denormal numbers: above zero, and negligible beside one token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +24,11 @@ class GroupStates:
     Parameters
     ----------
     offsets
-        ``(G + 1,)`` int64 into the other two.
+        Start of each group in the other two arrays, ``(G + 1,)`` int64.
     cluster
-        Cluster ids, ``(S,)`` int64; or positions, where that is said; -1 for a cluster that is gone.
+        Cluster ids, ``(S,)`` int64, or positions where documented; -1 for a deleted cluster.
     count
-        Tokens of the group that belong to it, ``(S,)`` float32 or float64.
+        Tokens of the group that belong to the cluster, ``(S,)`` float32 or float64.
     """
 
     offsets: np.ndarray
@@ -46,7 +46,7 @@ class GroupStates:
         return self.offsets.nbytes + self.cluster.nbytes + self.count.nbytes
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Named arrays, small ones: offsets as lengths of groups."""
+        """Compact named arrays: offsets become lengths of groups."""
         lengths = np.diff(self.offsets).astype(np.int32)
         return {"lengths": lengths, "cluster": _narrow(self.cluster), "count": self.count}
 
@@ -58,17 +58,17 @@ class GroupStates:
 
     # -- verbs ------------------------------------------------------------------------------------------------
     def groups(self, start: int, stop: int) -> GroupStates:
-        """Those of the groups ``start:stop``."""
+        """States of the groups ``start:stop``."""
         span = slice(int(self.offsets[start]), int(self.offsets[stop]))
         return GroupStates(self.offsets[start : stop + 1] - self.offsets[start], self.cluster[span], self.count[span])
 
     def named(self, ids: np.ndarray) -> GroupStates:
-        """Positions become the cluster ids at these positions, ``(K,)``."""
+        """Replace positions by the cluster ids ``(K,)`` at these positions."""
         count = np.maximum(self.count, SMALL) if self.count.dtype == np.float32 else self.count
         return replace(self, cluster=np.asarray(ids, np.int64)[self.cluster], count=count)
 
     def placed(self, ids: np.ndarray) -> GroupStates:
-        """Cluster ids become their positions in ``ids (K,)``, or -1."""
+        """Replace cluster ids by their positions in ``ids (K,)``, or -1 if absent."""
         if len(ids) == 0:
             return replace(self, cluster=np.full(len(self.cluster), -1))
         order = np.argsort(ids, kind="stable")
@@ -81,7 +81,7 @@ class GroupStates:
         return replace(self, cluster=np.where(self.cluster == drop, keep, self.cluster))._united()
 
     def exchange(self, donors: tuple[int, ...], part: GroupStates) -> GroupStates:
-        """Counts of the clusters ``donors`` give way to those of ``part``, of the same groups."""
+        """Replace counts of the clusters ``donors`` by the counts in ``part``, of the same groups."""
         if part.n_groups != self.n_groups:
             raise SummaryError(f"states of {part.n_groups} groups cannot be exchanged with those of {self.n_groups}")
         stay = ~np.isin(self.cluster, np.array(donors, np.int64))
@@ -91,7 +91,7 @@ class GroupStates:
         return _sorted(group, cluster, count, self.n_groups)
 
     def _united(self) -> GroupStates:
-        """Counts of one cluster in one group added up."""
+        """States with repeated counts of one cluster in one group added up."""
         done = _sorted(self._owner(), self.cluster, self.count, self.n_groups)
         group = done._owner()
         first = np.ones(len(group), np.bool_)
@@ -117,17 +117,17 @@ def _narrow(cluster: np.ndarray) -> np.ndarray:
 
 
 def concatenate_states(parts: list[GroupStates]) -> GroupStates:
-    """States of several runs of groups as one."""
+    """Concatenated states of several runs of groups."""
     lengths = np.concatenate([np.diff(p.offsets) for p in parts])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return GroupStates(offsets, np.concatenate([p.cluster for p in parts]), np.concatenate([p.count for p in parts]))
 
 
 def replay_states(states: GroupStates, edits: Iterable[Edit], parts: Mapping[str, GroupStates]) -> GroupStates:
-    """Bring states up to date with recorded changes of clusters; ``parts`` are what trials gave, by name.
+    """Bring states up to date with recorded changes of clusters; ``parts`` are states from trials, by trial name.
 
-    Clusters that are only reordered, inserted or taken out need nothing: ids do not move, and a count of a cluster
-    that is gone is passed over at the next visit.
+    Clusters that are only reordered, inserted or deleted need no change: ids stay, and the next visit ignores counts
+    of deleted clusters.
     """
     for edit in edits:
         if isinstance(edit, Merge):

@@ -1,4 +1,4 @@
-"""Paths and URLs: one way to look, open and rename, here or on any store that fsspec knows."""
+"""Paths and URLs: one interface to list, open and remove files, here or on any store that fsspec knows."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_SECONDS = 15.0
-"""How long storage may take to be opened, or to say whether something is there.
+"""Longest time in which storage must open, or answer whether a path exists.
 
-Libraries look for credentials and try again for a minute or more where there is no network.
+Without a network, libraries look for credentials and retry for a minute or more.
 """
 
 SECRET_LENGTH = 6
-"""Characters of an option from which on it may be a password."""
+"""Least length, in characters, of an option that may be a password."""
 
 _TIMES = ("ETag", "etag", "mtime", "LastModified", "Last-Modified", "created")
-"""How file systems call the version of a file, or the time when it was written."""
+"""Keys under which file systems give the version of a file, or the time when it was written."""
 
 _WHOLE = ("http", "https")
-"""Protocols of servers that may give files only whole, or not say how long they are."""
+"""Protocols of servers that may serve only whole files, or omit their length."""
 
 _COPIES = 8
-"""Files of such servers that a process keeps copies of."""
+"""Most copies of files of such servers that a process keeps."""
 
 
 _PASSED_ON = (
@@ -53,7 +53,7 @@ _PASSED_ON = (
     OSError,
     ValueError,
 )
-"""Types of errors that stay as they are where a text is left out of one; others become an OSError."""
+"""Types of errors that keep their type when a secret is removed from the text; others become an OSError."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,9 +67,9 @@ class Location:
     url
         Absolute local path, or URL with protocol.
     options
-        What fsspec passes to the file system (credentials, endpoints).
+        Options that fsspec passes to the file system (credentials, endpoints).
     shown
-        What the user wrote, for messages, without passwords and signatures.
+        Text of the user, for messages, without passwords and signatures.
     """
 
     url: str
@@ -78,16 +78,16 @@ class Location:
 
     @staticmethod
     def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None, argument: str = "path") -> Location:
-        """A location from what the user wrote; local paths become absolute, as workers may run elsewhere.
+        """A location from the text of the user; local paths become absolute, as workers may run elsewhere.
 
         ``argument`` is the name of the argument, for messages.
 
         Raises
         ------
         SettingError
-            No file can have such a name.
+            No file can have this name.
         DataError
-            Nobody knows such URLs, or the storage cannot be opened.
+            The protocol of the URL is unknown, or the storage cannot be opened.
         """
         text = path_text(argument, path)
         if options is not None and not isinstance(options, Mapping):
@@ -99,7 +99,7 @@ class Location:
             return Location(os.path.abspath(local_path(text)), {}, text)
         found = Location(text.rstrip("/"), dict(options or {}), redacted(text))
         with found._named_errors("cannot be opened"):
-            # fsspec keeps what is opened for the thread that asked: later calls open it once more, but do not hang
+            # fsspec caches file systems by thread: later calls open the storage once more, but do not hang
             _in_time(found.filesystem)
         return found
 
@@ -118,7 +118,7 @@ class Location:
 
     @property
     def place(self) -> str:
-        """Path or URL as files keep it: without password and signature, so that it is the same when signed anew."""
+        """Path or URL as files keep it: without password and signature, so that signing it anew does not change it."""
         return self.url if self.is_local else redacted(self.url)
 
     @property
@@ -146,7 +146,7 @@ class Location:
 
     @contextmanager
     def _named_errors(self, what: str = "cannot be read") -> Iterator[None]:
-        """Whatever storage raises becomes a DataError that names this location; nothing being there stays as it is."""
+        """Turn errors of storage into a DataError that names this location; errors of missing files pass through."""
         try:
             with self.discreet():
                 yield
@@ -158,7 +158,7 @@ class Location:
 
     @contextmanager
     def discreet(self) -> Iterator[None]:
-        """Errors of storage, inside, are without passwords, signatures and options of this location."""
+        """Remove passwords, signatures and options of this location from errors raised inside."""
         try:
             yield
         except Exception as error:
@@ -167,7 +167,7 @@ class Location:
             raise told from None
 
     def _without_secrets(self, error: Exception) -> Exception:
-        """The error itself where its text holds none of this location, else one of its kind without them."""
+        """The error itself if its text holds no secret of this location, else an error of its kind without them."""
         text = str(error)
         hidden = redacted(text)
         for secret in _texts_in(self.options):
@@ -185,7 +185,7 @@ class Location:
             try:
                 _in_time(lambda: fs.info(path))
             except FileNotFoundError as error:
-                # of a web server that does not answer, or refuses, fsspec says so too
+                # fsspec raises FileNotFoundError also when a web server does not answer, or refuses
                 if error.__cause__ is None or isinstance(error.__cause__, FileNotFoundError):
                     return False
                 raise self._without_secrets(error.__cause__) from None  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ class Location:
             return bool(fs.isdir(path))
 
     def size_if_any(self) -> int | None:
-        """Bytes of a file, or None when there is none."""
+        """Bytes of a file, or None if it does not exist."""
         try:
             return os.path.getsize(self.url) if self.is_local else self.size()
         except FileNotFoundError:
@@ -214,7 +214,7 @@ class Location:
             return int(fs.size(path)) if copy is None else os.path.getsize(copy.name)
 
     def stamps(self) -> Iterator[tuple[str, int, str]]:
-        """Name, bytes and time of change of this file, or of all files below this folder, by name."""
+        """Name, bytes and time of change of this file, or of all files below this folder."""
         return self._local_stamps() if self.is_local else self._far_stamps()
 
     def _local_stamps(self) -> Iterator[tuple[str, int, str]]:
@@ -242,14 +242,14 @@ class Location:
             found = fs.find(path, detail=True) if fs.isdir(path) else {path: fs.info(path)}
         for name in sorted(found):
             facts = found[name]
-            # the version of the content where the store has one, else the time
+            # the version of the content if the store has one, else the time
             time = next((facts[key] for key in _TIMES if key in facts), "")
             if facts.get("size") is None and time == "":
                 raise DataError(f"{self.name}: its server tells neither size nor time of {name}")
             yield name.removeprefix(path), int(facts.get("size") or 0), str(time)
 
     def open(self, compression: str | None = None) -> IO[bytes]:
-        """The file for reading; ``compression="infer"`` unpacks by suffix."""
+        """The file opened for reading; ``compression="infer"`` unpacks by suffix."""
         with self._named_errors():
             copy = self._copy()
             name, options = (self.url, self.options) if copy is None else (copy.name, {})
@@ -258,14 +258,14 @@ class Location:
         return file if copy is not None or is_public else io.BufferedReader(_Discreet(file, self))
 
     def _copy(self) -> _Copy | None:
-        """The whole file as it lies here, of a server that gives no parts of it; None where storage gives these."""
+        """Local copy of the whole file, if its server cannot serve parts of it; None if it can."""
         if self.url.partition("://")[0] not in _WHOLE:
             return None
         fs, path = self.filesystem()
         facts = fs.info(path)
         stamp = tuple(str(facts[key]) for key in _TIMES if key in facts)
         size = None if facts.get("partial") is False else facts.get("size")
-        # what says nothing of its version may be another file by now
+        # a file without a version stamp may have changed by now
         return (_copy_if_needed if stamp else _copy_if_needed.__wrapped__)(fs, path, size, stamp)
 
     def files(self, suffixes: tuple[str, ...]) -> list[Location]:
@@ -289,7 +289,7 @@ class Location:
             return []
 
     def require(self) -> None:
-        """Raise DataError for a device, which may have no end, or nothing; names the nearest name that exists."""
+        """Raise DataError for a device, which may have no end, or a missing file; names the nearest existing name."""
         if self.is_local and os.path.exists(self.url) and stat.S_ISCHR(os.stat(self.url).st_mode):
             raise DataError(f"{self.name}: is a device; needs a file or folder")
         if self.exists():
@@ -305,13 +305,13 @@ class Location:
             fs.rm(path, recursive=True)
 
     def zarr_path(self) -> StorePath:
-        """The folder in zarr's words, to read."""
+        """The folder as a read-only ``StorePath`` of Zarr."""
         from zarr.storage import StorePath
 
         return StorePath(self.zarr_store())
 
     def zarr_store(self, read_only: bool = True) -> LocalStore | FsspecStore:
-        """The folder as a Zarr store; Zarr is loaded when one is asked for."""
+        """The folder as a Zarr store; imports Zarr only when called."""
         from zarr.storage import FsspecStore, LocalStore
 
         if self.is_local:
@@ -320,7 +320,7 @@ class Location:
 
 
 class _Discreet(io.RawIOBase):
-    """A remote file whose location has secrets: errors while it is read do not tell them."""
+    """A remote file whose location has secrets: errors while it is read do not reveal them."""
 
     def __init__(self, file: IO[bytes], location: Location) -> None:
         self._file, self._location = file, location
@@ -350,7 +350,7 @@ class _Discreet(io.RawIOBase):
 
 
 def _texts_in(options: Any) -> Iterator[str]:
-    """Texts in options, also in those within; no short ones, which are no secrets."""
+    """Texts in options, at any depth, except short texts, which are not secrets."""
     if isinstance(options, Mapping):
         options = options.values()
     elif not isinstance(options, (list, tuple)):
@@ -363,7 +363,7 @@ def _texts_in(options: Any) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Copy:
-    """A temporary file, removed when nobody refers to it any more."""
+    """A temporary file, removed with the last reference to it."""
 
     file: IO[bytes]
 
@@ -374,10 +374,10 @@ class _Copy:
 
 @lru_cache(_COPIES)
 def _copy_if_needed(fs: Any, path: str, size: int | None, stamp: tuple[str, ...]) -> _Copy | None:
-    """A copy of a file of this length and version, unless its server gives parts of it; taken once by a process."""
+    """Copy of a file of this length and version, unless its server can serve parts of it; made once per process."""
     if size is not None and _gives_parts(fs, path, size):
         return None
-    # its suffixes tell how it is packed
+    # its suffixes name its compression
     suffix = f"-{posixpath.basename(path)}"[-80:]
     file = tempfile.NamedTemporaryFile(prefix="bnp-dask-", suffix=suffix)  # noqa: SIM115 (closed with the copy)
     fs.get_file(path, file.name)
@@ -385,19 +385,19 @@ def _copy_if_needed(fs: Any, path: str, size: int | None, stamp: tuple[str, ...]
 
 
 def _gives_parts(fs: Any, path: str, size: int) -> bool:
-    """Whether a server gives the last byte of a file alone."""
+    """Whether a server can serve the last byte of a file alone."""
     if size < 2:
         return True
     with fs.open(path) as file:
         try:
             file.seek(size - 1)
             return len(file.read(1)) == 1
-        except ValueError:  # fsspec says so of one that answers with the whole file
+        except ValueError:  # fsspec raises it when a server answers with the whole file
             return False
 
 
 def _in_time(ask: Callable[[], T]) -> T:
-    """Answer of remote storage; TimeoutError when it does not come in time, and a thread is left to wait for it."""
+    """Answer of remote storage; TimeoutError if it does not come in time, while a thread is left waiting for it."""
     answers: list[Callable[[], T]] = []
 
     def run() -> None:

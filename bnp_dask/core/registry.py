@@ -1,8 +1,7 @@
-"""Classes and functions that files and job files may name: each registers itself where it is written.
+"""Classes and functions that files and job files may name: each is registered at its definition.
 
-A class -> ``@register`` -> its name in files -> the class again.  A file can only ever make objects of classes, and
-have functions called, that were registered by the code of the reader, so that reading runs no code that a file brings
-along.
+A class -> ``@register`` -> its name in files -> the class again.  A file can only make objects of classes, and call
+functions, that the reader's code registered, so that reading runs no code from the file.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from bnp_dask.errors import StoreError
 T = TypeVar("T", bound=Callable[..., Any])
 
 ENTRY_POINTS = "bnp_dask.models"
-"""Group of entry points by which an installed package says which of its modules register classes."""
+"""Group of entry points by which an installed package announces its modules that register classes."""
 
 _HOUSE = __name__.partition(".")[0]
 
@@ -34,12 +33,12 @@ class Registry:
     def add(self, cls: type) -> None:
         """Let files name a dataclass.
 
-        A class that is defined again, as by running the cell of a notebook twice, takes the place of the one before.
+        A class that is defined again, as by running the cell of a notebook twice, replaces the former class.
 
         Raises
         ------
         StoreError
-            The class is no dataclass, or is defined inside a function, or another class has its name.
+            The class is not a dataclass, or is defined inside a function, or another class has its name.
         """
         if not isinstance(cls, type) or not is_dataclass(cls):
             raise StoreError(
@@ -58,16 +57,16 @@ class Registry:
         self._classes[name] = cls
 
     def __contains__(self, cls: type) -> bool:
-        """Whether the class is the one that files mean by its name."""
+        """Whether files mean this class by its name."""
         return self._classes.get(file_name(cls)) is cls
 
     def find(self, name: Any) -> type:
-        """The class of a name; an installed package that announces itself is imported when one of its own is asked for.
+        """The class of a name; an installed package that announces itself is imported for its own names.
 
         Raises
         ------
         StoreError
-            No class was registered by this name; says how to have it registered.
+            No class is registered by this name; says how to register it.
         """
         if not isinstance(name, str):
             raise StoreError(f"class {name!r} is not one that may be read from a file: needs a name")
@@ -103,20 +102,20 @@ class Functions:
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def add(self, function: Callable[..., Any], name: str | None = None) -> str:
-        """Let files name a function; its name, which is its own unless one is given.
+        """Let files name a function; returns its name, by default its own.
 
         Raises
         ------
         StoreError
-            The function has no name that another process could find it by: a lambda, one that is defined inside of
-            another, an object.
+            Another process could not find the function by name: a lambda, a function defined inside another, an
+            object.
         """
         name = _function_name(function) if name is None else name
         self._functions[name] = function
         return name
 
     def find(self, name: str) -> Callable[..., Any]:
-        """The function of a name; StoreError where nobody registered it here, which says how."""
+        """The function of a name; StoreError with advice if it is not registered in this process."""
         if name not in self._functions:
             _import_announced(name.partition(":")[0], name)
         if name in self._functions:
@@ -134,7 +133,7 @@ FUNCTIONS = Functions()
 
 
 def imported(name: str) -> Callable[..., Any]:
-    """The function ``module:function``, whose module is imported: for names that a user says, never for those of files.
+    """Import and return the function ``module:function``; only for names that a user gives, never for names in files.
 
     Raises
     ------
@@ -169,22 +168,22 @@ def _function_name(function: Callable[..., Any]) -> str:
 def register(cls: T) -> T:
     """Let a dataclass be saved, checkpointed, resumed and named in job files, or a function be named in files.
 
-    Classes of likelihoods, allocations, initialisations, moves and schedules need it, and those of the parameters
-    that these hold::
+    Classes of likelihoods, allocations, initialisations, moves and schedules need it, and the classes of their
+    parameters::
 
         @bnp_dask.register
         @dataclass(frozen=True, eq=False)
         class NegativeBinomial:
             ...
 
-    Files name the class by its module: ``negbin.NegativeBinomial``.  Whoever reads them imports that module first,
-    or installs a package that announces it as an entry point of the group ``bnp_dask.models``::
+    Files name the class by its module: ``negbin.NegativeBinomial``.  To read them, import that module first, or
+    install a package that announces it as an entry point of the group ``bnp_dask.models``::
 
         [project.entry-points."bnp_dask.models"]
         negbin = "negbin"
 
-    Functions need it that are named by data which another process made, such as the ``analyzer`` of
-    :class:`bnp_dask.Text`; files name them by module, ``my_words:cut``.
+    Functions need it if data of another process name them, such as the ``analyzer`` of :class:`bnp_dask.Text`; files
+    name them by module, ``my_words:cut``.
 
     Returns
     -------
@@ -194,7 +193,7 @@ def register(cls: T) -> T:
     Raises
     ------
     StoreError
-        The class is no dataclass, or is defined inside a function; the function is a lambda, or defined inside another.
+        The class is not a dataclass, or defined inside a function; the function is a lambda, or defined inside another.
     """
     if isinstance(cls, type) or not callable(cls):
         REGISTRY.add(cls)
@@ -204,7 +203,7 @@ def register(cls: T) -> T:
 
 
 def file_name(cls: type) -> str:
-    """Name of a class in files: its own for one of this package, with its module for others."""
+    """Name of a class in files: its own name for classes of this package, with its module for others."""
     if cls.__module__.partition(".")[0] == _HOUSE:
         return cls.__name__
     return f"{cls.__module__}.{cls.__qualname__}"
@@ -217,8 +216,8 @@ def _origin(cls: type) -> tuple[str, str]:
 def _is_installed(announced: EntryPoint) -> bool:
     """Whether an announcement is of an installed package.
 
-    The working directory may be a stranger's, such as a run directory that was unpacked there: what lies in it is
-    installed only where ``PYTHONPATH`` says so.
+    The working directory may be a stranger's, such as a run directory that was unpacked there: packages in it count as
+    installed only if ``PYTHONPATH`` lists it.
     """
     if announced.dist is None:
         return True
@@ -228,7 +227,7 @@ def _is_installed(announced: EntryPoint) -> bool:
 
 
 def _import_announced(place: str, name: str) -> None:
-    """Import what an installed package announces, if a place in it may be that of something which a file names."""
+    """Import the announced modules of the installed package in which ``place``, named by a file, may lie."""
     package = place.partition(".")[0]
     for announced in entry_points(group=ENTRY_POINTS):
         if announced.module.partition(".")[0] == package and _is_installed(announced):

@@ -1,4 +1,4 @@
-"""Rows of a history, read-only: the last ones as they are, older ones packed, because a long run has a million."""
+"""Rows of a history, read-only: recent rows as they are, older rows compressed, because a long run has a million."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import numpy as np
 from bnp_dask.core.frozen import frozen
 
 BLOCK = 512
-"""Rows that are packed together: these take about a tenth of the memory that their mappings do."""
+"""Rows that are compressed together; they take about a tenth of the memory of their mappings."""
 
 Row = Mapping[str, Any]
 
 
 class Rows(Sequence[Row]):
-    """Rows that are only ever added.
+    """Append-only sequence of rows.
 
-    Rows that come back cannot be changed.  Numbers have all their bits; those of older rows are Python's, and lists and
-    arrays are tuples there.
+    Rows are returned read-only.  Numbers keep all their bits; in older rows they are Python numbers, and lists and
+    arrays are tuples.
 
     Parameters
     ----------
     rows
-        The first ones.
+        The first rows.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -38,7 +38,7 @@ class Rows(Sequence[Row]):
             self.append(row)
 
     def append(self, row: Row) -> None:
-        """One more row."""
+        """Add a row."""
         self._last.append(frozen(row))
         if len(self._last) == 2 * BLOCK:
             self._packed.append(zlib.compress(json.dumps([plain(row) for row in self._last[:BLOCK]]).encode()))
@@ -65,14 +65,14 @@ class Rows(Sequence[Row]):
         )
 
     def _block(self, number: int) -> list[Row]:
-        """Rows of one block, opened once for those who ask for one after the other."""
+        """Rows of one block; the last block is kept open for successive reads."""
         if self._open[0] != number:
             self._open = number, [frozen(row) for row in json.loads(zlib.decompress(self._packed[number]))]
         return self._open[1]
 
 
 def plain(value: Any) -> Any:
-    """NumPy numbers and arrays as what JSON knows; NaN and infinities stay the words that json writes."""
+    """NumPy numbers and arrays as JSON types; NaN and infinities stay floats, which json writes as words."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,9 +1,8 @@
 """Summaries: the additive statistics of a set of atoms, and the ONE place that knows about cluster axes.
 
-A :class:`Field` is declared once by the model part that owns it, with its axes and with what happens to it when
-two clusters become one.  A :class:`Summary` holds the values of all fields of a model for one set of atoms.
-Clusters carry ids that never change; their positions may.  Verbs that change clusters are recorded as edits
-(:mod:`bnp_dask.core.edits`).
+A :class:`Field` is declared once by the model part that owns it, with its axes and its behaviour when two clusters are
+merged.  A :class:`Summary` holds the values of all fields of a model for one set of atoms.  Clusters carry ids that
+never change; their positions may.  Verbs that change clusters are recorded as edits (:mod:`bnp_dask.core.edits`).
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class Summary:
     pairs
         Pairs of cluster ids ``(A, B)`` whose union was tracked, ``(M, 2)`` int64.
     pair_values
-        For each tracked field its value for the union of each pair, ``(M, ...)``; for a floor field what the merge
-        takes from it, ``(M,)``.
+        For each tracked field its value for the union of each pair, ``(M, ...)``; for a floor field its loss by the
+        merge, ``(M,)``.
     links
-        Of a trial's statistics: what fields with two cluster axes count between its clusters and all others.
+        For statistics of a trial: counts, in fields with two cluster axes, between its clusters and all others.
     """
 
     ids: np.ndarray
@@ -129,7 +128,7 @@ class Summary:
         return replace(self._mapped(lambda name, a, _: a * factor, self), links=links)
 
     def absolute(self) -> Summary:
-        """The absolute values: summed, the size of the terms of a sum."""
+        """The absolute values; their sum is the size of the terms of a sum."""
         return replace(self._mapped(lambda name, a, _: np.abs(a), self), links=None)
 
     def zeros(self) -> Summary:
@@ -146,7 +145,7 @@ class Summary:
 
     @staticmethod
     def from_arrays(fields: Mapping[str, Field], arrays: Mapping[str, np.ndarray]) -> Summary:
-        """Inverse of :meth:`to_arrays`; SummaryError when the arrays are not those of these fields."""
+        """Inverse of :meth:`to_arrays`; SummaryError when the arrays do not match these fields."""
         needed = ["ids", "pairs", *(f"value.{n}" for n in fields)]
         if len(arrays.get("pairs", _no_pairs())):
             needed += [f"pair.{n}" for n, f in fields.items() if f.has_pairs]
@@ -164,7 +163,7 @@ class Summary:
         return Summary(arrays["ids"], fields, values, arrays["pairs"], pair_values, Links.from_arrays(arrays))
 
     def _mapped(self, function: Callable[[str, Any, Any], Any], other: Summary) -> Summary:
-        # asarray, because numpy makes a scalar of an expression in 0-d arrays
+        # asarray, because numpy turns an expression of 0-d arrays into a scalar
         values = {n: np.asarray(function(n, a, other.values[n])) for n, a in self.values.items()}
         mine = self.pair_values.items() if self.n_pairs else ()
         pair_values = {n: np.asarray(function(n, a, other.pair_values[n])) for n, a in mine}
@@ -187,7 +186,7 @@ class Summary:
         return replace(self, pairs=_no_pairs(), pair_values=_nothing())
 
     def without_pairs_of(self, clusters: Sequence[int]) -> Summary:
-        """Summary without the tracked pairs that name any of some clusters."""
+        """Summary without the tracked pairs that contain any of ``clusters``."""
         return self._keep_pairs(~np.isin(self.pairs, clusters).any(axis=1))
 
     def with_pairs(self, pairs: np.ndarray) -> Summary:
@@ -205,7 +204,7 @@ class Summary:
         return replace(self, ids=np.concatenate([self.ids, new]), values=values)
 
     def take(self, ids: Sequence[int] | np.ndarray) -> Summary:
-        """Only the clusters ``ids``, in that order: reorders, and deletes those left out."""
+        """Summary of only the clusters ``ids``, in that order; other clusters are deleted."""
         wanted = np.asarray(ids, np.int64)
         if len(np.unique(wanted)) < len(wanted):
             raise SummaryError(f"ids {wanted.tolist()} name a cluster twice")
@@ -216,9 +215,9 @@ class Summary:
         return replace(self, ids=wanted, values=values, links=links)._keep_pairs(kept)
 
     def widen(self, dim: str, size: int) -> Summary:
-        """Places are appended to the axis ``dim`` until it has ``size``; no atom has anything there.
+        """Append zeros to the axis ``dim`` until its length is ``size``; no atom contributes to the new positions.
 
-        SummaryError where it has more.
+        SummaryError if the axis is longer.
         """
 
         def padded(name: str, value: np.ndarray) -> np.ndarray:
@@ -235,7 +234,7 @@ class Summary:
         """Cluster ``keep`` absorbs ``drop`` (eqs. 4.1-4.3).
 
         Tracked fields take the value tracked for this pair.  Other tracked pairs that contain either cluster are
-        forgotten: their value is no longer that of the clusters they name.
+        forgotten: their value no longer fits the clusters they name.
         """
         if keep == drop:
             raise SummaryError(f"cluster {keep} cannot absorb itself")
@@ -256,7 +255,7 @@ class Summary:
         return replace(charged, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
 
     def _charged(self, ids: np.ndarray, kept: np.ndarray) -> Summary:
-        """Summary when the clusters ``ids`` are about to become one: what ``kept`` pairs take from floors rises."""
+        """Summary before the clusters ``ids`` become one: the loss of ``kept`` pairs in floor fields increases."""
         floors = [(n, f.links) for n, f in self.fields.items() if f.links is not None]
         if not floors or not self.n_pairs or len(ids) < 2 or not kept.any():
             return self
@@ -270,12 +269,12 @@ class Summary:
         return replace(self, pair_values=pair_values)
 
     def unite(self, keep: int, drop: int, share: float | None) -> Summary:
-        """Cluster ``keep`` absorbs ``drop``, of which no pair was tracked: entropies become a bound from below.
+        """Cluster ``keep`` absorbs ``drop`` without a tracked pair: entropies become lower bounds.
 
-        An atom that is in the two with shares a and b has ``-(a + b) log(a + b)`` in their union.  That is at least 0,
-        which is the bound where ``share`` is None; and at least ``-a log a - b log b + a log share +
-        b log(1 - share)`` for any share between 0 and 1, since a cross entropy is at least the entropy.  Both are
-        linear in statistics, so that bounds of batches add up to that of the total.  All pairs are forgotten.
+        An atom with shares a and b in the two clusters has the entropy ``-(a + b) log(a + b)`` in their union.  It is
+        at least 0, the bound if ``share`` is None.  It is also at least ``-a log a - b log b + a log share +
+        b log(1 - share)`` for any share between 0 and 1, since a cross entropy is at least the entropy.  Both bounds
+        are linear in statistics, so that bounds of batches add up to a bound of the total.  All pairs are forgotten.
         """
         a, b = self.positions(np.array([keep, drop]))
         pair = self.without_pairs().with_pairs(np.array([[keep, drop]]))
@@ -288,9 +287,9 @@ class Summary:
     def exchange(self, donors: Sequence[int], part: Summary, shifts: bool = False) -> Summary:
         """Replace the clusters ``donors`` by the clusters of ``part``: the same atoms, assigned otherwise.
 
-        A cluster that is in both keeps its position; others of ``part`` are appended.  Values without a cluster
-        axis stay, or with ``shifts`` change by those of ``part``; tracked pairs that name any of these clusters are
-        forgotten.
+        A cluster in both keeps its position; other clusters of ``part`` are appended.  Values without a cluster axis
+        stay; with ``shifts`` the values of ``part`` are added to them.  Tracked pairs that contain any of these
+        clusters are forgotten.
         """
         gone = np.asarray(donors, np.int64)
         self.positions(gone)
@@ -331,7 +330,7 @@ class Summary:
 
 
 def add_in_place(total: Summary, part: Summary) -> None:
-    """Add the statistics of a part, of the same clusters, to a total."""
+    """Add the statistics of a part to a total with the same clusters."""
     for name, value in part.values.items():
         total.values[name][...] += value
     for name, value in part.pair_values.items() if part.n_pairs else ():

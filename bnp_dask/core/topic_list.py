@@ -1,4 +1,4 @@
-"""Topics by their foremost words, as a sequence that prints as a table."""
+"""Topics with their top words, as a sequence that prints as a table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TopicList(Sequence[TopicLine]):
 
 
 def listed(rows: Sequence[tuple[str, str, str, str]]) -> str:
-    """Lines of topic, share, tokens and words below one another."""
+    """Table of topic, share, tokens and words, as text."""
     cells = [HEAD, *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(3)]
     lines = ["  ".join([*(c.rjust(w) for c, w in zip(row[:3], widths, strict=True)), row[3]]) for row in cells]

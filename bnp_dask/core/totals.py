@@ -15,10 +15,10 @@ from bnp_dask.kernels.numeric.compensated import two_sum_into
 from bnp_dask.kernels.numeric.sparse_sums import SparseSum, is_mostly_zero
 
 WORDS = ("cluster", "word")
-"""Axes of values that a batch has few of."""
+"""Axes of values that are mostly zero in one batch."""
 
 FEW = 0.25
-"""Share of such values that may be other than zero for a difference to hold only those."""
+"""Largest share of nonzero values for which a difference stores only the nonzero ones."""
 
 
 class RunningTotal:
@@ -33,7 +33,7 @@ class RunningTotal:
     high, low
         Start of the sum; copied, so that summaries handed in are never overwritten.
     sparse
-        Values of mostly zeros that are held by themselves and are in neither of the two; of a difference only.
+        Mostly zero values that are held separately and are in neither of the two; only in a difference.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class RunningTotal:
         return whole.high + whole.low
 
     def value_of(self, name: str) -> np.ndarray:
-        """One of its values, as :meth:`value` has it."""
+        """One value of the total, as in :meth:`value`."""
         if name in self.sparse:
             return self.value()[name]
         return self.high[name] + self.low[name]
 
     def whole(self) -> RunningTotal:
-        """Total with no value held by itself."""
+        """Total with no value held separately."""
         if not self.sparse:
             return self
         dense = {name: held.to_dense() for name, held in self.sparse.items()}
@@ -68,7 +68,7 @@ class RunningTotal:
         return RunningTotal(high, _with_values(self.low, {name: both[1] for name, both in dense.items()}))
 
     def insert_empty(self, ids: np.ndarray) -> RunningTotal:
-        """Total with clusters appended that hold nothing."""
+        """Total with empty clusters appended."""
         sparse = {name: held.with_rows(len(ids)) for name, held in self.sparse.items()}
         return RunningTotal(self.high.insert_empty(ids), self.low.insert_empty(ids), sparse)
 
@@ -77,13 +77,13 @@ class RunningTotal:
         self._accumulate(summary, 1.0)
 
     def subtract(self, summary: Summary) -> None:
-        """Exclude statistics that were added before; pairs tracked only since then are left as they are."""
+        """Exclude statistics that were added before; pairs tracked only since then stay unchanged."""
         if not np.array_equal(summary.pairs, self.high.pairs):
             summary = summary.with_pairs(self.high.pairs)
         self._accumulate(summary, -1.0)
 
     def join(self, other: RunningTotal, sign: float = 1.0) -> None:
-        """Include another total with all its digits, or with ``sign`` -1 exclude it."""
+        """Include another total with all its digits; exclude it with ``sign=-1``."""
         if self.sparse.keys() - other.sparse.keys():
             mine = self.whole()
             self.high, self.low, self.sparse = mine.high, mine.low, {}
@@ -96,9 +96,10 @@ class RunningTotal:
             held.add_to(self.high.values[name], self.low.values[name], sign)
 
     def before(self, other: RunningTotal | None = None) -> Callable[[], None]:
-        """Call it after :meth:`join` of ``other``, or after any changes for None, to have every bit as it is now.
+        """Undo function that restores every bit of now after :meth:`join` of ``other``, or after any change for None.
 
-        Of words that few change no more is kept than those: of topics and words a copy takes longer than the sum.
+        Of sparse values only the entries that ``other`` changes are copied, because a copy of all topics and words
+        takes longer than the sum.
         """
         sparse, high, low = dict(self.sparse), self.high, self.low
         few_of = {} if other is None else other.sparse
@@ -129,7 +130,7 @@ class RunningTotal:
         self.low = _contiguous(replay(self.low, edits, low))
 
     def track(self, pairs: np.ndarray) -> None:
-        """Start to track pairs: what is added from now on has them, what is subtracted need not."""
+        """Start to track pairs: summaries added from now on must have them, subtracted summaries need not."""
         self.high, self.low = self.high.with_pairs(pairs), self.low.with_pairs(pairs)
 
     def copy(self) -> RunningTotal:
@@ -137,7 +138,7 @@ class RunningTotal:
         return RunningTotal(self.high, self.low, self.sparse)
 
     def _accumulate(self, summary: Summary, sign: float, besides: Mapping[str, SparseSum] | None = None) -> None:
-        """``besides`` are values that the summary lacks, and which stay what they are."""
+        """Add or subtract a summary; ``besides`` names values that it lacks, which stay unchanged."""
         lacking = besides or {}
         _without(self.high, lacking)._require_aligned(summary)
         for mine, rest, new in (
@@ -150,15 +151,15 @@ class RunningTotal:
                 if mine is self.high.pair_values and not self.high.n_pairs:
                     continue
                 two_sum_into(total, rest[name], np.ascontiguousarray(new[name], np.float64), sign)
-        if summary.links is not None:  # of one lap only: no error grows
+        if summary.links is not None:  # links last one lap only, so that their rounding error does not grow
             links = combine_links(self.high.links, summary.links, sign)
             self.high, self.low = replace(self.high, links=links), replace(self.low, links=links and links.zeros())
 
 
 def difference(new: Summary, old: Summary | RunningTotal | None = None) -> RunningTotal:
-    """``new - old`` with all digits; words of topics of which a batch has few are held by themselves.
+    """``new - old`` with all digits; mostly zero counts of words by topic are held separately.
 
-    The bits do not depend on how ``old`` is held.
+    The bits do not depend on how ``old`` is stored.
     """
     names = [n for n, f in new.fields.items() if f.dims == WORDS and is_mostly_zero(new[n], FEW)]
     out = RunningTotal(_without(new, names), None, {name: SparseSum.of(new[name]) for name in names})

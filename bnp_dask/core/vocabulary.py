@@ -1,4 +1,4 @@
-"""The words that the columns of counts stand for, in a form that is small in memory and on disk."""
+"""The words of the columns of counts, in a form that is small in memory and on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Words:
 
     @classmethod
     def of(cls, words: Sequence[str], analysis: Mapping[str, Any] | None = None) -> Words:
-        """From the words themselves; DataError for a word with a line break, or words that are there twice."""
+        """From a list of words; DataError for a word with a line break, or a repeated word."""
         listed = list(words)
         wrong = next((w for w in listed if "\n" in w), None)
         if wrong is not None:
@@ -49,7 +49,7 @@ class Words:
 
     @cached_property
     def digest(self) -> str:
-        """Hash that tells this vocabulary from any other, equal to that of a store with these words."""
+        """Hash that identifies this vocabulary; a store with these words has the same hash."""
         return hashlib.blake2b(np.asarray(self.utf8, np.uint8).tobytes(), digest_size=16).hexdigest()
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""Sources of batches: files, arrays and collections, and what is known about them.
+"""Sources of batches: files, arrays and collections, with facts about them.
 
 A path or an object -> :func:`~bnp_dask.data.sources.open.as_source` -> a source -> readers -> batches.
 
-Names are looked up when they are first used: who needs a protocol only (:mod:`bnp_dask.data.base`) loads no Dask, Zarr
+Names are imported at their first use, so that importing only a protocol (:mod:`bnp_dask.data.base`) loads no Dask, Zarr
 or Arrow.
 """
 

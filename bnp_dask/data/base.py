@@ -23,7 +23,7 @@ Reader = Callable[[], Batch]
 class Source(Protocol):
     """A data set cut into batches that never change.
 
-    ``name`` is what the user passed (path, URL or "array").
+    ``name`` is the path or URL that the user passed, or the kind of object ("array").
     """
 
     @property
@@ -48,11 +48,11 @@ class Source(Protocol):
 
     @property
     def n_atoms(self) -> int | None:
-        """Number of atoms, or None where only reading tells."""
+        """Number of atoms, or None if it is known only after reading."""
         ...
 
     def reader(self, index: int) -> Reader:
-        """How to read batch ``index``."""
+        """Reader of batch ``index``."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -66,35 +66,35 @@ class CutSource(Protocol):
 
     @property
     def spans(self) -> Sequence[tuple[int, int]] | None:
-        """First atom of each batch and one past its last; None where only reading tells."""
+        """First atom of each batch and one past its last; None if known only after reading."""
         ...
 
 
 def spans_of(source: Source) -> Sequence[tuple[int, int]] | None:
-    """Atoms of each batch; None where only reading tells."""
+    """Range of atoms of each batch; None if known only after reading."""
     return source.spans if isinstance(source, CutSource) else None
 
 
 @runtime_checkable
 class NamedSource(Protocol):
-    """Source whose features may have names; its readers name those of each batch too."""
+    """Source whose features may have names; its batches carry these names too."""
 
     @property
     def columns(self) -> Columns | None:
-        """The columns of its features; None where they have no names."""
+        """The columns of its features; None for features without names."""
         ...
 
 
 def columns_of(source: Source) -> Columns | None:
-    """Columns of a source; None for sources without names, and for those of others that know of none."""
+    """Columns of a source; None for sources without names, and for foreign sources without this property."""
     return source.columns if isinstance(source, NamedSource) else None
 
 
 @dataclass(frozen=True)
 class NamedReader(Load[Batch]):
-    """A reader whose errors say which batch of which data it could not read.
+    """A reader whose errors name the data and the batch that it could not read.
 
-    ``name`` is that of the data and the number of the batch.
+    ``name`` holds the name of the data and the number of the batch.
     """
 
     reader: Reader
@@ -115,18 +115,18 @@ class NamedReader(Load[Batch]):
 
 
 def sound(batch: Batch) -> Batch:
-    """A batch whose counts may be taken as they are: see :func:`~bnp_dask.inputs.sparse_rows.as_counts`."""
+    """The batch with counts checked and normalised by :func:`~bnp_dask.inputs.sparse_rows.as_counts`."""
     return batch if isinstance(batch.x, np.ndarray) else replace(batch, x=as_counts(batch.x, batch.name))
 
 
 def batch_reader(source: Source, index: int) -> NamedReader:
-    """How a task reads batch ``index``."""
+    """Reader of batch ``index`` for a task."""
     return NamedReader(source.reader(index), f"{source.name} batch {index}")
 
 
 @contextmanager
 def naming_batch(name: str) -> Iterator[None]:
-    """Errors raised inside say which batch they are about: a DataError in its message, any other in a note."""
+    """Add the name of the batch to errors raised inside: to the message of a DataError, to a note of any other."""
     try:
         yield
     except Exception as error:

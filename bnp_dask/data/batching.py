@@ -17,13 +17,13 @@ from bnp_dask.inputs.settings import shown, whole_number
 from bnp_dask.inputs.sparse_rows import require_compressed
 
 BATCH_BYTES = 32 * 2**20
-"""Size of a default batch in memory: a task of about a tenth of a second for a typical model."""
+"""Default size of a batch in memory: its task takes about a tenth of a second with a typical model."""
 
 PIECE_BYTES = 4 * 2**20
-"""Files are read and converted in pieces of about this size, so that little is held beside the batch."""
+"""Approximate size of the pieces in which files are read and converted, so that little is held beside the batch."""
 
 NUMBERS_PER_COLUMN = 16
-"""Numbers that are held for each column while data are surveyed and a single cluster is described, about."""
+"""Approximate numbers held per column while data are surveyed and a single cluster is described."""
 
 Span = tuple[int, int]
 """First atom and one past the last."""
@@ -42,7 +42,7 @@ def check_batch_size(batch_size: int) -> int:
 
 
 def check_names(columns: object, others: Mapping[str, object]) -> list[Any] | None:
-    """The names of columns as a list; SettingError unless each is there once, and others are one name or None."""
+    """The names of columns as a list; SettingError if one is repeated, or an ``others`` is not one name or None."""
     names = None
     if columns is not None:
         if isinstance(columns, (str, Mapping)) or not isinstance(columns, Iterable):
@@ -92,7 +92,7 @@ ENTRY_BYTES = 12
 
 
 def batch_name(name: str, index: int, span: Span | None) -> str:
-    """How error messages call a batch: ``"patches.zarr batch 7 (rows 7000-7999)"``."""
+    """Name of a batch in error messages: ``"patches.zarr batch 7 (rows 7000-7999)"``."""
     if span is None:
         return f"{name} batch {index}"
     return f"{name} batch {index} (rows {span[0]}-{span[1] - 1})"
@@ -127,7 +127,7 @@ def check_matrix(shape: Sequence[int], name: str) -> tuple[int, int]:
 
 
 def check_width(n_features: int, name: str) -> None:
-    """DataError unless a few numbers for each column (word) fit the memory of this machine."""
+    """DataError unless a few numbers for each column (word) fit into the memory of this machine."""
     held = memory_bytes()
     if n_features < 1 or NUMBERS_PER_COLUMN * 8 * n_features > held:
         raise DataError(
@@ -140,14 +140,14 @@ def memory_bytes() -> int:
     """Main memory of this machine."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # systems that do not say
+    except (AttributeError, ValueError, OSError):  # systems that do not report it
         return 2**62
 
 
 def float_rows(x: np.ndarray, name: str) -> np.ndarray:
     """Rows as C-contiguous float64 in native byte order; not copied when they already are.
 
-    DataError for values that are no real numbers, or that float64 would round.
+    DataError for values that are not real numbers, or that float64 would round.
     """
     return np.ascontiguousarray(to_float(x, name))
 
@@ -155,7 +155,7 @@ def float_rows(x: np.ndarray, name: str) -> np.ndarray:
 def build_csr(lengths: np.ndarray, words: np.ndarray, counts: np.ndarray, n_words: int, name: str) -> sparse.csr_array:
     """CSR documents ``(n, V)`` from entries per document ``(n,)``, and word and count of each entry ``(m,)``.
 
-    DataError, with the ``name`` of the data, where these do not fit one another.
+    DataError, with the ``name`` of the data, if these do not match.
     """
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
@@ -169,15 +169,15 @@ def build_csr(lengths: np.ndarray, words: np.ndarray, counts: np.ndarray, n_word
 
 @contextmanager
 def parsed(name: str) -> Iterator[None]:
-    """Whatever parsers of others raise on damaged bytes, inside, becomes a DataError that names the file."""
+    """Turn errors of other libraries' parsers on damaged bytes, raised inside, into a DataError that names the file."""
     try:
         yield
     except (BnpDaskError, ImportError, MemoryError):
         raise
     except Exception as error:
-        if type(error) is UserWarning:  # the package's own, where a user makes errors of warnings
+        if type(error) is UserWarning:  # the package's own warning, turned into an error by the user
             raise
-        # a damaged table of contents makes parsers seek to places that no file has
+        # a damaged table of contents makes parsers seek to invalid offsets
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise DataError(f"{name}: damaged, or not what its name says ({type(error).__name__}: {error})") from error

@@ -1,4 +1,4 @@
-"""Batches so small that one task reads several: for every task some 10 ms go by that nobody computes."""
+"""Small batches that one task reads together, because every task has an overhead of some 10 ms."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from bnp_dask.data.base import Source
 
 SMALL_BYTES = 2**21
-"""Bytes of a batch above which two at a time, one being read, are too many."""
+"""Bytes of a batch above which a task must not hold two, one of them being read."""
 
 TOGETHER = 8
-"""Small batches that one task reads at most."""
+"""Most small batches that one task reads."""
 
 ROUNDS = 4
-"""Tasks that each worker thread gets at least, so that all of them end at about the same time."""
+"""Least tasks of each worker thread, so that all threads end at about the same time."""
 
 
 def n_together(n_batches: int, nbytes: float, n_workers: int) -> int:
-    """How many batches one task had better read in a pass over the data that computes next to nothing.
+    """Number of batches that one task should read in a pass over the data with little computation.
 
     Parameters
     ----------
     n_batches, nbytes
-        Of the data.
+        Number of batches and bytes of the data.
     n_workers
-        Worker threads.
+        Number of worker threads.
     """
     if nbytes > SMALL_BYTES * n_batches:
         return 1
@@ -33,12 +33,12 @@ def n_together(n_batches: int, nbytes: float, n_workers: int) -> int:
 
 
 def bytes_told(source: Source) -> float:
-    """Bytes of the data in memory; no end of them where only reading tells."""
+    """Bytes of the data in memory; infinity for sparse counts, or if known only after reading."""
     if source.is_sparse or source.n_atoms is None:
         return math.inf
     return 8.0 * source.n_atoms * source.n_features
 
 
 def in_words(batches: Sequence[int]) -> str:
-    """For the name of a task that reads these."""
+    """Numbers of batches as text, for the name of the task that reads them."""
     return f"batch{batches[0]}" if len(batches) == 1 else f"batch{batches[0]}-to-{batches[-1]}"

@@ -1,6 +1,7 @@
-"""Whether data are those that they were, told without reading them: sizes and times of files.
+"""Test whether data are unchanged without reading them: by sizes and times of files.
 
-Where that says yes, nobody reads the data to see.  Where it is mistaken, the checksum of each batch tells at its visit.
+If they appear unchanged, the data are not read to verify it.  An undetected change is found by the checksum of each
+batch at its visit.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from bnp_dask.errors import DataError
 
 @runtime_checkable
 class Fingerprinted(Protocol):
-    """A source that knows more of its data than its description says."""
+    """A source that can identify its data beyond its description."""
 
     def fingerprint(self) -> Any:
-        """JSON-able; another one when the data may have changed, None where nothing can be told."""
+        """JSON-able fingerprint, which differs when the data may have changed; None if unknown."""
         ...
 
 
 def fingerprint_of(source: Source) -> Any:
-    """The fingerprint of any source; None where nothing but its description is known."""
+    """The fingerprint of any source; None if only its description is known."""
     return source.fingerprint() if isinstance(source, Fingerprinted) else None
 
 
 def identity_of(source: Source) -> dict[str, Any]:
-    """Identity of the data of a source, as far as it can be told without reading them; JSON-able."""
+    """Identity of the data of a source, as far as it is known without reading them; JSON-able."""
     return {"data": source.describe(), "fingerprint": fingerprint_of(source)}
 
 
 def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
-    """Number, bytes, and a checksum of names, sizes and times of all files at some places; None where one is silent."""
+    """Number, bytes, and a checksum of names, sizes and times of all files at some places; None if one is unknown."""
     count = total = crc = 0
     try:
         for place in {place.url: place for place in places}.values():
@@ -49,9 +50,9 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
 
 
 def opened_as(data: Any, source: Source, batch_size: int | None, weights: Any) -> dict[str, Any] | None:
-    """How data can be opened again in another process, and how they are known then; JSON-able, None for data in memory.
+    """Facts to reopen data in another process and recognise them; JSON-able, None for data in memory.
 
-    Of a folder of files it names these, so that what comes later can be told from them.
+    For a folder it lists the files, so that later files can be told apart.
     """
     if not isinstance(data, (str, os.PathLike)) or not isinstance(weights, (str, os.PathLike, type(None))):
         return None
@@ -67,7 +68,7 @@ def opened_as(data: Any, source: Source, batch_size: int | None, weights: Any) -
 
 
 def fingerprint_of_content(source: Source) -> dict[str, int] | None:
-    """A checksum of data in memory; None where they cannot be read."""
+    """A checksum of data in memory; None if they cannot be read."""
     crc = 0
     try:
         for batch in range(source.n_batches):

@@ -1,10 +1,10 @@
-"""Writing what was computed for every atom, batch by batch, to Parquet or Zarr, by whoever computed it.
+"""Writing of results for every atom, batch by batch, to Parquet or Zarr, in the tasks that compute them.
 
-Every batch is written by its own task to its own *part*; nobody else touches that part, and writing it again
-gives the same bytes.  A Parquet output is a folder of such parts.  A Zarr output needs chunks of equal length,
-which batches need not have: parts are then plain bytes beside it, and a second wave of tasks, one per chunk, puts
-each chunk together from the parts it overlaps.  The process that asked holds the number of atoms of each batch and
-nothing else.  On local disks the output appears under its name when it is complete.
+Every batch is written by its own task to its own *part*; no other task touches that part, and writing it again
+gives the same bytes.  A Parquet output is a folder of such parts.  A Zarr output needs chunks of equal length, which
+batches need not have: parts are then plain bytes beside it, and a second wave of tasks, one per chunk, assembles each
+chunk from the parts it overlaps.  The calling process holds only the number of atoms of each batch.  On local disks the
+output appears under its name when it is complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHUNK_BYTES = 2**22
 
 Outputs = Mapping[str, np.ndarray]
 """Columns about each atom of a batch: arrays of one length n, ``(n,)`` or ``(n, width)``; Parquet also takes Arrow
-arrays, whose layout says nothing but their name."""
+arrays, of whose layout only the name counts."""
 
 Compute = Callable[[Any, Reader], Outputs]
 """Columns of a batch, given the shared value."""
@@ -117,7 +117,7 @@ def check_columns(layouts: Sequence[Layout], columns: Outputs) -> int:
     for layout in layouts:
         shape = (n,) if layout.width is None else (n, layout.width)
         value = columns[layout.name]
-        if isinstance(value, pa.Array):  # ids, of whatever type the data have
+        if isinstance(value, pa.Array):  # ids, of the type in the data
             if len(value) != n:
                 raise DataError(f"column {layout.name}: {len(value)} values, needs {n}")
             continue
@@ -158,7 +158,7 @@ def parquet_part(
     part: Location,
     facts: dict[str, Any],
 ) -> int:
-    """Task: compute one batch and write it as one Parquet file; number of atoms."""
+    """Task: compute one batch, write it as one Parquet file, and return the number of atoms."""
     columns = compute(shared, reader)
     n = check_columns(layouts, columns)
     arrays = [_arrow(columns[layout.name], layout) for layout in layouts]
@@ -233,7 +233,7 @@ def _write_zarr(
 def raw_part(
     shared: Any, compute: Compute, reader: Reader, layouts: tuple[Layout, ...], parts: Location, index: int
 ) -> int:
-    """Task: compute one batch and write each column as plain bytes; number of atoms."""
+    """Task: compute one batch, write each column as plain bytes, and return the number of atoms."""
 
     columns = compute(shared, reader)
     n = check_columns(layouts, columns)
@@ -266,7 +266,7 @@ def zarr_chunk(
     parts: Location,
     pieces: tuple[tuple[int, int, int], ...],
 ) -> None:
-    """Task: put one chunk of a Zarr array together from the parts that it overlaps."""
+    """Task: assemble one chunk of a Zarr array from the parts that it overlaps."""
     import zarr
 
     content = []

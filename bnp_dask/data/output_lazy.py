@@ -19,7 +19,7 @@ from bnp_dask.errors import DataError
 from bnp_dask.inputs.levels import Codes
 
 if TYPE_CHECKING:
-    # imported where it is needed: it brings pandas along, 80 MB in each worker that predicts for plain files
+    # imported only when needed: it loads pandas, 80 MB in each worker that predicts for plain files
     import dask.array as da
     import pandas as pd
 
@@ -40,17 +40,17 @@ def map_rows(
     Parameters
     ----------
     function
-        Gives ``(n,)``, or ``(n, width)``, for ``n`` rows.
+        Function that returns ``(n,)``, or ``(n, width)``, for ``n`` rows.
     shared
-        Goes into the graph once.
+        Value that enters the graph once.
     data
         Dask array ``(n, D)`` (row chunks may have unknown sizes), or DataFrame of numbers.
     width
         Columns of the result, or None for a vector.
     dtype
-        Of the result.
+        Dtype of the result.
     columns
-        What a model was trained on: features of a DataFrame are found by name.
+        Columns that a model was trained on: features of a DataFrame are found by name.
     """
     import dask
     import dask.array as da
@@ -78,7 +78,7 @@ def map_rows(
     codes = () if columns is None or is_frame else codes_of_unnamed(columns, int(rows.shape[1]), "dask array")
     if codes:
         rows = rows.map_blocks(_places, codes, dtype=np.float64)
-    # a task of its own: taken as an argument it would travel with every block
+    # a task of its own: as an argument it would travel with every block
     held = dask.delayed(shared, traverse=False, pure=True)
     if width is None:
         meta = np.empty((0,), dtype)
@@ -89,17 +89,17 @@ def map_rows(
 
 
 def _numbers(frame: pd.DataFrame, columns: Columns, labels: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows of a partition as numbers, or as places of levels."""
+    """The rows of a partition as numbers, or as positions of levels."""
     x = frame_batch(frame, columns, labels, f"a partition of the {FRAME}").x
     return type(frame)(x, index=frame.index)
 
 
 def _places(block: np.ndarray, codes: tuple[Codes | None, ...]) -> np.ndarray:
-    """The rows of a block with places of levels."""
+    """The rows of a block with positions of levels."""
     name = "a block of the Dask array"
     return coded_rows(Batch(block_rows(block, name), None, name), codes)
 
 
 def predict_rows(rows: Any, function: Callable[[Any, Any], np.ndarray], shared: Any) -> np.ndarray:
-    """One block; named for the dashboard."""
+    """Result of one block; a function with a name for the dashboard."""
     return function(shared, rows)

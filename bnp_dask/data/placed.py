@@ -1,4 +1,4 @@
-"""Sources of counts whose columns are put where a model has these words."""
+"""Sources of counts whose columns are moved to the positions of their words in a model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bnp_dask.data.base import Reader, Source, spans_of
 from bnp_dask.data.identity import fingerprint_of
 
 LEFT_OUT = -1
-"""Place of a column that is left out."""
+"""Position of a column that is left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedReader:
-    """A batch of ``width`` columns, with column v of what is read at ``place[v]``; None: as they lie."""
+    """A batch of ``width`` columns, with column v of the original batch at ``place[v]``; None keeps the order."""
 
     atoms: Reader
     width: int
@@ -51,7 +51,7 @@ def _placed_counts(x: sparse.csr_array, place: np.ndarray, width: int) -> sparse
 
 @dataclass(frozen=True, eq=False)
 class PlacedSource:
-    """A source of counts, ``n_features`` columns wide, with column v of another at ``place[v]``; None: as they lie."""
+    """A source of counts, ``n_features`` wide, with column v of another at ``place[v]``; None keeps the order."""
 
     atoms: Source
     n_features: int
@@ -88,7 +88,7 @@ class PlacedSource:
 
 
 def placed(source: Source, width: int, place: np.ndarray | None) -> Source:
-    """The source with its columns at their places among ``width``, ``place (V,)``; itself where nothing moves."""
+    """The source with its columns at positions ``place (V,)`` among ``width``; the source itself if nothing moves."""
     if place is not None and np.array_equal(place, np.arange(len(place))):
         place = None
     return source if place is None and source.n_features == width else PlacedSource(source, width, place)

@@ -1,4 +1,4 @@
-"""Batches that cannot be read are left out, and everything else goes on."""
+"""Sources that leave out unreadable batches while all others are used."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bnp_dask.execute.passing import may_pass
 
 
 def reason(error: BaseException) -> str:
-    """Text of an error, with its notes, in one line: kept as why a batch is left out."""
+    """Text of an error with its notes, in one line, kept as the reason why a batch is left out."""
     return " ".join(" ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]).split())
 
 
 def read_or_why(reader: Reader) -> Batch | str:
-    """A batch, or why it cannot be read; tried as often as an executor would, where the failure may pass.
+    """A batch, or the reason why it cannot be read; temporary failures are retried as often as an executor would.
 
-    A lack of memory says nothing about the batch and is raised, as an interrupt is.
+    A lack of memory is not the fault of the batch and is raised, as an interrupt is.
     """
     for left in range(DEFAULT_RETRIES, -1, -1):
         try:
@@ -43,9 +43,9 @@ def read_or_why(reader: Reader) -> Batch | str:
 
 @dataclass(frozen=True)
 class EmptyReader:
-    """Gives a batch without atoms, in place of one that cannot be read.
+    """Reader of a batch without atoms, in place of one that cannot be read.
 
-    ``n_features``, ``is_sparse`` and ``is_grouped`` are those of the other batches.
+    ``n_features``, ``is_sparse`` and ``is_grouped`` are as for the other batches.
     """
 
     name: str
@@ -60,14 +60,14 @@ class EmptyReader:
 
 
 def stand_in(source: Source, survey: Survey, index: int) -> EmptyReader:
-    """Batch that is read in place of batch ``index`` when that is left out."""
+    """Reader used in place of batch ``index`` when that is left out."""
     is_grouped = not survey.is_sparse and survey.n_groups > 0
     return EmptyReader(f"{source.name} batch {index}", source.n_features, source.is_sparse, is_grouped)
 
 
 @dataclass(frozen=True)
 class ForgivingReader:
-    """Reads a batch, or gives ``empty`` where it cannot be read; for tasks that may do without it."""
+    """Reader of a batch that returns ``empty`` if it cannot be read; for tasks that can do without it."""
 
     reader: Reader
     empty: EmptyReader
@@ -79,7 +79,7 @@ class ForgivingReader:
 
 @dataclass(frozen=True)
 class CheckedReader:
-    """Reads a batch and raises DataError unless it has the CRC-32 that it had when its run began."""
+    """Reader of a batch that raises DataError unless its CRC-32 is the same as when its run began."""
 
     reader: Reader
     checksum: int
@@ -91,7 +91,7 @@ class CheckedReader:
 
 
 def require_checksum(batch: Batch, expected: int) -> None:
-    """DataError unless a batch has the CRC-32 that it had when its run began."""
+    """DataError unless the CRC-32 of a batch is the same as when its run began."""
     found = checksum(batch)
     if found != expected:
         raise DataError(
@@ -102,7 +102,7 @@ def require_checksum(batch: Batch, expected: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ReadOtherwise:
-    """A source whose batches are those of another, ``whole``, and are read in another way."""
+    """A source with the batches of another, ``whole``, that are read in another way."""
 
     whole: Source
 
@@ -136,7 +136,7 @@ class ReadOtherwise:
 
 @dataclass(frozen=True, eq=False)
 class CheckedSource(ReadOtherwise):
-    """A source of which some batches are compared with their checksums whenever they are read.
+    """A source that compares some batches with their checksums whenever they are read.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class CheckedSource(ReadOtherwise):
     checksums
         CRC-32 of every batch.
     chosen
-        Which batches are compared, ``(B,)`` bool.
+        Mask of the batches that are compared, ``(B,)`` bool.
     """
 
     checksums: Sequence[int]
@@ -158,7 +158,7 @@ class CheckedSource(ReadOtherwise):
 
 @dataclass(frozen=True, eq=False)
 class CountedReader:
-    """A batch without the atoms that count nothing; ``counted`` leaves them out."""
+    """A batch without the atoms of weight zero; ``counted`` leaves them out."""
 
     reader: Reader
     counted: Callable[[Batch], Batch]
@@ -169,16 +169,16 @@ class CountedReader:
 
 @dataclass(frozen=True, eq=False)
 class CountedSource(ReadOtherwise):
-    """A source without the atoms that count nothing: those of weight zero.
+    """A source without the atoms of weight zero.
 
-    So they are in no survey, no start and no statistic, and change no bit of what is learned.
+    They enter no survey, start or statistic, and change no bit of the posterior.
 
     Parameters
     ----------
     whole
         The source.
     counted
-        The atoms, or sequences, of a batch that count at least a little: ``model.structure.counted``.
+        Function that keeps the atoms, or sequences, of a batch with positive weight: ``model.structure.counted``.
     """
 
     counted: Callable[[Batch], Batch]
@@ -192,21 +192,20 @@ class CountedSource(ReadOtherwise):
 
 @dataclass(frozen=True)
 class WithoutBatches:
-    """A source of which some batches are left out: they keep their numbers, and have no atoms.
+    """A source with some batches left out: they keep their numbers, but have no atoms.
 
     Parameters
     ----------
     whole
         The source.
     bad
-        Numbers of the batches to leave out, and why: ascending.
+        Numbers of the batches to leave out, ascending, with reasons.
     is_grouped
         Whether its rows come in groups.
     doubtful
-        Numbers of batches that could not be read just now, and their checksums: they are used only if they are as
-        they were.
+        Numbers of batches that could not be read just now, with their checksums: they are used only if unchanged.
     is_forgiving
-        Whether other batches that cannot be read are taken for empty too.
+        Whether other unreadable batches count as empty too.
     """
 
     whole: Source
@@ -237,7 +236,7 @@ class WithoutBatches:
 
     @property
     def n_atoms(self) -> int | None:
-        """Unknown: nobody can say how many atoms a batch has that cannot be read."""
+        """Unknown, because an unreadable batch has an unknown number of atoms."""
         return None
 
     def reader(self, index: int) -> Reader:

@@ -1,5 +1,5 @@
-"""Checks of what users give: settings, arrays, sparse matrices, paths, YAML, lines of text.
+"""Checks of user input: settings, arrays, sparse matrices, paths, YAML, lines of text.
 
-A value as it came -> one function for its kind -> the value as the rest of the package has it, or an error that says
-what was found and what is needed.
+A value as given -> one function for its kind -> the value in the form that the rest of the package uses, or an error
+that names the value found and the value needed.
 """

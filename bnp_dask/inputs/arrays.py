@@ -1,4 +1,4 @@
-"""Arrays that users give, as plain NumPy arrays: nothing masked, nothing rounded, nothing that is no number."""
+"""Arrays from users as plain NumPy arrays: real numbers only, none masked and none rounded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import shown
 
 REPEATED = 2**33
-"""Bytes from which on an array that repeats itself is no data: it is read as slowly as one that does not."""
+"""Most bytes of a broadcast array: a larger one is refused, since it is read as slowly as an array of distinct rows."""
 
 EXACT = 2**53
-"""Whole numbers up to this size, and some beyond, are float64 numbers."""
+"""Largest size up to which float64 holds every whole number; beyond, it holds only some."""
 
 
 def plain(value: Any, name: str) -> np.ndarray:
-    """Whatever is array-like as an array; DataError where an entry is masked, or the rows have several lengths."""
+    """Array-like data as an array; DataError if an entry is masked, or rows differ in length."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         place = np.argwhere(np.ma.getmaskarray(value))[0].tolist()
         raise DataError(
@@ -32,7 +32,7 @@ def plain(value: Any, name: str) -> np.ndarray:
 
 
 def require_held(array: np.ndarray, name: str) -> None:
-    """DataError for an array of more than :data:`REPEATED` bytes that lies in memory once, as broadcasts do."""
+    """DataError for a broadcast array of more than :data:`REPEATED` bytes, whose entries lie in memory only once."""
     if array.nbytes > REPEATED and 0 in array.strides:
         raise DataError(
             f"{name}: an array of shape {array.shape} whose entries are the same few numbers again and again (it was "
@@ -51,21 +51,21 @@ def require_real(dtype: np.dtype, name: str) -> None:
 
 
 def is_exact(stored: np.dtype, wanted: np.dtype) -> bool:
-    """Whether no whole number of the one dtype is rounded by the other, whatever it is."""
+    """Whether dtype ``wanted`` holds every whole number of dtype ``stored`` without rounding."""
     return wanted.kind != "f" or stored.kind not in "iu" or stored.itemsize < 8
 
 
 def require_exact(x: np.ndarray, name: str, what: str = "", row: int = 0, column: int | str = 0) -> None:
-    """DataError where float64 would round a whole number of 64 bits.
+    """DataError if float64 would round a whole number of 64 bits.
 
     Parameters
     ----------
     x
         Whole numbers, of one axis (a column) or two; other dtypes pass.
     name, what
-        Of the data, and of what the numbers are, for the message.
+        Names of the data and of the kind of number, for the message.
     row, column
-        Of the first number, for the message.
+        Position of the first number, for the message.
     """
     if is_exact(x.dtype, np.dtype(np.float64)) or x.size == 0:
         return
@@ -87,14 +87,14 @@ def require_exact(x: np.ndarray, name: str, what: str = "", row: int = 0, column
 
 
 def _is_rounded(x: np.ndarray) -> np.ndarray:
-    """Which whole numbers are no float64 numbers: those with more than 53 bits from the first one to the last."""
+    """Mask of whole numbers that float64 cannot hold: more than 53 bits from the first set bit to the last."""
     size = np.where(x < 0, np.negative(x), x).astype(np.uint64) if x.dtype.kind == "i" else x
     lowest = size & (~size + np.uint64(1))
     return (size > EXACT) & (size // np.maximum(lowest, np.uint64(1)) >= np.uint64(EXACT))
 
 
 def to_float(x: np.ndarray, name: str, what: str = "", row: int = 0) -> np.ndarray:
-    """Real numbers as float64, not copied where they are; DataError for others, and where one would be rounded."""
+    """Real numbers as float64, without a copy if they are; DataError for others, or if a number would be rounded."""
     require_real(x.dtype, name)
     require_exact(x, name, what, row)
     return x.astype(np.float64, copy=False)
@@ -103,7 +103,7 @@ def to_float(x: np.ndarray, name: str, what: str = "", row: int = 0) -> np.ndarr
 def real_setting(name: str, value: Any) -> np.ndarray:
     """A setting that is a number or an array of numbers, as float64; SettingError for anything else.
 
-    True, False, text, masked values, NaN and infinity are none.
+    True, False, text, masked values, NaN and infinity are refused.
     """
     try:
         array = plain(value, name)

@@ -1,4 +1,4 @@
-"""Arrays and tables of other libraries: known by their type first, and else by the Arrow C stream that they give."""
+"""Arrays and tables of other libraries: recognised by their type, or else by their Arrow C stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnp_dask.errors import DataError, SettingError
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """A table that gives itself away as an Arrow C stream: of polars, DuckDB, Ibis, nanoarrow."""
+    """A table that exports an Arrow C stream: of polars, DuckDB, Ibis, nanoarrow."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """A PyCapsule of an ArrowArrayStream."""
@@ -21,11 +21,11 @@ class ArrowStream(Protocol):
 
 
 KNOWN = frozenset(("anndata", "dask", "dask_expr", "numpy", "pandas", "scipy", "xarray", "zarr"))
-"""Libraries whose arrays and tables are known by their types: a stream of theirs may be of another shape."""
+"""Libraries whose arrays and tables are recognised by type, since their streams may have another shape."""
 
 
 def is_stream(data: Any) -> bool:
-    """Whether data are known by their Arrow C stream."""
+    """Whether data are recognised by their Arrow C stream."""
     return isinstance(data, ArrowStream) and _library(data) not in KNOWN
 
 
@@ -36,7 +36,7 @@ def _library(data: Any) -> str:
 def unlabelled(data: Any) -> tuple[Any, tuple[str, ...] | None]:
     """The array within an xarray DataArray, or the matrix within an AnnData, and the names of its columns.
 
-    Names are None where columns have none, or not each its own; anything else is given back as it is.
+    Names are None if columns have no names, or no distinct ones.  Anything else is returned unchanged.
     """
     what = _library(data), type(data).__name__
     if what == ("xarray", "DataArray"):
@@ -67,15 +67,15 @@ def read(data: Any) -> Any:
 
 
 def streamed(data: Any) -> Any:
-    """The Arrow Table behind a stream; a Table, and anything else, as it is."""
+    """The Arrow Table behind a stream; a Table, and anything else, is returned unchanged."""
     import pyarrow as pa
 
     return read(data).read_all() if is_stream(data) and not isinstance(data, pa.Table) else data
 
 
 def as_frame(data: Any) -> Any:
-    """A pandas DataFrame of an Arrow Table or stream, and of each in a list; the array of one with labels; anything
-    else as it is."""
+    """Return a pandas DataFrame for an Arrow Table or stream, also for each in a list, or the array of labelled data;
+    anything else unchanged."""
     data = unlabelled(data)[0]
     if isinstance(data, (list, tuple)):
         return [as_frame(part) for part in data] if len(data) and is_stream(data[0]) else data
@@ -93,7 +93,7 @@ def as_frame(data: Any) -> Any:
 def as_file(data: Any) -> Iterator[Any]:
     """Path of a temporary Parquet file with the rows of a stream, which is read once, a piece at a time.
 
-    Anything else as it is.
+    Anything else is yielded unchanged.
     """
     if not is_stream(data):
         yield data

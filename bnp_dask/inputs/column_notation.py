@@ -1,4 +1,4 @@
-"""How settings point at columns: by position in the notation of slices, or by name."""
+"""References of settings to columns: by position in slice notation, or by name."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ ColumnGroup = str | int | slice | range | tuple[int, ...] | tuple[str, ...]
 ``"age"``, ``("age", "visits")``, or as text ``"age, visits"``."""
 
 Key = str | tuple[str, ...]
-"""Columns of a group as they are kept: positions as text, or names."""
+"""Columns of a group as stored: positions as text, or names."""
 
 MOST_COLUMNS = 2**31
-"""Columns that data may have."""
+"""Most columns that data may have."""
 
 _PIECE = re.compile(r"-?\d+|-?\d*:-?\d*(:-?\d*)?")
 
 
 def is_positions(key: Key) -> bool:
-    """Whether columns are given in the notation of slices."""
+    """Whether columns are given in slice notation."""
     return isinstance(key, str) and all(_PIECE.fullmatch(piece) for piece in key.split(","))
 
 
 def as_key(columns: ColumnGroup) -> Key:
-    """Columns in the notation that is kept: positions as ``"0:3,5"``; names as they are."""
+    """Columns in the stored notation: positions as ``"0:3,5"``; names unchanged."""
     if isinstance(columns, str):
         bare = columns.replace(" ", "")
         return bare if is_positions(bare) else columns.strip()
@@ -56,14 +56,14 @@ def as_key(columns: ColumnGroup) -> Key:
 
 
 def written(names: tuple[str, ...]) -> Key:
-    """Columns as they are easily read: text where commas and digits leave no doubt."""
+    """Columns in readable form: text if commas and digits leave no doubt, else the names."""
     text = ", ".join(names)
     plain = not is_positions(text.replace(" ", "")) and not any("," in n or n != n.strip() for n in names)
     return text if plain else names
 
 
 def positions(key: Key, n_features: int) -> np.ndarray:
-    """Positions that a text in the notation of slices means among ``n_features`` columns."""
+    """Positions among ``n_features`` columns from a text in slice notation."""
     pieces = []
     for piece in key.split(",") if isinstance(key, str) else ():
         try:
@@ -86,7 +86,7 @@ def positions(key: Key, n_features: int) -> np.ndarray:
 
 
 def resolve(key: Key, names: Sequence[str] | None) -> Key:
-    """Positions, as text, in place of names; SettingError for a name that is not there, or that may be a position."""
+    """Positions, as text, in place of names; SettingError for a missing name, or one that may also be a position."""
     if names is None:
         if not is_positions(key):
             raise _no_names(key)
@@ -109,7 +109,7 @@ def resolve(key: Key, names: Sequence[str] | None) -> Key:
 
 
 def _refuse_ambiguous(key: str, place: dict[str, int]) -> None:
-    """SettingError where a position is also the name of a column that lies elsewhere."""
+    """SettingError if a position is also the name of a column at another position."""
     for piece in dict.fromkeys([key, *key.split(",")]):
         if piece in place and piece != str(place[piece]):
             position = f'"{piece}:{int(piece) + 1}"' if piece.isdecimal() else "numbers"
@@ -139,5 +139,5 @@ def _shown(key: Key) -> str:
 
 
 def quoted(key: Key) -> str:
-    """Columns as they stand in code."""
+    """Columns as written in code."""
     return str(key) if isinstance(key, tuple) else json.dumps(key, ensure_ascii=False)

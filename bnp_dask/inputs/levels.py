@@ -1,7 +1,7 @@
-"""Levels: the values that a column of a categorical variable takes, and how entries become their places.
+"""Levels: the values of a categorical column, and the conversion of entries to positions among them.
 
-Batches hold numbers only.  An entry of such a column is the place of its level, 0 to L - 1, NaN where it is missing.
-Which levels there are is found when the data are opened, and kept with the names of the columns
+Batches hold numbers only.  An entry of such a column is the position of its level, 0 to L - 1, or NaN if missing.
+The levels are found when the data are opened, and kept with the names of the columns
 (:attr:`bnp_dask.core.columns.Columns.levels`): new data are read by the levels of training, whatever their own order.
 """
 
@@ -21,24 +21,24 @@ Levels = tuple[Level, ...]
 """All levels of a column in order: texts by their characters, numbers by size, categories as they were declared."""
 
 MOST_LEVELS = 1000
-"""Levels of a column, at most: posteriors name them all, and each cluster has a number for each."""
+"""Most levels of a column: posteriors name them all, and each cluster has a number for each."""
 
 SHOWN = 8
-"""Levels that a message lists."""
+"""Most levels that a message lists."""
 
 
 def is_text(levels: Iterable[Level]) -> bool:
-    """Whether levels are texts rather than numbers; of no levels false."""
+    """Whether levels are texts rather than numbers; False without levels."""
     return any(isinstance(level, str) for level in levels)
 
 
 def ordered_levels(values: Collection[Level], name: str, column: str) -> Levels:
-    """The levels of a column in whose rows these values were found.
+    """Levels of a column from the distinct values in its rows.
 
     Raises
     ------
     DataError
-        There is none, or there are more than :data:`MOST_LEVELS`, or texts beside numbers.
+        There are none, or more than :data:`MOST_LEVELS`, or texts beside numbers.
     """
     texts = [v for v in values if isinstance(v, str)]
     if texts and len(texts) < len(values):
@@ -51,7 +51,7 @@ def ordered_levels(values: Collection[Level], name: str, column: str) -> Levels:
 
 
 def checked_levels(levels: Levels, name: str, column: str) -> Levels:
-    """The levels; DataError where there are none, or too many."""
+    """The levels; DataError if there are none, or too many."""
     if not levels:
         raise DataError(f"{name}: column {column!r} has no value in any row, so it has no levels; leave it out")
     if len(levels) > MOST_LEVELS:
@@ -65,13 +65,13 @@ def checked_levels(levels: Levels, name: str, column: str) -> Levels:
 
 
 def few_levels(levels: Sequence[Level]) -> str:
-    """The first levels, as a message lists them."""
+    """The first levels, joined for a message."""
     text = ", ".join(map(repr, levels[:SHOWN]))
     return text + (f", ... ({len(levels)} in all)" if len(levels) > SHOWN else "")
 
 
 def unseen(name: str, row: int, column: str, value: object, levels: Levels) -> DataError:
-    """The error for an entry that is none of the levels."""
+    """The error for an entry that is not a level."""
     near = nearest(value, [v for v in levels if isinstance(v, str)]) if isinstance(value, str) else ""
     return DataError(
         f"{name}: row {row}, column {column!r} is {value!r}, which is none of its levels: {few_levels(levels)}{near}. "
@@ -81,13 +81,13 @@ def unseen(name: str, row: int, column: str, value: object, levels: Levels) -> D
 
 
 def as_level(value: float) -> Level:
-    """A number as a level: whole ones are whole numbers, however they were stored."""
+    """A number as a level: an int if it is whole, however it was stored."""
     return int(value) if float(value).is_integer() else float(value)
 
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """Entries of one column that are numbers, as places of levels.
+    """Conversion of numbers in one column to positions among its levels.
 
     Parameters
     ----------
@@ -96,11 +96,11 @@ class Codes:
     values
         Numbers that stand for levels, ascending, ``(L,)``.
     places
-        Place of each among the levels, ``(L,)``; -1 for one that is none of them.
+        Position of each among the levels, ``(L,)``; -1 for a number that is not a level.
     levels
         All levels.
     said
-        What each of the values stands for, for messages.
+        Meaning of each of the values, for messages.
     """
 
     column: str
@@ -111,22 +111,22 @@ class Codes:
 
     @staticmethod
     def of_numbers(column: str, levels: Levels) -> Codes:
-        """For data that hold the levels themselves, which are numbers."""
+        """For data that hold the levels themselves, as numbers."""
         values = np.array(levels, np.float64)
         order = np.argsort(values, kind="stable")
         return Codes(column, values[order], order, levels, tuple(levels[i] for i in order))
 
     @staticmethod
     def between(column: str, found: Levels, wanted: Levels) -> Codes:
-        """For data that hold places among other levels."""
+        """For data that hold positions among other levels."""
         place = {level: i for i, level in enumerate(wanted)}
         places = np.array([place.get(level, -1) for level in found], np.int64)
         return Codes(column, np.arange(len(found), dtype=np.float64), places, wanted, found)
 
     def apply(self, x: np.ndarray, name: str) -> np.ndarray:
-        """Places of the levels of entries ``(n,)``, NaN where one is missing.
+        """Positions of the levels of entries ``(n,)``, NaN for missing entries.
 
-        DataError for an entry that is no level; rows are counted in the batch, which is called ``name``.
+        DataError for an entry that is not a level; it gives the row in the batch ``name``.
         """
         at = np.minimum(np.searchsorted(self.values, x), len(self.values) - 1)
         missing = np.isnan(x)

@@ -1,4 +1,4 @@
-"""Lines for the user, on standard output and standard error, whatever these are and whatever is in the lines."""
+"""Lines for the user, on any kind of standard output and standard error, with any content."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Literal
 from bnp_dask.errors import StoreError, redacted
 
 LONGEST = 1000
-"""Characters of an error or a warning; what is longer loses its middle."""
+"""Most characters of an error or a warning; a longer text loses its middle."""
 
 SHOWN = 80
-"""Characters of a value in a message."""
+"""Most characters of a value in a message."""
 
 
 def one_line(text: object) -> str:
-    """A message in one line: white space folded, what a terminal would obey written as ``\\x1b``, and not too long."""
+    """A message in one line: white space folded, control characters written as ``\\x1b``, and shortened if too long."""
     return shortened(_plain(redacted(" ".join(str(text).split()))), LONGEST)
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, without its middle where it is longer than ``limit``."""
+    """The text, without its middle if it is longer than ``limit``."""
     if len(text) <= limit:
         return text
     keep = max(limit - 5, 0) // 2
@@ -30,33 +30,33 @@ def shortened(text: str, limit: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text with what a terminal obeys, and halves of characters, in the way that Python writes them."""
+    """The text with control characters and lone surrogates as Python escapes."""
     if text.isprintable():
         return text
     return "".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A result for the user, on standard output.
+    """Write a result for the user to standard output.
 
     Raises
     ------
     StoreError
-        It cannot be written there, as the disk is full.
+        Standard output cannot be written, as on a full disk.
     """
     if not quiet:
         _write(text, "stdout")
 
 
 def tell(text: str) -> None:
-    """Write what a user should know to standard error; nobody is told when that cannot be written."""
+    """Write a notice for the user to standard error; a failure to write is ignored."""
     _write(text, "stderr")
 
 
 def _write(text: str, name: Literal["stdout", "stderr"]) -> None:
-    """Lines above a progress bar, if there is one.
+    """Write lines above a progress bar, if there is one.
 
-    A reader that has gone, such as ``head``, wants no more; what a command is doing goes on to its end without it.
+    A closed reader, such as ``head``, receives no more lines; the command still runs to its end.
     """
     from tqdm.auto import tqdm
 
@@ -71,13 +71,13 @@ def _write(text: str, name: Literal["stdout", "stderr"]) -> None:
     except BrokenPipeError:
         setattr(sys, name, None)
     except OSError as error:
-        setattr(sys, name, None)  # nor may the interpreter try again at its end
+        setattr(sys, name, None)  # the interpreter must not try again at exit
         if name == "stdout":
             raise StoreError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
 def open_standard_files() -> None:
-    """Standard input, output and error that were closed lead nowhere, instead of into the next file that is opened."""
+    """Redirect closed standard input, output and error to the null device, instead of the next file opened."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

@@ -9,26 +9,26 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import shown
 
 NAME_BYTES = 255
-"""Bytes of a name in a folder: more than any common file system takes."""
+"""Most bytes of a name in a folder: no common file system takes more."""
 
 PATH_BYTES = 4095
-"""Bytes of a whole path that Linux takes."""
+"""Most bytes of a whole path that Linux takes."""
 
 POSTERIOR_NAME = "posterior.zarr"
-"""Where a run directory keeps its posterior."""
+"""Name of the posterior in a run directory."""
 
 DRAWS_NAME = "draws.zarr"
-"""Where a run directory keeps the draws of a sampler."""
+"""Name of the draws of a sampler in a run directory."""
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """A path with ``~`` replaced by the home directory that it means.
+    """A path with ``~`` replaced by its home directory.
 
     Raises
     ------
     SettingError
-        No file can have this name: it is empty, holds a NUL or halves of characters, is too long, begins with ``~`` and
-        the name of nobody, or is a URL.
+        No file can have this name: it is empty, holds a NUL or lone surrogates, is too long, begins with ``~`` and
+        an unknown user, or is a URL.
     """
     text = os.fspath(path)
     if not text:

@@ -1,8 +1,8 @@
-"""The door for places that a file names: where a job file, a run directory or a model says to read, write or compute.
+"""Checks of places that a file names: where a job file, a run directory or a model says to read, write or compute.
 
-Files may be a stranger's, and none of them may run code here.  Arguments and options of the caller may say more: a URL
-of any protocol that fsspec knows, a chain of them, the address of a scheduler.  A file names local paths and URLs of
-the protocols below; a scheduler only if the caller names the same one.
+Files may be a stranger's, and none of them may run code here.  Arguments and options of the caller may name more: a URL
+of any protocol that fsspec knows, a chain of URLs, the address of a scheduler.  A file may name local paths and URLs of
+the protocols below, and a scheduler only if the caller names the same one.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from bnp_dask.errors import HIDDEN, SettingError
 from bnp_dask.inputs.settings import shown
 
 PROTOCOLS = ("file", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "hf")
-"""Protocols of URLs that a file may name: those that read bytes and nothing else.
+"""Protocols of URLs that a file may name: they only read bytes.
 
-Others of fsspec start programs, connect with keys of the user, take tasks of Dask, or read what a further file says
-they are to read (``reference://``).  So do chains of URLs, with ``::``.
+Others of fsspec start programs, connect with keys of the user, take tasks of Dask, or read places named by a further
+file (``reference://``).  So do chains of URLs, with ``::``.
 """
 
 
 def place_in_file(place: str, where: str) -> str:
-    """The path or URL that a file names, if a file may.
+    """Return the path or URL that a file names, if a file may name it.
 
     Parameters
     ----------
     place
-        As the file has it.
+        Path or URL in the file.
     where
         Setting and file, for the message.
 
     Raises
     ------
     SettingError
-        The protocol is not one of those that a file may name, it is a chain of URLs, or a URL of which the password or
-        the signature was left out when it was written.
+        A file may not name this protocol, the place is a chain of URLs, or its password or signature was left out when
+        the file was written.
     """
     protocol, mark, _ = place.partition("://")
     if not mark and "::" not in place:
@@ -54,31 +54,31 @@ def place_in_file(place: str, where: str) -> str:
 
 
 def name_in_file(name: Any, where: str) -> str:
-    """Name of a file in the folder that is meant, as another file has it; SettingError where it leads elsewhere."""
+    """Return the name, given in a file, of another file in its folder; SettingError if it leads out of the folder."""
     if not isinstance(name, str) or name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
         raise SettingError(f"{where}: {shown(name)} is no name of a file in this folder")
     return name
 
 
 def scheduler_in_file(address: str, named: Any, where: str) -> str:
-    """The address of a scheduler that a file names, if the caller names it too.
+    """Return the address of a scheduler that a file names, if the caller names it too.
 
-    Dask unpickles answers of a scheduler, from the first message on, so that it can run any code here.
+    Dask unpickles messages of a scheduler from the first one on, so that a scheduler can run any code here.
 
     Parameters
     ----------
     address
-        As the file has it.
+        Address in the file.
     named
-        The address that the caller's own environment names: ``scheduler-address`` of Dask's configuration, which is
-        also ``DASK_SCHEDULER_ADDRESS``; None where it names none.
+        Address in the caller's own environment: ``scheduler-address`` of Dask's configuration, also set by
+        ``DASK_SCHEDULER_ADDRESS``; None if unset.
     where
         Setting and file, for the message.
 
     Raises
     ------
     SettingError
-        The caller names none, or another.
+        The caller names no scheduler, or another one.
     """
     if named == address:
         return address

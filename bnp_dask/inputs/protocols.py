@@ -1,4 +1,4 @@
-"""Protocols checked where a guest enters: an instance, and no class, that has every verb."""
+"""Checks that a user's object, an instance and not a class, has every member of a protocol."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def members(protocol: type) -> tuple[str, ...]:
 
 
 def require(name: str, value: Any, protocol: type, example: str) -> None:
-    """SettingError unless the value is an instance with all that a protocol declares.
+    """SettingError unless the value is an instance with all members of a protocol.
 
     Parameters
     ----------
     name
-        What the user passed it as.
+        Name of the argument.
     value
-        What was passed.
+        Value of the argument.
     protocol
-        What it should be.
+        Required protocol.
     example
-        How such a thing is made, for the message.
+        Example of a valid value, for the message.
     """
     lacks = lacking(value, protocol)
     if lacks is not None:
@@ -41,14 +41,14 @@ def require(name: str, value: Any, protocol: type, example: str) -> None:
 
 
 def as_a(value: object, role: type[Role]) -> Role:
-    """Part of a model as an instance of a class or protocol, whose verbs its type alone does not promise.
+    """Part of a model as an instance of a class or protocol whose members its declared type does not promise.
 
-    Whether it has them is checked at the door, where a user's settings are; here it is checked once more.
+    The members were checked with the user's settings; this checks them once more.
 
     Raises
     ------
     SettingError
-        The value is something else, or lacks a verb.
+        The value is something else, or lacks a member.
     """
     if not is_a(value, role):
         raise SettingError(f"{type(value).__name__} is no {role.__name__}, which this needs")
@@ -56,22 +56,22 @@ def as_a(value: object, role: type[Role]) -> Role:
 
 
 def is_a(value: object, role: type[Role]) -> TypeGuard[Role]:
-    """``isinstance``, which asks a protocol for each of its verbs anew, from memory where the class of a value has
-    them."""
+    """``isinstance`` that caches the answer by class: the plain one checks each member of a protocol at every
+    call."""
     kind: Any = type(value)
-    wanted: Any = role  # classes are keys, which the type checker doubts of protocols
+    wanted: Any = role  # classes are cache keys, which the type checker does not accept for protocols
     return _all_are(kind, wanted) or isinstance(value, role)
 
 
 @cache
 def _all_are(kind: type, role: type) -> bool:
-    """Whether a class has each verb of a protocol; what instances alone have does not count."""
+    """Whether a class has each member of a protocol; attributes only of instances do not count."""
     is_protocol = getattr(role, "_is_protocol", False)
     return is_protocol and all(getattr(kind, name, None) is not None for name in members(role))
 
 
 def lacking(value: Any, protocol: type) -> str | None:
-    """The first thing that a value lacks of a protocol, in words; None where it has all."""
+    """The first member of a protocol that a value lacks, in words; None if it lacks none."""
     if isinstance(value, type):
         return "found a class, needs an instance"
     methods = [name for name in members(protocol) if inspect.isfunction(getattr(protocol, name, None))]
@@ -85,7 +85,7 @@ def lacking(value: Any, protocol: type) -> str | None:
 
 
 def _has(value: Any, member: str) -> bool:
-    """Whether an attribute is there; a property counts unasked, since its value may not be known yet."""
+    """Whether an attribute exists; a property counts without evaluation, since its value may not be known yet."""
     if inspect.getattr_static(value, member, _ABSENT) is not _ABSENT:
         return True
     return getattr(value, member, _ABSENT) is not _ABSENT

@@ -13,10 +13,10 @@ from bnp_dask.errors import SettingError, redacted
 from bnp_dask.inputs.lines import SHOWN, shortened
 
 MOST = 2**53
-"""Largest whole number that a setting may be: from there on float64 skips some."""
+"""Largest whole number that a setting may be: beyond it float64 skips some."""
 
 LEAST_MASS, MOST_MASS = 1e-100, 1e10
-"""Range of settings that are counted like atoms: concentrations, pseudo-counts and degrees of freedom.
+"""Range of settings in units of atoms: concentrations, pseudo-counts and degrees of freedom.
 
 The objective is a sum of terms such as ``log Gamma(a)``, of size ``a log a``, which cancel but for a few nats.
 Rounding leaves ``2**-53 a log a`` of each: 3e-5 nats at 1e10, and 7 nats at 1e15.  Below, ``digamma(a)`` is about
@@ -25,19 +25,19 @@ overflows.
 """
 
 LONGEST_PATH = 4096
-"""Characters of a path or URL."""
+"""Most characters of a path or URL."""
 
 LEAST_RATE, MOST_RATE = 1e-120, 1e120
 """Range of the rate of a Gamma prior, one over counts: by default a pseudo-count over the mean of counts."""
 
 
 def is_whole(value: object) -> TypeGuard[int | np.integer[Any]]:
-    """Whether this is a whole number; True and False are none."""
+    """Whether this is a whole number; True and False do not count."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a real number; True and False are none, and neither are texts or arrays."""
+    """Whether this is a real number; True, False, texts and arrays do not count."""
     return (isinstance(value, (int, float, np.integer, np.floating))) and not isinstance(value, bool)
 
 
@@ -85,7 +85,7 @@ def positive_number(name: str, value: Any, what: str = "number") -> int | float:
 
 
 def positive_mass(name: str, value: Any, what: str) -> int | float:
-    """The value as Python's number; SettingError unless it is in the range of things that are counted like atoms."""
+    """The value as Python's number; SettingError unless it is from :data:`LEAST_MASS` to :data:`MOST_MASS`."""
     positive_number(name, value, what)
     if not LEAST_MASS <= value <= MOST_MASS:
         raise SettingError(
@@ -103,7 +103,7 @@ def mass_or_zero(name: str, value: Any, what: str) -> int | float:
 
 
 def _plain(value: Any) -> int | float:
-    """A number as Python's own: float32 would make float32 of what it is multiplied with."""
+    """A number as Python's own: a float32 would turn its products into float32."""
     return int(value) if is_whole(value) else float(value)
 
 
@@ -120,7 +120,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def one_of(name: str, value: Any, known: Sequence[Any]) -> None:
-    """SettingError unless the value is one of those known."""
+    """SettingError unless the value is among ``known``."""
     if not isinstance(value, (str, type(None))) or value not in known:
         raise SettingError(f"{name}={shown(value)}: needs {' or '.join(map(quoted, known))}")
 
@@ -140,20 +140,20 @@ def path_text(name: str, value: Any) -> str:
 
 
 SEEDS = 2**128
-"""Seeds that say different things.  One beyond is another start of the seed that is left when these are taken out: all
-but the order of batches is drawn anew."""
+"""Number of distinct seeds.  A larger seed is another start of the seed that remains modulo this number: everything but
+the order of batches is drawn anew."""
 
 STARTS = 2**32
-"""Starts of one seed."""
+"""Number of starts of one seed."""
 
 
 def start_of_seed(seed: int, number: int) -> int:
-    """Seed of another start than a seed's first, which is number 0; those of one seed visit batches in one order."""
+    """Seed of start ``number`` of a seed, whose first start is 0; all starts of a seed visit batches in one order."""
     return seed % SEEDS + SEEDS * ((seed // SEEDS + number) % STARTS)
 
 
 def seed_of(value: Any, name: str = "rng") -> int:
-    """A seed, a whole number >= 0, from whatever says where random numbers come from.
+    """A seed, a whole number >= 0, from any source of random numbers.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def seed_of(value: Any, name: str = "rng") -> int:
         A seed; a SeedSequence; a Generator or RandomState, from which a seed is drawn; or None for another seed each
         time.
     name
-        Of the argument, for the message.
+        Name of the argument, for the message.
     """
     if isinstance(value, np.random.Generator):
         return int(value.integers(2**63))
@@ -188,12 +188,12 @@ def is_finite(value: Any) -> bool:
 
 
 def shown(value: Any, longest: int = SHOWN) -> str:
-    """A value as messages show it: at most so many characters, and on one line."""
+    """A value as messages show it: on one line, with at most ``longest`` characters."""
     if is_whole(value) and abs(int(value)) >= 10**30:
         return f"a whole number of {len(hex(abs(int(value)))) - 2} hexadecimal digits"
     try:
         text = redacted(" ".join(repr(value).split()))
-    except Exception as error:  # what users pass may fail at anything
+    except Exception as error:  # the repr of a user's object may raise anything
         return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
     return shortened(text, longest)
 

@@ -1,7 +1,7 @@
-"""Sparse matrices that may be anything: checked by NumPy alone, before compiled code follows their pointers.
+"""Sparse matrices from any source: checked by NumPy alone, before compiled code follows their pointers.
 
-SciPy takes the arrays of a sparse matrix as they come, from files too, and its compiled loops read and write wherever
-these say: a wrong pointer ends the process, or gives other people's memory for counts.
+SciPy accepts the arrays of a sparse matrix unchecked, also from files, and its compiled loops read and write wherever
+they point: a wrong pointer ends the process, or returns foreign memory as counts.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def require_sound(x: Any, name: str) -> None:
     x
         Any scipy.sparse matrix or array.
     name
-        Of the data, for the message.
+        Name of the data, for the message.
     """
     require_real(np.dtype(x.dtype), name)
     if len(x.shape) != 2:
-        return  # whoever needs rows says so
+        return  # code that needs rows raises its own error
     if x.format in ("csr", "csc"):
         rows = x.format == "csr"
         n, width = x.shape if rows else x.shape[::-1]
@@ -50,18 +50,18 @@ def require_sound(x: Any, name: str) -> None:
 def require_compressed(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int], name: str, what: str
 ) -> None:
-    """DataError unless the arrays of compressed rows are those of a matrix of this shape.
+    """DataError unless the arrays of compressed rows form a matrix of this shape.
 
     Parameters
     ----------
     data, indices
-        Value and column of each entry, ``(m,)``; more than the last pointer says are left out.
+        Value and column of each entry, ``(m,)``; entries beyond the last pointer are ignored.
     indptr
-        Where each row starts, ``(n + 1,)``.
+        Start of each row, ``(n + 1,)``.
     shape
-        Rows n, and columns.
+        Number of rows n, and of columns.
     name, what
-        Of the data, and of the columns, for the message.
+        Names of the data and of a column, for the message.
     """
     n, width = shape
     for part, array in (("indptr", indptr), ("indices", indices)):
@@ -99,7 +99,7 @@ def require_compressed(
 def from_parts(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int], name: str
 ) -> sparse.csr_array:
-    """Rows from arrays that lay in a file, checked as in :func:`require_compressed`."""
+    """Rows from arrays of a file, checked as in :func:`require_compressed`."""
     require_compressed(data, indices, indptr, shape, name, "column")
     return sparse.csr_array((data, indices, indptr), shape=shape)
 
@@ -107,18 +107,18 @@ def from_parts(
 def as_counts(x: Any, name: str) -> sparse.csr_array:
     """Any scipy.sparse matrix as float64 CSR with sorted columns, duplicates summed, and no zeros stored.
 
-    A zero that is stored says what one that is not stored says, so it must change nothing.  The input is left alone.
+    A stored zero means the same as one that is not stored, so it must change nothing.  The input is not modified.
 
     Raises
     ------
     DataError
-        Arrays that do not fit the shape, values that are no real numbers or that float64 would round.
+        Arrays that do not fit the shape, values that are not real numbers or that float64 would round.
     """
     require_sound(x, name)
-    # as float64 before entries are added: bytes would overflow
+    # converted to float64 before entries are added: bytes would overflow
     rows = sparse.csr_array(x.astype(np.float64, copy=False) if x.format != "csr" else x)
     stop = int(rows.indptr[-1])
-    # of new arrays, whose order SciPy looks at itself: what a matrix says of its own order may be out of date
+    # a new matrix, so that SciPy checks the order of its entries itself: flags of the given one may be out of date
     parts = (rows.data[:stop].astype(np.float64, copy=False), rows.indices[:stop], rows.indptr)
     out = sparse.csr_array(parts, shape=rows.shape)
     if out.has_sorted_indices and out.has_canonical_format and out.data.all():
@@ -176,7 +176,7 @@ def _check_lists(x: Any, name: str) -> None:
 
 
 def is_corpus(value: Any) -> bool:
-    """Whether this is a list of documents, each a list of pairs ``(word, count)``, as gensim has them."""
+    """Whether this is a list of documents, each a list of pairs ``(word, count)``, as in gensim."""
     if not isinstance(value, list) or not all(isinstance(one, list) for one in value):
         return False
     pairs = next((one for one in value if one), None)
@@ -186,7 +186,7 @@ def is_corpus(value: Any) -> bool:
 def counts_of_corpus(corpus: list[list[tuple[int, float]]], width: int | None = None) -> sparse.csr_array:
     """Counts ``(n, V)`` of documents that are lists of pairs ``(word, count)``.
 
-    ``width`` is the number V of words, where it is known; else the largest number of a word tells it.
+    ``width`` is the number V of words; if None, V is one more than the largest number of a word.
 
     Raises
     ------

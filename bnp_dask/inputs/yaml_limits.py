@@ -1,7 +1,7 @@
-"""YAML as job files use it: numbers such as ``1e-6``, no names twice, and no more than a job needs.
+"""YAML as job files use it: numbers such as ``1e-6``, no repeated names, and limits on size.
 
-A few lines of YAML can stand for more than any memory holds, by aliases of aliases, and lists in one another can be
-deeper than Python's stack.  Both are counted before anything is built.
+A few lines of YAML can expand beyond any memory, by aliases of aliases, and nested lists can be deeper than Python's
+stack.  Size and depth are checked before anything is built.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from bnp_dask.inputs.settings import shown
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that a YAML text may hold, each alias counted as what it stands for.
+    """Limits of a YAML text, with every alias expanded.
 
     Parameters
     ----------
     characters
-        Of the text, and of all its values and names.
+        Characters of the text, and of all its values and names.
     nodes
-        Values and names.
+        Number of values and names.
     depth
-        Levels of lists and mappings in one another.
+        Levels of nested lists and mappings.
     digits
-        Of a whole number.
+        Digits of a whole number.
     """
 
     characters: int = 1_000_000
@@ -40,12 +40,12 @@ class Limits:
     digits: int = 100
 
     def times(self, factor: int) -> Limits:
-        """More of everything but levels and digits."""
+        """These limits with characters and nodes multiplied by ``factor``."""
         return Limits(factor * self.characters, factor * self.nodes, self.depth, self.digits)
 
 
 LIMITS = Limits()
-"""Those of job files; PyYAML takes about two seconds for as much."""
+"""Limits of job files; PyYAML takes about two seconds for a text of this size."""
 
 
 def read_yaml(text: str, limits: Limits = LIMITS) -> Any:
@@ -54,7 +54,7 @@ def read_yaml(text: str, limits: Limits = LIMITS) -> Any:
     Raises
     ------
     SettingError
-        The text is not YAML, holds anything but plain values, or is beyond the limits.
+        The text is not YAML, holds anything but plain values, or exceeds the limits.
     """
     if len(text) > limits.characters:
         raise SettingError(f"more than {limits.characters:,} characters; put arrays into .npy files")
@@ -77,16 +77,16 @@ def read_yaml(text: str, limits: Limits = LIMITS) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, SettingError):
             raise
-        # a value that its own tag does not fit, such as !!int with a word
+        # a value that does not fit its tag, such as !!int with a word
         raise SettingError(f"a value is not what its tag says ({one_line(error)})") from error
 
 
 def _require_size(root: yaml.Node, limits: Limits) -> None:
-    """Refuse what would be too much once every alias is what it stands for; one that holds itself is without end."""
+    """Refuse a document that exceeds the limits with every alias expanded; an alias that contains itself never ends."""
     sizes: dict[int, tuple[int, int] | None] = {}
 
     def size(node: yaml.Node) -> tuple[int, int]:
-        """Nodes and characters; no node is counted twice, and none is deeper than the limit."""
+        """Nodes and characters of a node; each node is visited once, and none is deeper than the limit."""
         if isinstance(node, yaml.ScalarNode):
             return 1, len(node.value)
         if id(node) in sizes:
@@ -112,14 +112,14 @@ def _require_size(root: yaml.Node, limits: Limits) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also reads ``1e-6`` as a number; no lists as names, and no name twice."""
+    """PyYAML's safe loader that also reads ``1e-6`` as a number and refuses lists as names and repeated names."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         super().__init__(text)
         self._limits, self._depth, self._nodes = limits, 0, 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose as ever, and count."""
+        """Compose a node as PyYAML does, and count it."""
         self._nodes += 1
         self._depth += 1
         if self._depth > self._limits.depth or self._nodes > self._limits.nodes:
@@ -148,7 +148,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_number(self, node: yaml.ScalarNode) -> int:
         """A whole number that is not absurdly long."""
-        if len(node.value) <= 4 * self._limits.digits:  # of binary digits there are more
+        if len(node.value) <= 4 * self._limits.digits:  # a number has more binary digits than decimal ones
             value = super().construct_yaml_int(node)
             if abs(value) < 10**self._limits.digits:
                 return value

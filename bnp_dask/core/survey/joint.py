@@ -1,7 +1,7 @@
-"""Second moments of columns together, from one pass: a survey has them of the columns whose likelihood asks.
+"""Joint second moments of columns, from one pass: a survey has them for columns whose likelihood requests them.
 
-Likelihoods with correlations ask, because only these moments say which columns follow from others.  They add up over
-batches like the moments of single columns, at the cost of one product of a batch with itself.
+Likelihoods with correlations request them, because only these moments show which columns are functions of others.
+They add up over batches like moments of single columns, at the cost of one product of a batch with itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bnp_dask.core.survey.moments import TILE_BYTES
 from bnp_dask.kernels.numeric.arithmetic import matmul
 
 NAMES = ("joint_columns", "joint_sizes", "joint_mean", "joint_covariance")
-"""Names of the arrays that joint moments are kept as."""
+"""Names of the arrays that hold joint moments."""
 
 
 @dataclass(frozen=True, eq=False)
 class JointMoments:
-    """Moments of the rows that have every one of some columns.
+    """Moments of the rows that have a value in each of some columns.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class JointMoments:
     covariance: np.ndarray
 
     def features(self, index: np.ndarray) -> JointMoments:
-        """Those of some features, at the positions ``index``, as far as they are known."""
+        """Joint moments of the features at the positions ``index``, as far as they are known."""
         index = np.asarray(index)
         own = np.flatnonzero(np.isin(index, self.columns))
         place = np.searchsorted(self.columns, index[own])
@@ -62,13 +62,13 @@ class JointMoments:
 
 
 def no_joint_moments(columns: np.ndarray) -> JointMoments:
-    """Moments of some columns of no rows."""
+    """Joint moments of some columns over no rows."""
     size = len(columns)
     return JointMoments(np.asarray(columns, np.int64), 0, 0.0, np.zeros(size), np.zeros((size, size)))
 
 
 NO_JOINT = no_joint_moments(np.zeros(0, np.int64))
-"""Of no columns."""
+"""Joint moments of no columns."""
 
 
 def joint_moments(x: np.ndarray, weights: np.ndarray | None, columns: np.ndarray) -> JointMoments:
@@ -97,7 +97,7 @@ def _of_tile(tile: np.ndarray, share: np.ndarray, columns: np.ndarray) -> JointM
 
 
 def combine_joint(a: JointMoments, b: JointMoments) -> JointMoments:
-    """Moments of two sets of rows; those of batches that were surveyed without are left out."""
+    """Joint moments of two sets of rows; batches surveyed without joint moments are left out."""
     if b.count == 0 or a.count == 0:
         heavy, light = (a, b) if b.count == 0 else (b, a)
         return heavy if len(heavy.columns) or heavy.count else light

@@ -17,7 +17,7 @@ TILE_BYTES = 2**20
 
 
 NONE_MISSING = np.zeros(0)
-"""Of data in which no entry is missing."""
+"""``missing`` of data in which no entry is missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ def dense_moments(x: np.ndarray, weights: np.ndarray | None, batch: Batch, may_m
 
 
 def weight_alone(batch: Batch, weights: np.ndarray | None, may_miss: bool) -> Moments:
-    """Weight of some atoms whose numbers are checked, and moments as of none: for data that set no prior."""
+    """Weight of atoms after a check of their numbers, with empty moments: for data that set no prior."""
     x = batch.x
     nothing = _no_moments(batch.n_features)
     if not isinstance(x, np.ndarray):
@@ -92,9 +92,9 @@ def weight_alone(batch: Batch, weights: np.ndarray | None, may_miss: bool) -> Mo
 def _checked_tiles(
     x: np.ndarray, weights: np.ndarray | None, batch: Batch, may_miss: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None, np.ndarray | None]]:
-    """Tiles of dense rows, their weights, and which of their entries are there; None for all.
+    """Tiles of dense rows, their weights, and a mask of present entries; None if all are present.
 
-    DataError where a number is not finite, but for an entry that may be missing.
+    DataError if a number is not finite, except a NaN that may be missing.
     """
     rows = max(1, TILE_BYTES // (8 * x.shape[1]))
     for start in range(0, len(x), rows):
@@ -126,7 +126,7 @@ def _tile_moments(tile: np.ndarray, weights: np.ndarray | None) -> Moments:
 
 
 def _gappy_moments(tile: np.ndarray, weights: np.ndarray | None, held: np.ndarray) -> Moments:
-    """Moments of a tile of which only the entries ``held (n, D)`` are there."""
+    """Moments of a tile in which only the entries ``held (n, D)`` are present."""
     rows = np.ones(len(tile)) if weights is None else weights
     own = matmul(rows, held.astype(np.float64))
     share = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
@@ -167,7 +167,7 @@ def sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, batch: Batch
 
 
 def _entries(x: sparse.csr_array, weights: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Columns, counts and weights of the stored entries, a tile at a time; tiles are not small beside a row."""
+    """Columns, counts and weights of the stored entries, a tile at a time; a tile has at least as many as columns."""
     size = max(TILE_BYTES // 8, x.shape[1])
     for start in range(0, x.nnz, size):
         stop = min(start + size, x.nnz)

@@ -17,14 +17,14 @@ TOTAL_POINTS = 128
 """Points per feature of several batches together, at most."""
 
 MOST_POINTS, LEAST_POINTS = 2**15, 32
-"""Points of all features together, at most (0.5 MB), unless each has the least number: what the coordinator holds is
-this for each time that the number of batches doubles."""
+"""Points of all features together, at most (0.5 MB), unless each has the least number.  The coordinator holds this much
+for each doubling of the number of batches."""
 
 MOST_SPARSE = 1024
-"""Columns of sparse counts up to which quantiles are kept: nobody asks for those of a vocabulary."""
+"""Most columns of sparse counts for which quantiles are kept; quantiles of a vocabulary are never used."""
 
 NOTHING, NO_SETS = (np.zeros((0, 0)), np.zeros((0, 0))), np.zeros((0, 2), np.int64)
-"""Points of unknown quantiles, and the sets that these are of."""
+"""Points of unknown quantiles, and their sets of batches."""
 
 _TILE_NUMBERS = 2**17
 """Numbers that are sorted at a time (1 MB)."""
@@ -35,17 +35,17 @@ _Points = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """Weighted points of each feature that have about the quantiles of all values.
+    """Weighted points of each feature whose quantiles approximate the quantiles of all values.
 
-    Exact where a feature has few distinct values (up to :data:`POINTS` in each batch and :data:`TOTAL_POINTS` in all);
-    values that many atoms share stay exact always.  Otherwise a rank is off by at most one part in 128 of a batch, and
-    by one in 256 for each time that the number of batches doubles.  Of more than 256 features each has fewer points,
-    down to :data:`LEAST_POINTS` from 1,024 on.
+    Exact for features of few distinct values (up to :data:`POINTS` in each batch and :data:`TOTAL_POINTS` in all);
+    values shared by many atoms always stay exact.  Otherwise a rank is off by at most one part in 128 of a batch, and
+    by one in 256 for each doubling of the number of batches.  With more than 256 features each has fewer points, down
+    to :data:`LEAST_POINTS` from 1,024 features on.
 
     Parameters
     ----------
     values
-        Ascending values of each feature, ``(D, P)``; what is beyond its last point repeats that.  P is 0 where no
+        Ascending values of each feature, ``(D, P)``; entries beyond its last point repeat that point.  P is 0 if no
         quantiles are known.
     weights
         Their weights, ``(D, P)``; 0 beyond the last point.
@@ -56,21 +56,21 @@ class Quantiles:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether there is nothing to tell quantiles from."""
+        """Whether there are no points to compute quantiles from."""
         return self.values.shape == (0, 0)
 
     def without(self, positions: np.ndarray) -> Quantiles:
-        """Points, of which those at ``positions (D, P)``, bool, weigh nothing."""
+        """Quantiles with zero weight for the points selected by ``positions (D, P)``, bool."""
         return Quantiles(self.values, np.where(positions, 0.0, self.weights))
 
     def features(self, index: np.ndarray) -> Quantiles:
-        """Those of some features, at the positions ``index``."""
+        """Quantiles of the features at the positions ``index``."""
         return self if self.is_unknown else Quantiles(self.values[index], self.weights[index])
 
     def at(self, share: float) -> np.ndarray:
-        """Least value of each feature at or below which there is ``share`` of the weight, ``(D,)``."""
+        """Quantile of each feature, ``(D,)``: least value at or below which lies ``share`` of the weight."""
         below = np.cumsum(self.weights, axis=1)
-        # sums of shares may miss the whole by rounding
+        # by rounding, sums of shares may differ from the whole
         place = (below < share * below[:, -1:] * (1.0 - 1e-12)).sum(axis=1)
         place = np.minimum(place, self.values.shape[1] - 1)
         return np.take_along_axis(self.values, place[:, None], axis=1)[:, 0]
@@ -85,7 +85,7 @@ class Quantiles:
 
 
 def unknown() -> Quantiles:
-    """No quantiles, as of counts of many words."""
+    """Unknown quantiles, as for counts of many words."""
     return Quantiles(*NOTHING)
 
 
@@ -103,7 +103,7 @@ def _of_columns(x: np.ndarray, weights: np.ndarray | None, limit: int) -> _Point
     missing = np.isnan(columns)
     if missing.any():
         own = np.where(missing, 0.0, 1.0 if weights is None else weights)
-        columns[missing] = 0.0  # of no weight
+        columns[missing] = 0.0  # any number, as its weight is 0
         order = np.argsort(columns, axis=1, kind="stable")
         return thin_rows(np.take_along_axis(columns, order, axis=1), np.take_along_axis(own, order, axis=1), limit)
     if weights is None:
@@ -129,23 +129,23 @@ def _of_sparse(x: sparse.csc_array, weights: np.ndarray | None) -> Quantiles:
 
 @dataclass(frozen=True, eq=False)
 class QuantileTotal:
-    """Quantiles of batches that come one after the other.
+    """Quantiles accumulated over a sequence of batches.
 
-    Equally many batches are joined with one another, so that no point is thinned more often than the number of batches
-    doubles; held are those of at most so many sets of batches.  What it comes to depends on the batches and their order
-    alone, also where it is taken apart with :meth:`to_arrays` between two of them.
+    As batches arrive, only sets of equally many are joined.  Hence a point is thinned at most once for each doubling of
+    the number of batches, and the number of sets held grows in the same way.  The result depends only on the batches
+    and their order, even if it passes through :meth:`to_arrays` between two batches.
 
     Parameters
     ----------
     parts
-        Sets of batches: how often each was joined, and its quantiles.
+        Sets of batches: number of joins of each, and its quantiles.
     """
 
     parts: tuple[tuple[int, Quantiles], ...] = ()
 
     @classmethod
     def from_arrays(cls, values: np.ndarray, weights: np.ndarray, sets: np.ndarray) -> QuantileTotal:
-        """Inverse of :meth:`to_arrays`, of views; without any set nothing is known of what came before."""
+        """Inverse of :meth:`to_arrays`, as views; without sets, quantiles of earlier batches are unknown."""
         if len(sets) == 0:
             return cls(((0, unknown()),))
         ends = np.cumsum(sets[:, 1])
@@ -154,7 +154,7 @@ class QuantileTotal:
         return cls(tuple(zip(sets[:, 0].tolist(), parts, strict=True)))
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Values and weights of all sets side by side, ``(D, P)``, and how often each was joined and its width."""
+        """Values and weights of all sets side by side, ``(D, P)``, and the number of joins and width of each set."""
         if not self.parts or any(part.is_unknown for _, part in self.parts):
             return (*NOTHING, NO_SETS)
         sets = np.array([[level, part.values.shape[1]] for level, part in self.parts], np.int64)
@@ -162,7 +162,7 @@ class QuantileTotal:
         return values, np.concatenate([part.weights for _, part in self.parts], axis=1), sets
 
     def with_batch(self, part: Quantiles) -> QuantileTotal:
-        """These batches and the next."""
+        """Total that includes the next batch."""
         level, parts = 0, list(self.parts)
         while parts and parts[-1][0] == level:
             part = joined(parts.pop()[1], part)
@@ -170,7 +170,7 @@ class QuantileTotal:
         return QuantileTotal((*parts, (level, part)))
 
     def features(self, index: np.ndarray) -> QuantileTotal:
-        """Those of some features, at the positions ``index``."""
+        """Totals of the features at the positions ``index``."""
         return QuantileTotal(tuple((level, part.features(index)) for level, part in self.parts))
 
     def value(self) -> Quantiles:
@@ -183,11 +183,11 @@ class QuantileTotal:
 
 
 NO_BATCHES = QuantileTotal()
-"""Of no batches yet."""
+"""Quantiles of no batches."""
 
 
 def joined(a: Quantiles, b: Quantiles) -> Quantiles:
-    """Quantiles of two sets of atoms together; unknown where those of one are."""
+    """Quantiles of two sets of atoms together; unknown if either is unknown."""
     if a.is_unknown or b.is_unknown:
         return unknown()
     if 0 in (a.values.shape[1], b.values.shape[1]):  # one of them has no atoms
@@ -197,12 +197,12 @@ def joined(a: Quantiles, b: Quantiles) -> Quantiles:
 
 
 def _at_most(points: int, n_features: int) -> int:
-    """Points of each of so many features."""
+    """Most points of each of ``n_features`` features."""
     return max(LEAST_POINTS, min(points, MOST_POINTS // max(1, n_features)))
 
 
 def _side_by_side(found: Sequence[_Points]) -> Quantiles:
-    """Points of all features, no wider than the longest."""
+    """Points of all features side by side, as wide as the longest."""
     if not found:
         return Quantiles(np.zeros((0, 0)), np.zeros((0, 0)))
     width = max(int(counts.max(initial=0)) for _, _, counts in found)

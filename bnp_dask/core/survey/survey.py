@@ -26,8 +26,8 @@ from bnp_dask.inputs.levels import Levels
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 2.0**53
 """Range of the sum of all weights.
 
-Pseudo-counts of the prior are about 1, and the objective holds differences of functions of the sums of both: rounding
-leaves 1e-16, or a share of 1e-10 of the least.  To the most, one more is still something.
+Pseudo-counts of the prior are about 1, and the objective holds differences of functions of weights plus pseudo-counts.
+Rounding leaves an error of 1e-16, a share of 1e-10 of the least weight.  Up to the largest sum, adding 1 still counts.
 """
 
 
@@ -44,7 +44,7 @@ class Survey:
     mean, variance
         Weighted moments of each feature, ``(D,)``; the variance is the population one.
     minimum, maximum
-        Range of each feature, ``(D,)``; +inf and -inf where there is no atom.
+        Range of each feature, ``(D,)``; +inf and -inf without atoms.
     is_sparse
         Whether the atoms are sparse counts.
     nbytes
@@ -58,21 +58,21 @@ class Survey:
     name
         Name of the (first) batch, for error messages.
     n_groups
-        Groups: documents of sparse counts, groups of dense rows; 0 for rows that come in none.
+        Number of groups: documents of sparse counts, groups of dense rows; 0 for ungrouped rows.
     batch_weights
         Sum of the weights in each batch, in batch order.
     names
-        Names of the features, ``(D,)``, for messages about priors; None where they have none.
+        Names of the features, ``(D,)``, for messages about priors; None for features without names.
     points
-        What the quantiles of these batches, and of more, are made of.
+        Accumulated points from which quantiles are computed, also with further batches.
     missing
-        Weight of the atoms that lack each feature, ``(D,)``; of length 0 where no entry is missing.  Moments, ranges
-        and quantiles of a feature are those of the atoms that have it.
+        Weight of the atoms that lack each feature, ``(D,)``; of length 0 if no entry is missing.  Moments, ranges and
+        quantiles of a feature are computed from the atoms that have it.
     levels
-        Levels of each feature whose values are places among them, None for others, ``(D,)``; None where no feature has
-        levels, or nobody knows them.
+        Levels of each categorical feature, whose values are positions among them, None for others, ``(D,)``; None if
+        no feature has levels, or they are unknown.
     joint
-        Second moments of columns together, of those whose likelihood asks for them.
+        Joint second moments of the columns whose likelihood requests them.
     """
 
     n_atoms: int
@@ -126,7 +126,7 @@ class Survey:
         )
 
     def called(self, index: np.ndarray) -> str:
-        """How messages call some columns: the first ones by name, or else by number."""
+        """Names of some columns in messages: the first ones by name, or else by number."""
         shown = np.asarray(index)[:10].tolist()
         return str(shown if self.names is None else [self.names[i] for i in shown])
 
@@ -143,9 +143,9 @@ def survey_batch(
     may_miss
         Whether NaN in dense rows is an entry that is missing.
     for_priors
-        Whether moments, ranges and quantiles are noted, by which priors are set; otherwise they are as of no atoms.
+        Whether to compute moments, ranges and quantiles, which set priors; otherwise they are as for no atoms.
     joint_columns
-        Columns of dense rows whose second moments are noted together, for priors, ``(U,)`` ascending.
+        Columns of dense rows whose joint second moments are computed, for priors, ``(U,)`` ascending.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def combine(surveys: Iterable[Survey]) -> Survey:
 
 
 def extend(total: Survey | None, surveys: Iterable[Survey]) -> Survey | None:
-    """A survey of some batches, None for none of them, and those of more: as if all had been combined at once."""
+    """Extend a survey of some batches, or None, by the surveys of more, as if all had been combined at once."""
     atoms = [] if total is None else list(total.batch_atoms)
     sizes = [] if total is None else list(total.batch_bytes)
     checksums = [] if total is None else list(total.checksums)
@@ -224,7 +224,7 @@ def extend(total: Survey | None, surveys: Iterable[Survey]) -> Survey | None:
 
 
 def require_atoms(total: Survey | None) -> Survey:
-    """DataError when there is no atom at all, or the weights sum to zero or to what float64 cannot tell apart."""
+    """DataError if there is no atom, the sum of weights is zero or out of range, or a feature has no value."""
     if total is None or total.n_atoms == 0:
         where = "there are no batches" if total is None else f"{total.name} and all other batches hold none"
         raise DataError(f"the data set has no atoms of positive weight: {where}")
@@ -246,7 +246,7 @@ def require_atoms(total: Survey | None) -> Survey:
 
 
 def checksum(batch: Batch) -> int:
-    """CRC-32 of shape, kind, values and weights of a batch; words that others brought are not of it."""
+    """CRC-32 of shape, kind, values, weights and groups of a batch; columns beyond ``read_width`` are left out."""
     if isinstance(batch.x, np.ndarray):
         parts = [batch.x[:, : batch.read_width]]
     else:

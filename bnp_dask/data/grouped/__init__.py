@@ -1,1 +1,1 @@
-"""Rows that belong together: groups and sequences, which no batch cuts."""
+"""Rows that belong together: groups and sequences, which are never split between batches."""

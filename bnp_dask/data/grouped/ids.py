@@ -37,12 +37,12 @@ from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
 
 Rows = ArraySource | NpySource | ZarrRowsSource | TableSource | DaskArraySource
-"""Sources that can be cut anywhere."""
+"""Sources that can be cut at any row."""
 
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """How groups are told: offsets ``(G + 1,)``, or a column of ids; ``order`` is a column that rises in each group."""
+    """Keys of groups: offsets ``(G + 1,)``, or a column of ids; ``order`` is a column that rises in each group."""
 
     offsets: np.ndarray | None = None
     column: str | None = None
@@ -51,7 +51,7 @@ class Keys:
 
     @staticmethod
     def of(groups: Any, order: str | None, cutting: Cutting = WHOLE) -> Keys | None:
-        """From the arguments of :func:`bnp_dask.as_source`; None when rows come in no groups."""
+        """From the arguments of :func:`bnp_dask.as_source`; None for ungrouped rows."""
         if groups is None:
             if order is not None:
                 raise DataError(f"order={order!r} sorts rows within groups; say which column holds the groups: groups=")
@@ -76,11 +76,11 @@ class Keys:
         return tuple(c for c in (self.column, self.order) if c is not None)
 
     def roles(self, weights: str | None) -> Roles:
-        """The columns that are no features, with that of weights."""
+        """Roles of the columns of weights, groups and order."""
         return Roles(weights, self.column, self.order, self.cutting)
 
     def require_offsets(self, name: str) -> np.ndarray:
-        """The offsets; DataError when a column was named instead."""
+        """The offsets; DataError if a column was named instead."""
         if self.offsets is None:
             raise DataError(
                 f"{name}: groups={self.column!r} names a column, which this kind of data does not have; give offsets "
@@ -91,7 +91,7 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class RowSettings:
-    """Settings of rows: the arguments of these names of :func:`bnp_dask.as_source`."""
+    """Settings of rows: arguments of the same names in :func:`bnp_dask.as_source`."""
 
     weights: Any
     groups: Any
@@ -101,7 +101,7 @@ class RowSettings:
     cut: int | None
 
     def as_trained(self, roles: Roles) -> RowSettings:
-        """Settings with what training said about tables, wherever nothing else is said."""
+        """These settings, with unset ones about tables taken from training."""
         weights = roles.weights if self.weights is None else self.weights
         groups = roles.groups if self.groups is None else self.groups
         if not (isinstance(groups, str) and not groups.endswith(".npy")):
@@ -117,7 +117,7 @@ class RowSettings:
 
 # -- arrays ------------------------------------------------------------------------------------------------------
 def is_list_of_groups(data: Any) -> bool:
-    """Whether data are a list of matrices, one for each group."""
+    """Whether data are a list of matrices, one per group."""
     return (
         isinstance(data, (list, tuple))
         and len(data) > 0
@@ -128,7 +128,7 @@ def is_list_of_groups(data: Any) -> bool:
 def from_list(
     parts: Sequence[np.ndarray], batch_size: int | None, weights: np.ndarray | NpyFile | None, cut: int | None = None
 ) -> Source:
-    """A list of matrices ``(n_g, D)``, one for each group (sequence, image); they are put together in memory."""
+    """Source of a list of matrices ``(n_g, D)``, one per group (sequence, image); they are concatenated in memory."""
     width = parts[0].shape[1]
     for g, x in enumerate(parts):
         check_dtype(plain(x, f"group {g}").dtype, f"group {g}")
@@ -150,9 +150,9 @@ def grouped(
     breaks: np.ndarray | None = None,
     ids: pa.Array | None = None,
 ) -> GroupedSource:
-    """Cut a source between groups, called ``ids``; groups are cut at ``breaks`` and into blocks of ``cut`` rows.
+    """Cut a source between groups named ``ids``; groups are cut at ``breaks`` and into blocks of ``cut`` rows.
 
-    DataError for offsets that do not fit, and for sparse counts.
+    DataError for offsets that do not match the rows, and for sparse counts.
     """
     if source.is_sparse:
         raise DataError(
@@ -175,8 +175,8 @@ def grouped(
 def stored_groups(
     source: ZarrRowsSource, location: Location, members: Sequence[str], batch_size: int | None, cut: int | None = None
 ) -> ZarrRowsSource | GroupedSource:
-    """A store of rows with the groups that it holds, if any: arrays ``groups``, and as written by ``ingest``
-    ``batch_group``, the first group of each batch, ``blocks`` of groups that were cut, and a table of ids."""
+    """Source of a store of rows with its groups, if any: array ``groups``, and from ``ingest`` also ``batch_group``
+    (the first group of each batch), ``blocks`` of groups that were cut, and a table of ids."""
     if "groups" not in members:
         return source
     stored = ZarrArray.open(location.child("groups"))
@@ -246,7 +246,7 @@ def _parquet_runs(location: Location, keys: Keys) -> Runs:
 
 
 def parquet_pieces(location: Location, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """Some columns of all files, in that order, ``rows`` at a time."""
+    """Some columns of all files, in order, ``rows`` at a time."""
     for file in parquet_files(location):
         with open_file(file) as opened:
             missing = [c for c in columns if c not in opened.schema_arrow.names]

@@ -1,4 +1,4 @@
-"""Sources of sequences for likelihoods that take the steps before each step."""
+"""Sources of sequences for likelihoods that condition on the steps before each step."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 
 
 def lagged(batch: Batch, lags: int) -> Batch:
-    """A batch of sequences as autoregressive models take it: the first ``lags`` steps of each have no row of their own.
+    """A batch of sequences for autoregressive models: the first ``lags`` steps of each have no row of their own.
 
     Raises
     ------
     DataError
-        Sparse counts, or rows of which nobody knows where sequences begin.
+        Sparse counts, or rows without known starts of sequences.
     """
     if lags == 0:
         return batch
@@ -50,7 +50,7 @@ class LaggedReader:
 
 @dataclass(frozen=True, eq=False)
 class LaggedSource:
-    """Sequences whose rows are ``[x_t, x_{t-1}, ..., x_{t-lags}]``, made of plain ones batch by batch.
+    """Sequences with rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``, made from recorded sequences batch by batch.
 
     Parameters
     ----------
@@ -96,12 +96,12 @@ class LaggedSource:
         return fingerprint_of(self.steps)
 
     def describe(self) -> dict[str, Any]:
-        # what was recorded: pages open it again
+        # the recorded data, which pages open again
         return {**self.steps.describe(), "lags": self.lags}
 
 
 def taking_lags(source: Source, lags: int) -> Source:
-    """The sequences as a likelihood of ``lags`` steps takes them; itself for one of none.
+    """The sequences for a likelihood of ``lags`` steps; the source itself for ``lags=0``.
 
     Raises
     ------

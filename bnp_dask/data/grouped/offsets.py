@@ -26,7 +26,7 @@ from bnp_dask.inputs.arrays import plain
 def check_offsets(groups: Any, n_atoms: int, name: str) -> np.ndarray:
     """Offsets ``(G + 1,)`` int64 of groups of rows; DataError unless they rise from 0 to ``n_atoms``.
 
-    Groups without rows are legal, and kept.
+    Groups without rows are allowed, and kept.
     """
     offsets = plain(groups, f"{name}: groups")
     need = (
@@ -48,16 +48,16 @@ def check_offsets(groups: Any, n_atoms: int, name: str) -> np.ndarray:
 
 
 def cut_groups(offsets: np.ndarray, rows: int, name: str) -> np.ndarray:
-    """Groups at which batches of at most ``rows`` rows start, and their number last, ``(B + 1,)``.
+    """First group of each batch of at most ``rows`` rows, then the number of groups, ``(B + 1,)``.
 
-    A group of more rows is a batch of its own, and a warning says so.  Groups without rows go with a neighbour: no
-    batch is without rows.
+    A group of more rows is a batch of its own, with a warning.  Groups without rows join a neighbour: no batch is
+    without rows.
     """
     n_groups = len(offsets) - 1
     starts, large = [0], []
     while starts[-1] < n_groups:
         first = offsets[starts[-1]]
-        # the last end within reach, at least that of the first group with rows, and after all empty ones there
+        # the last end within ``rows``, but past the first group with rows and past any empty groups that follow
         stop = int(np.searchsorted(offsets, first + rows, side="right")) - 1
         stop = max(stop, min(int(np.searchsorted(offsets, first, side="right")), n_groups))
         stop = int(np.searchsorted(offsets, offsets[stop], side="right")) - 1
@@ -75,7 +75,7 @@ def cut_groups(offsets: np.ndarray, rows: int, name: str) -> np.ndarray:
     return np.array(starts, INT)
 
 
-# -- groups told by ids ------------------------------------------------------------------------------------------
+# -- groups from ids --------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class Runs:
     """Finds groups in a column of ids that is read piece by piece; rows of one group must lie together.
@@ -83,9 +83,9 @@ class Runs:
     Parameters
     ----------
     name, group, order
-        Of the data and of the columns, for messages.
+        Names of the data and of the columns, for messages.
     cutting
-        What gaps in the order column do.
+        Treatment of gaps in the order column.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Runs:
     _steps: Steps | None = None
 
     def add(self, ids: pa.Array, order: pa.Array | None = None) -> None:
-        """More rows; DataError where an id is missing, or the order column falls, stays, or has a gap in a group."""
+        """Add rows; DataError if an id is missing, or the order column falls, repeats, or has a gap in a group."""
         require_all(ids, self.group, self.name, self.n_rows)
         if order is not None:
             require_all(order, str(self.order), self.name, self.n_rows)
@@ -140,17 +140,17 @@ class Runs:
         return pa.concat_arrays(self._ids) if self._ids else pa.array([], pa.int64())
 
     def offsets(self) -> np.ndarray:
-        """Offsets ``(G + 1,)``; DataError when rows of one group lie in two places."""
+        """Offsets ``(G + 1,)``; DataError if rows of one group lie in two places."""
         require_once(self._ids, self.name, self.group)
         return np.concatenate([*self._starts, [self.n_rows]]).astype(INT)
 
     def breaks(self) -> np.ndarray | None:
-        """Rows inside groups before which there is a gap, where gaps cut."""
+        """Rows inside groups that follow a gap, if gaps cut groups; else None."""
         return np.concatenate(self._breaks) if self._breaks and self.cutting.gaps == "cut" else None
 
 
 def require_once(ids: list[pa.Array], name: str, group: str) -> None:
-    """DataError when an id of a run of rows occurs again in another run."""
+    """DataError if the id of a run of rows occurs again in another run."""
     if not ids:
         return
     counts = pc.value_counts(pa.chunked_array(ids))
@@ -164,7 +164,7 @@ def require_once(ids: list[pa.Array], name: str, group: str) -> None:
 
 
 def require_all(values: pa.Array, column: str, name: str, before: int = 0) -> None:
-    """DataError unless every row has a value; NaN is none."""
+    """DataError unless every row has a value; NaN does not count."""
     missing = np.asarray(pc.is_null(values, nan_is_null=True))
     if missing.any():
         raise DataError(
@@ -176,7 +176,7 @@ def require_all(values: pa.Array, column: str, name: str, before: int = 0) -> No
 # -- sources -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class GroupedReader:
-    """A batch of rows with its groups: offsets into its rows, or where they are stored (in rows of the whole)."""
+    """A batch of rows with its groups: offsets into its rows, or the stored array of offsets into all rows."""
 
     atoms: Reader
     offsets: np.ndarray | ZarrArray
@@ -218,7 +218,7 @@ class GroupedReader:
     def _refuse_missing(self, batch: Batch) -> None:
         """DataError that names the group and the row of a value that is not finite, if there is one."""
         wrong = np.argwhere(~np.isfinite(batch.x))
-        if len(wrong) == 0:  # their sum is too large, they are not
+        if len(wrong) == 0:  # only their sum overflows
             return
         row, column = wrong[0].tolist()
         ids, begin = self.names()
@@ -245,11 +245,11 @@ class GroupedSource:
     spans, group_spans
         Rows and groups of each batch.
     offsets
-        Of all groups ``(G + 1,)``, in memory or in a store.
+        Offsets of all groups ``(G + 1,)``, in memory or in a store.
     names
-        What groups are called; blocks of a group that was cut are groups here.
+        Names of the groups; each block of a group that was cut counts as a group.
     may_miss
-        Whether NaN is an entry that is missing; else it is refused with the id of its group.
+        Whether NaN is a missing entry; else it is refused with the id of its group.
     """
 
     atoms: Source
@@ -281,12 +281,12 @@ class GroupedSource:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups G, those without rows included; each block of a group that was cut is one."""
+        """Number of groups G, including empty ones; each block of a group that was cut counts as one."""
         return self.group_spans[-1][1]
 
     @property
     def n_cuts(self) -> int:
-        """How often groups were cut; in a hidden Markov model, transitions that are not counted."""
+        """Number of cuts inside groups: transitions that a hidden Markov model does not count."""
         blocks = self.names.blocks
         if blocks is None:
             return 0
@@ -327,7 +327,7 @@ class GroupedSource:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Where batches start: the row of each and its first group, ``(B + 1,)`` both; and what groups are called."""
+    """Starts of batches: first row and first group of each, ``(B + 1,)`` both; with the names of groups."""
 
     offsets: np.ndarray
     groups: np.ndarray
@@ -348,13 +348,13 @@ class Cut:
         breaks: np.ndarray | None = None,
         ids: pa.Array | Location | None = None,
     ) -> Cut:
-        """Cut of offsets that were checked; groups are first cut at ``breaks``, and into blocks of ``cut``."""
+        """Cut of checked offsets; groups are first cut at ``breaks``, and then into blocks of ``cut`` rows."""
         offsets, blocks = blocks_of(whole, breaks, cut)
         return Cut(offsets, cut_groups(offsets, batch_rows(n_features, batch_size), name), Names(ids, blocks))
 
     @property
     def n_cuts(self) -> int:
-        """How often groups were cut."""
+        """Number of cuts inside groups."""
         blocks = self.names.all_blocks()
         return 0 if blocks is None else len(blocks) - int(blocks[-1, 0]) - 1
 
@@ -364,7 +364,7 @@ class Cut:
         return pairs(self.offsets[self.groups])
 
     def attach(self, atoms: Source) -> GroupedSource:
-        """A source that was cut at :attr:`spans`, with its groups."""
+        """The source ``atoms``, which was cut at :attr:`spans`, with its groups."""
         return GroupedSource(atoms, self.spans, pairs(self.groups), self.offsets, self.names)
 
 

@@ -1,4 +1,4 @@
-"""Folders and patterns of small text tables, each file a recording: a group of rows of its own."""
+"""Folders and patterns of small text tables; each file is a recording, which forms a group of rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from bnp_dask.data.sources.arrays import READ_WHOLE, check_small
 from bnp_dask.errors import DataError
 
 KINDS = {".csv": "csv", ".tsv": "tsv"}
-"""Formats by the ends of names."""
+"""Formats by suffix."""
 
 
 def recordings(data: Any) -> Any:
-    """One table for each file of a local folder of CSV files, or of a pattern; anything else as it is.
+    """One table per file of a local folder of CSV files, or of a pattern; anything else unchanged.
 
-    Files are taken in the order of their names.  Tables are DataFrames where the files name their columns, else arrays.
+    Files are taken in the order of their names.  Tables are DataFrames if the files name their columns, else arrays.
 
     Raises
     ------
     DataError
-        No file fits the pattern, the files are too large to be held, or only some name their columns.
+        No file matches the pattern, the files are too large for memory, or only some name their columns.
     """
     files = _files(data)
     if files is None:
@@ -52,7 +52,7 @@ def recordings(data: Any) -> Any:
 
 
 def _files(data: Any) -> list[Path] | None:
-    """The files that a path means, in the order of their names; None where it means something else."""
+    """Files of a folder or pattern, in the order of their names; None for anything else."""
     if not isinstance(data, (str, os.PathLike)):
         return None
     text = os.fspath(data)
@@ -62,7 +62,7 @@ def _files(data: Any) -> list[Path] | None:
             raise DataError(f"{text}: no file fits this pattern")
         return found
     folder = Path(text)
-    if "://" in text or not os.path.isdir(text):  # names that are too long are told where they are opened
+    if "://" in text or not os.path.isdir(text):  # opening reports names that are too long
         return None
     held = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     return held if held and all(file.is_file() and file.suffix.lower() in KINDS for file in held) else None

@@ -21,15 +21,15 @@ from bnp_dask.errors import DataError
 INT = np.dtype(np.int64)
 
 GAP = 1.5
-"""Steps between neighbours from which there is a gap: clocks jitter, and a missing row makes it two."""
+"""Distance of neighbours, in steps, from which on it counts as a gap: clocks jitter, and a missing row makes it 2."""
 
 IDS_PLACE = ("names", "groups.parquet")
-"""Table in a store: the ids of its groups, as the table that was ingested has them."""
+"""Table in a store with the ids of its groups, as in the ingested table."""
 
 
 # -- order -------------------------------------------------------------------------------------------------------
 def times_of(order: pa.Array, column: str, name: str) -> np.ndarray:
-    """The order of rows as numbers, ``(n,)`` int64 or float64: dates and times in the units that they are stored in."""
+    """The order of rows as numbers, ``(n,)`` int64 or float64; dates and times in their stored units."""
     if pa.types.is_temporal(order.type):
         order = order.cast(pa.int32() if order.type.bit_width == 32 else pa.int64())
     if not is_numeric(order.type):
@@ -42,14 +42,14 @@ def times_of(order: pa.Array, column: str, name: str) -> np.ndarray:
 
 @dataclass(eq=False)
 class Steps:
-    """Checks the order column of rows that come piece by piece, sorted into groups.
+    """Checks of the order column of rows that arrive piece by piece, sorted into groups.
 
     Parameters
     ----------
     name, group, column
-        Of the data, the column of groups and that of the order, for messages.
+        Names of the data, of the column of groups and of the order column, for messages.
     cutting
-        What gaps do.
+        Treatment of gaps.
     """
 
     name: str
@@ -57,24 +57,24 @@ class Steps:
     column: str
     cutting: Cutting
     step: float | None = None
-    """Distance of neighbours: as given, or the median of the first piece that has any."""
+    """Distance of neighbours: as given, or the median in the first piece that has neighbours."""
 
     def breaks(self, times: np.ndarray, same: np.ndarray, tell: Callable[[int], tuple[Any, int, int]]) -> np.ndarray:
-        """Positions of rows before which there is a gap.
+        """Positions of rows that follow a gap.
 
         Parameters
         ----------
         times
             The order column, ``(n,)``.
         same
-            Whether row t is of the group of row t - 1, ``(n - 1,)`` for t = 1, 2, ...
+            Whether row t is in the group of row t - 1, ``(n - 1,)`` for t = 1, 2, ...
         tell
-            The group of row t, and the numbers of rows t - 1 and t in the data.
+            Function of t: the group of row t, and the numbers of rows t - 1 and t in the data.
 
         Raises
         ------
         DataError
-            The order falls, two rows have the same, or there is a gap that is to be refused.
+            The order falls or repeats, or there is a gap and gaps are refused.
         """
         distance = np.diff(times)
         wrong = np.flatnonzero(same & (distance < 0))
@@ -120,15 +120,15 @@ def blocks_of(whole: np.ndarray, breaks: np.ndarray | None, cut: int | None) -> 
     whole
         Offsets of the groups, ``(G + 1,)``.
     breaks
-        Rows at which a block starts, inside groups; None for none.
+        Rows at which a block starts inside a group; None without such rows.
     cut
-        Most rows of a block; a longer one is cut into as few as possible, of sizes that differ by one at most.
+        Most rows of a block; a longer one is cut into as few as possible, with sizes that differ by at most one.
 
     Returns
     -------
     offsets, blocks
-        Offsets of the blocks ``(G' + 1,)``, and of each the group that it is of and the row there at which it starts,
-        ``(G', 2)``; None when nothing was cut.
+        Offsets of the blocks ``(G' + 1,)``; for each block its group and its first row within the group, ``(G', 2)``,
+        or None if nothing was cut.
     """
     owner = np.arange(len(whole) - 1)
     starts = np.asarray(whole[:-1], INT)
@@ -150,7 +150,7 @@ def blocks_of(whole: np.ndarray, breaks: np.ndarray | None, cut: int | None) -> 
 
 
 def whole_groups(offsets: np.ndarray, blocks: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets of the groups that blocks were cut from, and the rows at which they were cut."""
+    """Offsets of the whole groups of blocks, and the rows at which they were cut."""
     if blocks is None:
         return offsets, np.zeros(0, INT)
     first = np.diff(blocks[:, 0], prepend=-1) > 0
@@ -159,27 +159,27 @@ def whole_groups(offsets: np.ndarray, blocks: np.ndarray | None) -> tuple[np.nda
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """Names of groups, and which of them are blocks of one.
+    """Names of groups, and the blocks among them.
 
     Parameters
     ----------
     ids
-        Of each whole group, in memory or in a Parquet file; None: their numbers.
+        Id of each whole group, in memory or in a Parquet file; None for their numbers.
     blocks
-        The whole group of each block and the row there at which it starts, ``(G, 2)`` int64; None: nothing was cut.
+        Whole group of each block and its first row within the group, ``(G, 2)`` int64; None if nothing was cut.
     """
 
     ids: pa.Array | Location | None = None
     blocks: np.ndarray | ZarrArray | None = None
 
     def part(self, span: Span) -> BatchNames:
-        """Those of some groups, for a task."""
+        """Names of the groups ``span``, for a task."""
         blocks, ids = self.blocks, self.ids
         if isinstance(blocks, np.ndarray):
             blocks = blocks[span[0] : span[1]]
         if isinstance(ids, pa.Array) and not isinstance(blocks, ZarrArray):
             low, high = _owners(blocks, span)
-            # a slice would travel with all of its array
+            # a slice would be pickled with its whole array
             ids = ids.take(pa.array(np.arange(low, high)))
         return BatchNames(ids, blocks, span)
 
@@ -192,14 +192,14 @@ class Names:
 
 @dataclass(frozen=True, eq=False)
 class BatchNames:
-    """Names of the groups ``span``; ids in memory are those of their owners alone."""
+    """Names of the groups ``span``; ids in memory cover only their whole groups."""
 
     ids: pa.Array | Location | None
     blocks: np.ndarray | ZarrArray | None
     span: Span
 
     def __call__(self) -> tuple[pa.Array, np.ndarray]:
-        """The id of each group's owner ``(g,)``, and the row there at which the group starts, ``(g,)``."""
+        """Id of the whole group of each group ``(g,)``, and its first row within the whole group, ``(g,)``."""
         blocks = self.blocks.read(self.span, INT) if isinstance(self.blocks, ZarrArray) else self.blocks
         low, high = _owners(blocks, self.span)
         owner = np.arange(low, high) if blocks is None else blocks[:, 0]
@@ -211,7 +211,7 @@ class BatchNames:
 
 
 def _owners(blocks: np.ndarray | None, span: Span) -> Span:
-    """Range of the whole groups that some groups are of."""
+    """Range of the whole groups of the groups ``span``."""
     if blocks is None or len(blocks) == 0:
         return span
     return int(blocks[0, 0]), int(blocks[-1, 0]) + 1
@@ -233,10 +233,10 @@ def read_ids(location: Location, span: Span) -> pa.Array:
 
 
 def shown(value: Any) -> Any:
-    """A value of an Arrow array as it is shown in a message."""
+    """A value of an Arrow array as messages show it."""
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def differ(ids: pa.Array) -> np.ndarray:
-    """Whether each id but the first is another than that before it, ``(n - 1,)``."""
+    """Whether each id but the first differs from its predecessor, ``(n - 1,)``."""
     return np.asarray(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False), np.bool_)

@@ -1,4 +1,4 @@
-"""How large ``ingest`` cuts batches: so that every expected worker gets several, and none is a crumb."""
+"""Batch sizes of ``ingest``: every expected worker gets several batches, and no batch is tiny."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from bnp_dask.data.batching import BATCH_BYTES
 
 WORKERS = 4
-"""Workers that are expected where nobody says how many: a number, so that stores are alike on all machines."""
+"""Default number of expected workers: a constant, so that stores are alike on all machines."""
 
 PER_WORKER = 4
-"""Batches that each of them gets at least, so that all of them end at about the same time."""
+"""Least batches of each worker, so that all workers end at about the same time."""
 
 LEAST_BYTES = 2**20
-"""Bytes of a batch in memory below which data are not cut for the sake of more batches.
+"""Least bytes of a batch in memory when data are cut smaller to get more batches.
 
-Some 10 ms go by at every visit of a batch that nobody computes.  A megabyte is 2,000 rows of 64 numbers, or 87,000
-entries of documents; 100 clusters take some 100 ms or more for it, with full covariances or as topics.
+Every visit of a batch has an overhead of some 10 ms.  A megabyte is 2,000 rows of 64 numbers, or 87,000 entries of
+documents; with 100 clusters it takes some 100 ms or more, with full covariances or as topics.
 """
 
 LATER = 4
-"""Where so many times the wanted batches are to come, chunks need not be small: all batches will be as large as may be.
+"""Multiple of the wanted batches from which on chunks need not be small: all batches will have the largest size.
 """
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Size of batches, in bytes in memory, from that of the data.
+    """Size of batches from the size of the data, in bytes in memory.
 
     Parameters
     ----------
     most
-        Bytes of a batch at most.
+        Most bytes of a batch.
     workers
-        Workers that are expected.
+        Number of expected workers.
     """
 
     most: int = BATCH_BYTES
@@ -42,16 +42,16 @@ class BatchSizes:
 
     @property
     def wanted(self) -> int:
-        """Batches in all that are to be there at least."""
+        """Least number of batches in all."""
         return PER_WORKER * self.workers
 
     @property
     def finest(self) -> int:
-        """Bytes of a batch of the smallest data that fill a batch of ``most`` bytes."""
+        """Bytes of a batch for the smallest data that fill a batch of ``most`` bytes."""
         return self.of(self.most)
 
     def of(self, total: float) -> int:
-        """Bytes of a batch of data of so many bytes in all."""
+        """Bytes of a batch for data of ``total`` bytes."""
         return max(1, min(self.most, max(LEAST_BYTES, int(total // self.wanted))))
 
     def next(self, written: float, total: float, n_batches: int) -> int:
@@ -62,7 +62,7 @@ class BatchSizes:
         return max(1, min(self.most, max(LEAST_BYTES, math.ceil((total - written) / left))))
 
     def is_long(self, total: float) -> bool:
-        """Whether data of about so many bytes have more batches than are wanted, however they go on."""
+        """Whether data of about ``total`` bytes have far more batches than wanted, even if the guess is off."""
         return total > LATER * self.wanted * self.most
 
     def line(self, n_batches: int, grouped: bool) -> str:

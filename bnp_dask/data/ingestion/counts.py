@@ -24,10 +24,10 @@ _UNBATCHED = 2**62
 
 
 def write_counts(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: sparse.csr_array) -> IngestReport:
-    """Write pieces of counts, the first of which is ``sample``, and the vocabulary if one was given."""
+    """Write pieces of counts, of which ``sample`` is the first, and the vocabulary if one was given."""
     name = plan.given.location.name
     words = None if plan.vocabulary is None else _read_vocabulary(plan.vocabulary)
-    # counts of these two are whole by definition; other sources may hold anything
+    # counts of these two formats are whole by definition; other sources may hold any number
     whole = plan.given.format in ("docword", "ldac")
     kind = np.dtype(np.uint32 if whole else np.float64)
     writer, sums = _counts_writer(plan, kind), WordSums()

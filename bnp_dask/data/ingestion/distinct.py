@@ -1,4 +1,4 @@
-"""Distinct rows of a stream, each once, in the order of their first occurrence; found on disk."""
+"""Distinct rows of a stream, in the order of their first occurrence, found on disk."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from bnp_dask.data.ingestion.formats import Piece
 from bnp_dask.kernels.topics.completion import mix
 
 Deduplicate = Literal["weights", "once"]
-"""Ways to keep rows that occur several times: as one that weighs as much as all, or as one that counts once."""
+"""Treatments of repeated rows: one row with their total weight, or one row that counts once."""
 
 PARTS = 256
-"""Temporary files that rows are dealt to by their values, so that equal ones meet; each is looked at in memory.
+"""Number of temporary files among which rows are split by value, so that equal rows meet; each is processed in memory.
 
-A guess: of 100 GB a part holds 400 MB.
+A guess: for 100 GB of data each file holds 400 MB.
 """
 
 
 @dataclass(eq=False)
 class DistinctRows:
-    """Rows with weights in, distinct rows out.
+    """Filter that turns rows with weights into distinct rows.
 
-    Rows are equal if all of their stored values are; NaN is equal to NaN, and -0.0 to 0.0.  What is held is one part
-    in :data:`PARTS` of the rows, and 32 bytes for each distinct row.
+    Rows are equal if all of their stored values are; NaN is equal to NaN, and -0.0 to 0.0.  Memory holds one part in
+    :data:`PARTS` of the rows, and 32 bytes for each distinct row.
 
     Parameters
     ----------
     how
-        Whether the rows that come out have weights.
+        Whether the distinct rows have weights.
     n_rows, n_distinct
-        Rows that went in, and that come out.
+        Number of rows read, and of distinct rows.
     """
 
     how: Deduplicate
@@ -46,7 +46,7 @@ class DistinctRows:
     _times: list[np.ndarray] = field(default_factory=list)
 
     def pieces(self, pieces: Iterator[tuple[Piece, float]]) -> Iterator[tuple[Piece, float]]:
-        """Distinct rows with the sums of their weights, and the share done: half of it is reading."""
+        """Distinct rows with the sums of their weights, and the share done, half of which is reading."""
         with tempfile.TemporaryDirectory(prefix="bnp_dask-distinct-") as name:
             folder, kind, width = Path(name), np.dtype(np.float64), 0
             for (x, weights), _ in pieces:
@@ -58,7 +58,7 @@ class DistinctRows:
             yield from self._in_order(folder, kind, width)
 
     def _deal(self, folder: Path, x: np.ndarray, weights: np.ndarray | None) -> None:
-        """Append rows, with where they came and what they weigh, to the files of their values."""
+        """Append rows, with their positions and weights, to the files of their values."""
         records = np.empty(len(x), _record(x.dtype.itemsize * x.shape[1]))
         records["at"] = self.n_rows + np.arange(len(x))
         records["times"] = 1.0 if weights is None else weights
@@ -73,11 +73,11 @@ class DistinctRows:
         self.n_rows += len(x)
 
     def _settle(self, path: Path, row_bytes: int) -> None:
-        """Leave the distinct rows in a file, in the order of their first occurrence."""
+        """Reduce a file to its distinct rows, in the order of their first occurrence."""
         found = np.fromfile(path, _record(row_bytes)) if path.exists() else np.empty(0, _record(row_bytes))
         rows, first, inverse = np.unique(found["row"], return_index=True, return_inverse=True)
         times = np.bincount(inverse.ravel(), weights=found["times"], minlength=len(rows))
-        order = np.argsort(first)  # rows of a file are in the order in which they came
+        order = np.argsort(first)  # rows of a file are in their original order
         rows[order].tofile(path)
         self._first.append(found["at"][first[order]])
         self._times.append(times[order])
@@ -91,7 +91,7 @@ class DistinctRows:
             part = np.searchsorted(offsets, places, side="right") - 1
             x = np.empty((len(places), width), kind)
             for number in np.unique(part):
-                # those of one file follow one another: it is in the same order
+                # rows of one file are consecutive in it: the file is in the same order
                 own = np.flatnonzero(part == number)
                 begin = int(places[own[0]] - offsets[number])
                 count, skip = len(own) * width, begin * width * kind.itemsize

@@ -1,4 +1,4 @@
-"""Which format a file has, and files that can only be read from front to back."""
+"""Detection of file formats, and files that can only be read from front to back."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ STREAMED = ("csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmli
 """Formats that can only be read from front to back."""
 
 TEXT_TABLES: Mapping[str, str] = MappingProxyType({"csv": ",", "tsv": "\t"})
-"""Streamed formats of tables, and what separates their columns."""
+"""Streamed formats of tables, with their column separators."""
 
 COLUMN_FILES = ("parquet", "arrow")
-"""Formats of tables that are read column by column, from any row on."""
+"""Formats of tables that are read by column, from any row on."""
 
 COUNTS = ("docword", "ldac", "svmlight", "svmlight0")
 """Streamed formats of sparse counts."""
@@ -65,7 +65,7 @@ _ENDINGS = {
     **dict.fromkeys(ARROW_SUFFIXES, "arrow"),
 }
 _PROSE = (".txt", ".text", ".md", ".rst", ".html", ".txt.gz")
-"""Files whose presence makes a folder one of text."""
+"""Suffixes of files that make a folder count as text."""
 
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
@@ -74,7 +74,7 @@ Piece = tuple[np.ndarray | sparse.csr_array, np.ndarray | None]
 
 
 def check_format(name: str) -> str:
-    """The format; SettingError, with the nearest right one, when unknown."""
+    """The format; SettingError with the nearest known one if unknown."""
     if not isinstance(name, str) or name not in FORMATS:
         hint = nearest(name, FORMATS, "; did you mean ") if isinstance(name, str) else ""
         raise SettingError(f"format={shown(name)} is unknown{hint}; formats are {', '.join(FORMATS)}")
@@ -82,7 +82,7 @@ def check_format(name: str) -> str:
 
 
 def detect(location: Location) -> str:
-    """Format of a file or folder, by name and then by its first bytes; DataError when neither tells."""
+    """Format of a file or folder, by name and then by its first bytes; DataError if neither determines it."""
     location.require()
     if location.is_dir():
         names = location.names()
@@ -133,7 +133,7 @@ def detect(location: Location) -> str:
 
 
 def detect_text(location: Location, text: Text) -> str:
-    """Format of raw text, where settings of text say that it is some; DataError when it cannot be."""
+    """Format of a source that settings of text declare to be raw text; DataError if it cannot be text."""
     location.require()
     base = location.basename.lower()
     for packed in _PACKED[:-1]:
@@ -156,7 +156,7 @@ def detect_text(location: Location, text: Text) -> str:
 
 
 def format_of_text(location: Location, text: Text) -> str:
-    """Format of what is said to be text (``format="text"``): as it looks, and else one document per line."""
+    """Format of a source given as text (``format="text"``): the detected one, or else one document per line."""
     try:
         kind = detect_text(location, text)
     except DataError:
@@ -180,7 +180,7 @@ def _sniff(location: Location) -> str:
     lines = [line.strip() for line in head.split(b"\n")[:6]]
     if len(lines) > 3 and all(re.fullmatch(rb"\d+", line) for line in lines[:3]) and len(lines[3].split()) == 3:
         return "docword"
-    # documents without words tell nothing
+    # documents without words do not show the format
     told = next((line for line in head.split(b"\n") if b":" in line and not line.startswith(b"#")), b"").strip()
     pairs = rb"(\s+[-+\d.eE]+:[-+\d.eE]+)*"
     if re.fullmatch(rb"\d+" + pairs, told) and int(told.split()[0]) == told.count(b":"):
@@ -193,7 +193,7 @@ def _sniff(location: Location) -> str:
 
 
 def open_packed(location: Location) -> tuple[IO[bytes], IO[bytes]]:
-    """The unpacked file (by suffix), and the file as it lies there, whose position tells the progress."""
+    """The unpacked file (by suffix), and the stored file, whose position gives the progress."""
     raw = location.open()
     kind = fsspec.utils.infer_compression(location.url)
     return (raw if kind is None else compr[kind](raw, mode="rb")), raw
@@ -206,13 +206,13 @@ class Stream:
     Parameters
     ----------
     location, format
-        What to read.
+        Place and format of the file.
     columns, weights, reading
-        Names of columns, and how they are read (tables of text only).
+        Names of columns, and how they are read (text tables only).
     patches
-        How images are cut.
+        How images are cut into patches.
     notes
-        What a report should say, once all was read.
+        Notes for a report, complete once the file was read.
     """
 
     location: Location
@@ -231,7 +231,7 @@ class Stream:
         return self.format in COUNTS
 
     def fraction(self) -> float:
-        """Share of the file that was read."""
+        """Share of the file read so far."""
         if self._images is not None:
             return self._images.share
         if not self._raw or self._raw[-1].closed:
@@ -240,7 +240,7 @@ class Stream:
 
     @cached_property
     def table(self) -> tables.TextTable:
-        """The table of text."""
+        """The text table."""
         return tables.TextTable.read(self._open, self.location.name, TEXT_TABLES[self.format])
 
     @cached_property
@@ -258,7 +258,7 @@ class Stream:
         return self._chosen if self.has_names else None
 
     def pieces(self) -> Iterator[Piece]:
-        """The atoms, piece by piece; DataError when the file is cut short or damaged."""
+        """The atoms, piece by piece; DataError if the file is cut short or damaged."""
         try:
             yield from self._parse()
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:

@@ -1,4 +1,4 @@
-"""Rows of tables put into groups, in order, on their way into a store; features are sorted on disk."""
+"""Grouping and ordering of table rows on their way into a store; features are sorted on disk."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ Piece = tuple[np.ndarray, np.ndarray | None]
 
 @dataclass(frozen=True, eq=False)
 class GroupedTable:
-    """A table whose rows go into groups: what one pass over the columns of ids and order told.
+    """A table whose rows go into groups, after one pass over the columns of ids and order.
 
     Parameters
     ----------
     location, kind
-        Of a Parquet file or folder, or a CSV file.
+        Place and format of a Parquet file or folder, or a CSV file.
     columns
-        Features, weights, groups and order.
+        Columns of features, weights, groups and order.
     dtype
-        Of the features.
+        Dtype of the features.
     offsets
-        Rows of each group, ``(G + 1,)``, groups in the order of their first rows.
+        Offsets of the groups, ``(G + 1,)``, in the order of their first rows.
     place
-        Where each row of the table goes, ``(n,)``; None when all lie right.
+        New position of each row of the table, ``(n,)``; None if all rows are in place.
     text
-        The table of a CSV file.
+        Text table of a CSV file.
     ids
-        Of the groups, ``(G,)``.
+        Ids of the groups, ``(G,)``.
     breaks
-        Rows in their new order before which a gap cuts their group, or None.
+        Rows, in the new order, that follow a gap which cuts their group, or None.
     """
 
     location: Location
@@ -74,7 +74,7 @@ class GroupedTable:
         cutting: Cutting = WHOLE,
         reading: Reading = PLAIN_READING,
     ) -> GroupedTable:
-        """One pass over ids and order: holds 4 bytes a row for the ids, and 8 for the order."""
+        """Read ids and order in one pass, which holds 4 bytes per row for the ids, and 8 for the order."""
         if kind not in (*COLUMN_FILES, "csv", "tsv"):
             raise DataError(
                 f"{location.name}: group_column={group!r} needs named columns, which format {kind} does not have; "
@@ -121,13 +121,13 @@ class GroupedTable:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the rows lay in groups and in order already."""
+        """Whether the rows were already grouped and in order."""
         return self.place is None
 
     def pieces(self) -> Iterator[tuple[Piece, float]]:
         """Rows with weights in their new order, and the share read.
 
-        Rows that do not lie right are first written to a temporary file at their new places.
+        Rows out of place are first written to a temporary file at their new positions.
         """
         n, d = int(self.offsets[-1]), self.columns.n_features
         if self.place is None:
@@ -155,7 +155,7 @@ class GroupedTable:
             del held
 
     def _rows(self) -> Iterator[Piece]:
-        """Rows as they lie in the table."""
+        """Rows in the order of the table."""
         layout, weights = self.columns.layout, self.columns.roles.weights
         used = list(dict.fromkeys([*self.columns.names, *([weights] if weights else [])]))
         rows, row = max(1, PIECE_BYTES // (8 * self.columns.n_features)), 0
@@ -169,7 +169,7 @@ class GroupedTable:
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
-    """Give a temporary file a length that the disk has room for: a mapped file that has none ends the process."""
+    """Reserve disk space for a temporary file: writing to a mapped file without space ends the process."""
     try:
         if sys.platform == "linux":
             os.posix_fallocate(file.fileno(), 0, size)
@@ -185,7 +185,7 @@ def _reserve(file: IO[bytes], size: int) -> None:
 
 
 def _breaks(steps: Steps, times: np.ndarray, codes: np.ndarray, rank: np.ndarray, ids: pa.Array) -> np.ndarray | None:
-    """Where gaps cut sorted rows; DataError for rows of one time, and gaps that are refused."""
+    """Rows at which gaps cut the sorted rows; DataError for rows of equal time, and gaps that are refused."""
 
     def tell(t: int) -> tuple[Any, int, int]:
         return ids[int(codes[t])].as_py(), int(rank[t - 1]), int(rank[t])
@@ -204,7 +204,7 @@ def grouped_table(
     cutting: Cutting = WHOLE,
     reading: Reading = PLAIN_READING,
 ) -> GroupedTable | None:
-    """The table that ``ingest`` is to put into groups; None when no column was named."""
+    """The table that ``ingest`` groups; None if no column was named."""
     if group is None:
         if order is not None:
             raise SettingError(f"order_column={order!r} sorts rows within groups; give group_column= too")
@@ -222,7 +222,7 @@ def _pieces(
 
 
 def _codes(pieces: list[pa.DictionaryArray]) -> tuple[np.ndarray, pa.Array]:
-    """Number of the group of each row, ``(n,)``, groups numbered from the first to occur, and their ids ``(G,)``."""
+    """Number of the group of each row, ``(n,)``, numbered by first occurrence, and the ids of groups ``(G,)``."""
     whole = pa.chunked_array(pieces).unify_dictionaries()
     codes = np.concatenate([np.asarray(chunk.indices, np.int32) for chunk in whole.chunks])
     first = np.full(int(codes.max()) + 1, len(codes), INT)

@@ -72,10 +72,10 @@ def ingest(
         ``(id, text, metadata)``, called once for each of two passes, or a list of these.  Or a table that gives an
         Arrow C stream (Arrow, polars, DuckDB); its rows go through a temporary file.
     out
-        Path or URL of the store.  A local one appears under this name when it is complete, never before.
+        Path or URL of the store.  A local store appears under this name only when it is complete.
     format
-        Format of the source, where its name and first bytes do not tell; ``"text"`` is raw text of whatever kind it
-        looks like, every file of a folder, or one document per line.
+        Format of the source, if its name and first bytes do not determine it.  ``"text"`` is raw text of the detected
+        kind, every file of a folder, or one document per line.
     batch_size, batch_bytes
         Atoms per batch, else bytes per batch in memory (float64).
     columns, weights
@@ -89,36 +89,36 @@ def ingest(
     patches
         How images are cut; default: every 8x8 patch, less its mean.
     text
-        How raw text becomes counts; also says that a file or folder is raw text.  The store then holds the
+        How raw text becomes counts; also marks a file or folder as raw text.  The store then holds the
         vocabulary (:func:`load_vocabulary`), and ids and metadata of the documents (:func:`load_documents`).
     dtype
         How dense values are stored: ``"float32"``, ``"float64"``, ``"uint8"``, ...  Default: as in the source;
-        projected rows as float64, patches of images as float32.  Refused where it would change an integer.
+        projected rows as float64, patches of images as float32.  Refused if it would change an integer.
     progress
         Called after every piece with the share read and the atoms so far.
     overwrite
-        Replace the store that is at ``out``; anything else there is left alone.
+        Replace a store at ``out``; anything else there is never replaced.
     storage_options
         Passed to fsspec for URLs (both ends).
     group_column, order_column
-        Tables (Parquet, CSV): a column of ids says which rows belong together (a sequence, an image, a hospital),
-        another sorts the rows of each.  Groups come in the order of their first rows; rows that lie elsewhere are
-        sorted in a temporary file, with 12 to 28 bytes a row in memory.  Batches never cut a group.
+        Tables (Parquet, CSV): a column of ids says which rows belong together (a sequence, an image, a hospital);
+        another sorts the rows of each group.  Groups come in the order of their first rows; rows out of place are
+        sorted in a temporary file, with 12 to 28 bytes per row in memory.  Batches never cut a group.
     gaps, step, cut
-        As in :func:`as_source`: what gaps in the order column do, how long a step is, and the most rows of a block
+        As in :func:`as_source`: treatment of gaps in the order column, length of a step, and the most rows of a block
         into which long sequences may be cut.
     workers
-        How many workers the data are for.  Batches are smaller than ``batch_bytes`` where each worker would get fewer
-        than four, down to about a megabyte in memory: a smaller one takes longer to visit than to compute.  Of
-        packed counts the size is a guess from the share that was read.  Without meaning where ``batch_size`` is given.
+        Number of workers that will use the data.  Batches are smaller than ``batch_bytes`` if each worker would get
+        fewer than four, down to about a megabyte in memory: a visit of a smaller batch takes longer than its
+        computation.  For packed counts the size is a guess from the share read.  Ignored if ``batch_size`` is given.
     deduplicate
-        Dense rows without groups that occur several times, equal in every stored value, are kept once, where they
-        occurred first.  ``"weights"``: their weights are summed, or counted where they had none, so that a model learns
-        what it would have learned of all, in less time.  ``"once"``: each counts once, whatever it occurred for; copies
-        that are no observations of their own would be evidence of a cluster each.  Rows go through temporary files,
-        with 32 bytes for each distinct one in memory.
+        Keep repeated dense rows without groups, equal in every stored value, once, at their first occurrence.
+        ``"weights"``: their weights are summed, or their number counted if they have none, so that a model learns the
+        same as from all rows, in less time.  ``"once"``: each counts once, however often it occurs; copies that are not
+        separate observations would appear as evidence of a cluster.  Rows go through temporary files, with 32 bytes in
+        memory for each distinct row.
     on_bad_cell
-        As in :func:`as_source`: cells that are no numbers are an error, or ``"missing"``, stored as NaN.
+        As in :func:`as_source`: cells that are not numbers are an error, or ``"missing"``, stored as NaN.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def ingest(
         if overwrite and not target.is_local and target.exists():
             target.remove()
         try:
-            # errors of the caller's own function are left as they are
+            # errors of the caller's own function stay unchanged
             with named_errors(location, target) if kind != "documents" else contextlib.nullcontext():
                 report = _write(plan) if corpus is None else write_text(plan, corpus)
                 if target.is_local:
@@ -164,7 +164,7 @@ def ingest(
 def _opened(
     source_path: Any, format: str | None, text: Text | None, columns: Sequence[str] | None, options: Any
 ) -> tuple[Location, str, Corpus | None]:
-    """Place and format of a source, and the documents where it is raw text."""
+    """Place and format of a source, and its documents if it is raw text."""
     if not isinstance(source_path, (str, os.PathLike)):
         documents, name = documents_of(source_path)
         return Location(name), "documents", Corpus(name, "documents", documents, text or Text(), columns)
@@ -265,7 +265,7 @@ def _told(plan: Plan, piece: Piece, share: float) -> Piece:
 
 
 def _convert(x: np.ndarray, kind: np.dtype, name: str, row: int) -> np.ndarray:
-    """Values in the stored dtype; DataError where an integer dtype would change one."""
+    """Values in the stored dtype; DataError if an integer dtype would change one."""
     check_dtype(x.dtype, name)
     if x.dtype == kind:
         return x
@@ -294,7 +294,7 @@ def _kind(location: Location, text: Text | None) -> str:
 
 
 def _put_in_place(building: Location, target: Location) -> None:
-    """Give a finished local store its name; what was there is moved aside first and deleted last."""
+    """Give a finished local store its name; an existing store is first moved aside and deleted last."""
     old = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}.old")
     if target.exists():
         os.rename(target.url, old.url)

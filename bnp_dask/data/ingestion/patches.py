@@ -1,4 +1,4 @@
-"""Grey patches of photographs as dense rows: an image, or a folder of images, read once and as a stream."""
+"""Grey patches of photographs as dense rows, from an image or a folder of images, read once as a stream."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-"""Files taken for images, in small or capital letters."""
+"""Suffixes of images, in small or capital letters."""
 
 LUMA = np.array([0.299, 0.587, 0.114])
 """Shares of red, green and blue in grey (ITU-R BT.601)."""
 
 BUFFER_BYTES = 64 * 2**20
-"""Patches that are held to be shuffled, so that a batch has patches of many images."""
+"""Bytes of patches held for shuffling, so that a batch has patches of many images."""
 
 NAMED = 5
-"""Unreadable images that a note names; it counts the others."""
+"""Unreadable images that a note names; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Patches:
     side
         Pixels of a side; a patch becomes a row of ``side * side`` grey values, 0 (black) to 1, row by row.
     number
-        Patches in all, at random places that differ, spread evenly over the images; images too small for their
-        share give all they have and the others more.  None: every place of every image.
+        Number of patches in all, at distinct random places, spread evenly over the images.  Images too small for their
+        share give all their patches, and the others give more.  None: every place of every image.
     seed
-        Of the places and of the order.
+        Seed of the places and of the order.
     remove_mean
-        Take the mean of each patch from it (thesis 5.6.3, 7.2.1), so that a zero-mean likelihood fits.
+        Subtract the mean of each patch (thesis 5.6.3, 7.2.1), so that a zero-mean likelihood fits.
     by_image
         Make each image a group, named by its file, for models of groups such as :class:`~bnp_dask.HDPTopics`: patches
         of an image lie together, images in random order.  Default: patches of all images are shuffled.
@@ -72,13 +72,13 @@ class PatchStream:
     Parameters
     ----------
     location, patches
-        What to read and how to cut it.
+        Images to read, and how to cut them.
     share
-        Share of the images that was read, 0 to 1.
+        Share of the images read so far, 0 to 1.
     n_images, n_patches
-        Images that gave patches, and their patches, so far.
+        Numbers of images that gave patches, and of their patches, so far.
     bad
-        Images that could not be used: name and why.
+        Images that could not be used: name and reason.
     """
 
     location: Location
@@ -112,7 +112,7 @@ class PatchStream:
         return tuple(out)
 
     def groups(self) -> list[tuple[int, Location, int]]:
-        """Number, file and patches of each image that gives any, in their order in the store; every image is decoded.
+        """Number, file and patches of each image with patches, in the order of the store; every image is decoded.
 
         Images that cannot be used are noted.
         """
@@ -143,7 +143,7 @@ class PatchStream:
     def _cut_all(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
         files = self._files()
         rooms = self._rooms(files)
-        # images in random order, so that what is in the shuffled buffer at one time comes from anywhere
+        # images in random order, so that the shuffled buffer always holds patches of images from anywhere
         left = [int(i) for i in rng.permutation(len(files)) if rooms[i]]
         wanted = self.patches.number
         for position, i in enumerate(left):
@@ -177,7 +177,7 @@ class PatchStream:
         return files
 
     def _rooms(self, files: list[Location]) -> list[int]:
-        """Places of a patch in each image, from its header alone; 0 where it cannot be used."""
+        """Number of places for a patch in each image, from its header alone; 0 if the image cannot be used."""
         rooms = []
         for file in files:
             try:
@@ -193,7 +193,7 @@ class PatchStream:
 
 
 def group_names(files: list[Location]) -> list[str]:
-    """Names of files without their folder; whole names where two would be alike."""
+    """Names of files without their folder; full names if two would be equal."""
     names = [file.basename for file in files]
     return names if len(set(names)) == len(names) else [file.name for file in files]
 
@@ -204,12 +204,12 @@ def images_in(folder: Location) -> list[Location]:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file's name is that of an image."""
+    """Whether a file is an image by its name."""
     return name.lower().endswith(SUFFIXES)
 
 
 def shares(rooms: list[int], wanted: int) -> list[int]:
-    """Whole numbers as even as they can be, none above its room, that sum to ``wanted`` or to all rooms."""
+    """Whole numbers as even as possible, none above its room, that sum to ``wanted`` or to the sum of rooms."""
     out = [0] * len(rooms)
     left = min(wanted, sum(rooms))
     by_room = sorted(range(len(rooms)), key=lambda i: (rooms[i], i))
@@ -229,9 +229,9 @@ def cut(image: np.ndarray, side: int, places: np.ndarray | None = None, remove_m
     side
         Pixels of a side.
     places
-        Places of upper left corners, counted row by row among those where a patch fits; None is all of them.
+        Upper left corners, counted row by row among the places where a patch fits; None for all places.
     remove_mean
-        Take the mean of each patch from it.
+        Subtract the mean of each patch.
     """
     windows = np.lib.stride_tricks.sliding_window_view(image, (side, side))
     if places is None:
@@ -265,7 +265,7 @@ def _with_image(file: Location, use: Callable[[Image], Any]) -> Any:
 
 
 def _patience() -> AbstractContextManager[Any]:
-    """Scans larger than 90 megapixels are fine; those that pillow refuses are still refused."""
+    """Context that accepts scans larger than 90 megapixels; sizes that pillow refuses are still refused."""
     from PIL import Image
 
     return warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning)
@@ -281,7 +281,7 @@ def _unreadable() -> tuple[type[Exception], ...]:
 
 
 def _shuffled(pieces: Iterator[np.ndarray], rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """The rows in random order: each is held among others of BUFFER_BYTES before it leaves."""
+    """The rows in random order: each is shuffled in a buffer of BUFFER_BYTES."""
     held: list[np.ndarray] = []
     size = 0
     for piece in pieces:

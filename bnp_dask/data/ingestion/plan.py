@@ -1,4 +1,4 @@
-"""One call of ``ingest``: the source as a stream that can be read again, and what was asked for."""
+"""One call of ``ingest``: the source as a stream that can be read again, and the settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Progress = Callable[[float, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """The source as a stream that can be read several times; ``notes`` and ``named`` are known once it was read."""
+    """The source as a stream that can be read several times; ``notes`` and ``named`` are set by the first reading."""
 
     location: Location
     format: str
@@ -48,7 +48,7 @@ class Input:
     reading: Reading = PLAIN_READING
 
     def cut(self, n_features: int, rows: int, cut: int | None, sizes: BatchSizes | None) -> Cut | None:
-        """Groups of the rows, cut as was asked: of a column, or of a store that has them; else None."""
+        """Groups of the rows, cut as requested, from a column or a store with groups; else None."""
         name = self.location.name
         if self.table is not None:
             found = self.table
@@ -85,7 +85,7 @@ class Input:
                 yield piece, stream.fraction()
             self.notes[:] = stream.notes
             return
-        # what the first pass chose holds for the second, and is said once
+        # the second pass uses the columns that the first chose, so that the choice is reported once
         columns = self.named[0] if self.named and self.format in COLUMN_FILES else self.columns
         source: Any = open_path(self.location, None, self.weights, columns, self.format, reading=self.reading)
         if isinstance(source, NpySource):
@@ -108,7 +108,7 @@ class Input:
 
 
 def _rows_of_groups(offsets: np.ndarray, n_features: int, rows: int, sizes: BatchSizes | None) -> int:
-    """Rows of a batch of groups: fewer than ``rows`` where batches would be few, at least those of the largest."""
+    """Rows of a batch of groups: fewer than ``rows`` if batches would be few, but no fewer than the largest group."""
     if sizes is None:
         return rows
     longest = int(np.diff(offsets).max(initial=1))
@@ -117,7 +117,7 @@ def _rows_of_groups(offsets: np.ndarray, n_features: int, rows: int, sizes: Batc
 
 @contextlib.contextmanager
 def named_errors(location: Location, target: Location) -> Iterator[None]:
-    """Name the source in errors of parsers, and both ends in those of the operating system."""
+    """Name the source in errors of parsers, and source and target in errors of the operating system."""
     try:
         with parsed(location.name):
             yield
@@ -145,16 +145,16 @@ class Plan:
 
     @property
     def sizes(self) -> BatchSizes | None:
-        """How batches are cut; None where the size of each was said."""
+        """How batches are cut; None if their size was given."""
         return None if self.batch_size is not None else BatchSizes(self.batch_bytes, self.workers)
 
     def distinct(self, cut: Cut | None) -> DistinctRows | None:
-        """How rows that occur several times are united; None where they are not.
+        """How repeated rows are united; None if they are kept.
 
         Raises
         ------
         SettingError
-            The rows are in groups: a row means another thing in each of them.
+            The rows are in groups: equal rows of different groups have different meanings.
         """
         if self.deduplicate is None:
             return None
@@ -166,21 +166,21 @@ class Plan:
         return DistinctRows(self.deduplicate)
 
     def sizing(self, n_batches: int, grouped: bool = False) -> str:
-        """A line about the batches, where their size was left to ``ingest``."""
+        """A line about the batches, if ``ingest`` chose their size."""
         return "" if self.sizes is None else self.sizes.line(n_batches, grouped)
 
     def tell(self, fraction: float, n_atoms: int) -> None:
-        """Call the user's function, where there is one; SettingError for what that raises."""
+        """Call the user's function, if any; SettingError if it raises."""
         if self.progress is None:
             return
         try:
             self.progress(fraction, n_atoms)
-        except Exception as error:  # it is the caller's; without a name it would be taken for damage of the data
+        except Exception as error:  # the caller's error; without this name it would look like damaged data
             raise SettingError(f"progress: {type(error).__name__} in the function given: {error}") from error
 
 
 def chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    """The first item again, before those that follow it."""
+    """Iterate over the first item and then the rest."""
     yield first
     yield from rest
 

@@ -28,7 +28,7 @@ class Projection:
     components
         Orthonormal columns by falling variance, ``(D, p)``; the largest entry of each is positive.
     explained
-        Share of the variance they keep, or None where the components were fitted to other data.
+        Share of the variance that the components keep, or None if they were fitted to other data.
     """
 
     mean: np.ndarray

@@ -9,12 +9,12 @@ from bnp_dask.data.text.ingest import TextReport
 
 @dataclass(frozen=True)
 class IngestReport:
-    """Facts about what an ingest read and wrote.
+    """Facts about the data that an ingest read and wrote.
 
     Parameters
     ----------
     source, out
-        Names of both ends.
+        Names of source and store.
     format
         Format of the source.
     kind
@@ -26,19 +26,19 @@ class IngestReport:
     stored_bytes
         Bytes on disk.
     dtype
-        How values are stored.
+        Dtype of the stored values.
     n_entries, n_tokens, n_empty
         Counts only: entries, sum of counts, documents without words.
     notes
-        What a reader of the report should know.
+        Notes for the reader of the report.
     text
-        Raw text only: what was found in it.
+        Raw text only: facts about it.
     n_groups
-        Rows only: groups that they came in, blocks of one that was cut counted each; None for rows without.
+        Rows only: number of groups, each block of a group that was cut counted; None for ungrouped rows.
     n_cuts
-        How often groups were cut.
+        Number of cuts inside groups.
     sizing
-        For how many workers batches were cut, and whether each gets four; empty where their size was given.
+        Number of workers for which batches were cut, and whether each gets four; empty if their size was given.
     """
 
     source: str

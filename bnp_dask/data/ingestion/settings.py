@@ -1,4 +1,4 @@
-"""Checks of what ``ingest`` is given, before anything is read."""
+"""Checks of the arguments of ``ingest``, before anything is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bnp_dask.inputs.settings import flag, one_of, shown, whole_number
 def check_ingest(
     batch_size: Any, batch_bytes: Any, project: Any, patches: Any, text: Any, progress: Any, workers: Any
 ) -> None:
-    """SettingError for settings that say nothing."""
+    """SettingError for settings without meaning."""
     whole_number("workers", workers, 1, what="a number of workers")
     if batch_size is not None:
         check_batch_size(batch_size)
@@ -32,7 +32,7 @@ def check_ingest(
 
 
 def check_deduplicate(value: Any, weights: Any) -> Deduplicate | None:
-    """The value; SettingError for one that says nothing, or contradicts weights."""
+    """The value; SettingError if it is unknown, or contradicts weights."""
     if value is None:
         return None
     one_of("deduplicate", value, get_args(Deduplicate))
@@ -46,7 +46,7 @@ def check_deduplicate(value: Any, weights: Any) -> Deduplicate | None:
 
 
 def check_use(location: Location, kind: str, patches: Patches | None, text: Text | None) -> None:
-    """SettingError for settings of images or of text that is none."""
+    """SettingError for settings of images or of text if the source is neither."""
     if patches is not None and kind != "images":
         raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
     if text is not None:
@@ -54,7 +54,7 @@ def check_use(location: Location, kind: str, patches: Patches | None, text: Text
 
 
 def check_target(target: Location, location: Location, overwrite: Any) -> None:
-    """DataError where something lies that may not be replaced."""
+    """DataError if the target exists and may not be replaced."""
     replaces = flag("overwrite", overwrite)
     if target.url == location.url:
         raise DataError(f"{target.name}: source and target are the same")
@@ -65,7 +65,7 @@ def check_target(target: Location, location: Location, overwrite: Any) -> None:
 
 
 def _is_store(target: Location) -> bool:
-    """Whether a Zarr store lies here, or parts of one whose writing was cut short on remote storage."""
+    """Whether the target is a Zarr store, or parts of a store whose writing was cut short on remote storage."""
     if not target.is_dir() or (target.is_local and os.path.islink(target.url)):
         return False
     return "zarr.json" in (names := target.names()) or all(target.child(n, "zarr.json").exists() for n in names)

@@ -23,7 +23,7 @@ from bnp_dask.errors import DataError
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 HEAD_BYTES = 2**16
-"""Bytes of a table of text that tell what separates its columns."""
+"""Bytes of a text table from which its column separator is detected."""
 
 
 def idx(file: IO[bytes], name: str) -> Iterator[np.ndarray]:
@@ -44,10 +44,10 @@ def idx(file: IO[bytes], name: str) -> Iterator[np.ndarray]:
 
 
 def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
-    """So many bytes; a compressed file may give them in several reads."""
+    """``size`` bytes; a compressed file may give them in several reads."""
     parts, left = [], size
     while left:
-        part = file.read(min(left, PIECE_BYTES))  # a damaged header may announce more than there is memory for
+        part = file.read(min(left, PIECE_BYTES))  # a damaged header may announce more than fits into memory
         if not part:
             raise DataError(f"{name}: cut short, {left} bytes are missing")
         parts.append(part)
@@ -58,22 +58,22 @@ def _exactly(file: IO[bytes], size: int, name: str) -> bytes:
 # -- tables of text --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """A table of text: how it is written, and its first block.
+    """A text table: its notation, and its first block.
 
     Parameters
     ----------
     open_file
-        Opens it once more.
+        Function that opens the file anew.
     name
-        For messages.
+        Name for messages.
     sep, has_commas, encoding
-        What separates columns, whether decimals have commas, and how characters are stored.
+        Column separator, whether decimals have commas, and the encoding of characters.
     stored
-        Names as they stand in the file, with quotes and space.
+        Names as written in the file, with quotes and space.
     has_names
-        Whether these are names: a first row of numbers is data, and columns are column0, column1, ... then.
+        Whether the first row holds names; if it holds numbers it is data, and columns are column0, column1, ...
     head
-        First block, with types that suit it, its columns called by their plain names.
+        First block, with types that suit it, and columns called by their plain names.
     """
 
     open_file: Callable[[], IO[bytes]]
@@ -87,7 +87,7 @@ class TextTable:
 
     @staticmethod
     def read(open_file: Callable[[], IO[bytes]], name: str, sep: str) -> TextTable:
-        """Reads the first block; DataError if it is no table, or two columns have one name."""
+        """Read the first block; DataError if it is not a table, or two columns have the same name."""
         with open_file() as file:
             start = file.read(HEAD_BYTES)
         encoding = "utf16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf8"
@@ -124,7 +124,7 @@ class TextTable:
         return self.head.schema
 
     def choose(self, columns: Sequence[str] | Columns | None, roles: Roles, reading: Reading) -> Columns:
-        """The features of the table; names that it does not have say nothing about those of training."""
+        """The features of the table; a table without names is not matched with the names of training."""
         wanted = columns
         if isinstance(columns, Columns) and not self.has_names:
             wanted, reading = None, replace(reading, on_bad_cell=reading.on_bad(columns))
@@ -158,7 +158,7 @@ class TextTable:
         return reading, pyarrow.csv.ParseOptions(delimiter=self.sep), converting
 
     def _with_points(self, array: pa.Array) -> pa.Array:
-        """Texts of numbers with commas and points exchanged where decimals have commas."""
+        """Texts of numbers, with commas and points exchanged if decimals have commas."""
         if not self.has_commas or not is_text(array.type):
             return array
         is_number = pc.match_substring_regex(array, r"^\s*[+-]?[\d.]*(,\d*)?([eE][+-]?\d+)?\s*$")
@@ -179,7 +179,7 @@ class TextTable:
             row += batch.num_rows
 
     def whole(self, texts: Sequence[str]) -> pa.Table:
-        """The table in memory, with types that suit all rows; columns of ``texts`` as they are written."""
+        """The table in memory, with types that suit all rows; columns ``texts`` stay as written."""
         names = self.schema.names
         types = {c: pa.string() for c in texts if c in names}
         try:
@@ -199,13 +199,13 @@ def _numbered(count: int) -> list[str]:
 
 
 def _bare(name: str) -> str:
-    """A name without the space and quotes around it, as they stand after a comma and a space."""
+    """A name without the space and quotes that follow a comma and a space."""
     text = name.strip()
     return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
 def _separators(text: str, sep: str) -> tuple[str, bool]:
-    """What separates the columns of a table, and whether its decimals have commas."""
+    """Column separator of a table, and whether its decimals have commas."""
     lines = [line for line in text.splitlines() if line.strip()]
     first = re.sub(r'"[^"]*"', "", lines[0]) if lines else ""
     if sep not in first:

@@ -1,4 +1,4 @@
-"""Writing stores batch by batch: what is held is one batch."""
+"""Writing of stores batch by batch; one batch is held at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENTRY_CHUNK = 2**18
 """Most entries in one chunk of a store of counts."""
 
 IDS_ROWS = 2**16
-"""Ids of groups in a row group: a batch reads those that hold its own."""
+"""Ids of groups in a row group; a batch reads the row groups with its own ids."""
 
 
 def create_array(location: Location, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> zarr.Array:
@@ -58,7 +58,7 @@ def write_vector(location: Location, values: np.ndarray) -> None:
 
 
 def finish(location: Location, facts: Mapping[str, Any], source: str) -> None:
-    """Write the group itself, last of all: a store whose writing was cut short has none and is not opened."""
+    """Write the group itself last: a store whose writing was cut short lacks it and is not opened."""
     import zarr
 
     attributes = {ATTRIBUTE: {"format": FORMAT_VERSION, **facts, "source": source}}
@@ -67,20 +67,20 @@ def finish(location: Location, facts: Mapping[str, Any], source: str) -> None:
 
 @dataclass(eq=False)
 class RowsWriter:
-    """Takes rows in pieces of any size and writes batches of ``batch_rows``.
+    """Writer of rows that takes pieces of any size and writes batches of ``batch_rows``.
 
     Parameters
     ----------
     location
-        Where the store will be.
+        Place of the store.
     n_features, dtype
-        Columns, and how they are stored.
+        Number of columns, and stored dtype.
     batch_rows
-        Atoms per batch, at most where there are ``sizes``.
+        Atoms per batch; with ``sizes`` the most atoms.
     cut
-        Groups of rows, and where batches start; then these are the batches.
+        Groups of rows, and starts of batches, which then override ``batch_rows``.
     sizes
-        Makes batches smaller where there would be few; None leaves them as they are.
+        Rule that makes batches smaller if there would be few; None keeps their size.
     """
 
     location: Location
@@ -99,7 +99,7 @@ class RowsWriter:
     _array: zarr.Array | None = None
 
     def add(self, x: np.ndarray, weights: np.ndarray | None = None, share: float = 1.0) -> None:
-        """More rows ``(n, D)``; weights ``(n,)`` for all of them or for none; ``share`` of the data up to here."""
+        """Add rows ``(n, D)``; weights ``(n,)`` for all of them or none; ``share`` of the data up to here."""
         self._share = share
         if x.shape[1] != self.n_features:
             raise DataError(f"rows {self.n_atoms} and after have {x.shape[1]} columns, those before {self.n_features}")
@@ -121,7 +121,7 @@ class RowsWriter:
         return int(last - first)
 
     def close(self, facts: Mapping[str, Any], source: str) -> None:
-        """Write what is left, then the group."""
+        """Write the remaining rows, then the group."""
         if self._array is None and self.cut is None:  # less than a batch
             self._is_all, self.batch_rows = True, self._fewer(self._held_rows)
         if self._held_rows:
@@ -149,16 +149,16 @@ class RowsWriter:
         finish(self.location, {"kind": "rows", **sizes, **facts}, source)
 
     def _fewer(self, n_atoms: int) -> int:
-        """Atoms per batch of so many in all."""
+        """Atoms per batch for ``n_atoms`` in all."""
         if self.sizes is None:
             return self.batch_rows
         row = 8 * self.n_features
         rows = max(1, self.sizes.of(row * n_atoms) // row)
-        # where one batch is enough, the store says what it always said
+        # if one batch is enough, the store keeps the usual ``batch_rows``
         return self.batch_rows if rows >= min(n_atoms, self.batch_rows) else -(-n_atoms // -(-n_atoms // rows))
 
     def _whole_chunks(self, chunk: int) -> int:
-        """Atoms per batch, now that all are written: whole chunks, where batches become smaller."""
+        """Atoms per batch once all are written: whole chunks if batches become smaller."""
         rows = self._fewer(self.n_atoms)
         return rows if rows == self.batch_rows else max(chunk, rows // chunk * chunk)
 
@@ -205,18 +205,18 @@ def _write_ids(store: Location, ids: pa.Array | Location | None) -> None:
 
 @dataclass(eq=False)
 class CountsWriter:
-    """Takes documents in pieces of any size and writes batches.
+    """Writer of documents that takes pieces of any size and writes batches.
 
     Parameters
     ----------
     location
-        Where the store will be.
+        Place of the store.
     count_dtype
-        How counts are stored.
+        Stored dtype of counts.
     batch_entries, batch_docs
-        A batch is full at so many entries (documents without words count as one), or documents.
+        Number of entries (a document without words counts as one), or of documents, at which a batch is full.
     sizes
-        Makes batches smaller where there would be few; None leaves them as they are.
+        Rule that makes batches smaller if there would be few; None keeps their size.
     """
 
     location: Location
@@ -252,7 +252,7 @@ class CountsWriter:
         return len(self._batch_doc) - 1
 
     def add(self, x: sparse.csr_array, weights: np.ndarray | None = None, share: float = 1.0) -> None:
-        """More documents ``(n, V)``; V may grow from call to call; ``share`` of the data up to here."""
+        """Add documents ``(n, V)``; V may grow from call to call; ``share`` of the data up to here."""
         self.n_words = max(self.n_words, x.shape[1])
         self.n_empty += int((np.diff(x.indptr) == 0).sum())
         self.total += float(x.data.sum())
@@ -268,7 +268,7 @@ class CountsWriter:
             self._cut_waiting(share)
 
     def _cut_waiting(self, share: float) -> None:
-        """Cut documents that wait, now that it can be said how many there will be."""
+        """Cut waiting documents into batches once their total size can be estimated."""
         so_far = self._written + self._held_cost + self._waiting_cost
         self._total = ENTRY_BYTES * so_far / max(share, 1e-9)
         waiting, self._waiting, self._waiting_cost = self._waiting, [], 0
@@ -282,7 +282,7 @@ class CountsWriter:
         return max(1, self.sizes.next(ENTRY_BYTES * self._written, self._total, self.n_batches) // ENTRY_BYTES)
 
     def _cut(self, x: sparse.csr_array) -> None:
-        """Put documents into batches, and write those that are full."""
+        """Put documents into batches, and write full batches."""
         start, n = 0, x.shape[0]
         cost = np.cumsum(np.maximum(np.diff(x.indptr), 1))
         while start < n:
@@ -303,7 +303,7 @@ class CountsWriter:
                 self._flush()
 
     def close(self, facts: Mapping[str, Any], source: str) -> None:
-        """Write what is left, then the tables, then the group."""
+        """Write the remaining documents, then the tables, then the group."""
         if self._waiting:
             self._cut_waiting(1.0)
         if self._held_docs:

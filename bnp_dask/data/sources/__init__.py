@@ -1,4 +1,4 @@
 """Sources: arrays, ``.npy``, Zarr, Parquet, tables and Dask collections, as batches of rows or counts.
 
-What the user names -> :func:`~bnp_dask.data.sources.open.as_source` -> a source of readers, one for each batch.
+The user's data -> :func:`~bnp_dask.data.sources.open.as_source` -> a source of readers, one per batch.
 """

@@ -34,12 +34,12 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.sparse_rows import as_counts
 
 READ_WHOLE = 256 * 2**20
-"""Text files up to this size (four times the packed size, for packed ones) may be read into memory."""
+"""Largest size of a text file that may be read into memory (for packed files, four times the packed size)."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeldReader:
-    """Some rows of an array in memory; pickled, it carries those rows alone."""
+    """Some rows of an array in memory; pickled, it carries only these rows."""
 
     x: np.ndarray | sparse.csr_array
     name: str
@@ -108,7 +108,7 @@ class ArraySource:
 
 
 def _file_behind(x: np.ndarray | sparse.csr_array) -> str | None:
-    """The file that an array is mapped to, itself or what it is a view of; None where it lies in memory."""
+    """The file to which an array, or the base of a view, is mapped; None for an array in memory."""
     while isinstance(x, np.ndarray):
         if isinstance(x, np.memmap) and x.filename is not None:
             return str(x.filename)
@@ -116,10 +116,10 @@ def _file_behind(x: np.ndarray | sparse.csr_array) -> str | None:
     return None
 
 
-# -- weights that lie elsewhere than the atoms ---------------------------------------------------------------
+# -- weights stored apart from the atoms ---------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class WeightedReader:
-    """A batch of one source with weights of another place."""
+    """A batch of one source with weights from another place."""
 
     atoms: Reader
     weights: Callable[[], np.ndarray]
@@ -152,7 +152,7 @@ class FileWeights:
 
 @dataclass(frozen=True, eq=False)
 class WeightedSource:
-    """A source whose atoms carry weights ``(n,)`` that lie in an array or a .npy file."""
+    """A source whose atoms carry weights ``(n,)`` from an array or a .npy file."""
 
     atoms: Source
     spans: tuple[Span, ...]
@@ -201,7 +201,7 @@ class WeightedSource:
 
 
 def with_weights(source: Source, source_spans: tuple[Span, ...], weights: np.ndarray | NpyFile) -> WeightedSource:
-    """Attach one weight per atom; DataError when their number or values are wrong."""
+    """Attach one weight per atom; DataError if their number or values are wrong."""
     n = source_spans[-1][1]
     if isinstance(weights, NpyFile):
         if weights.shape != (n, 1):
@@ -212,13 +212,13 @@ def with_weights(source: Source, source_spans: tuple[Span, ...], weights: np.nda
 
 # -- files that are read whole --------------------------------------------------------------------------------------
 def open_npz(location: Location, batch_size: int | None) -> ArraySource:
-    """An .npz file is packed, so it is read whole: a scipy.sparse matrix, or its only array, or the one named x."""
+    """Source of an .npz file, read whole as it is packed: a scipy.sparse matrix, its only array, or its array x."""
     check_small(location, "npz")
     try:
         return _npz_source(location, batch_size)
     except DataError:
         raise
-    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise nearly anything on damaged bytes
+    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise nearly any error on damaged bytes
         raise DataError(
             f"{location.name}: no .npz file of numbers, or a damaged one ({type(error).__name__}: {error})"
         ) from error
@@ -240,7 +240,7 @@ def _npz_source(location: Location, batch_size: int | None) -> ArraySource:
 
 
 def check_small(location: Location, kind: str) -> None:
-    """DataError for a file that is too large to be read whole, and for images."""
+    """DataError for a file too large to be read whole, and for images."""
     if kind == "images":
         raise DataError(
             f"{location.name}: images are cut into patches first: bnp-dask ingest {location.name} OUT.zarr --patch 8"

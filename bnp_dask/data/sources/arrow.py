@@ -1,8 +1,7 @@
 """Cells of tables as numbers: one rule for every table, whatever the types of its columns.
 
-A number may be written in many ways: as a number, a truth value, a decimal, a text (``"1.5"``, ``"1,234.5"``), or as
-one of several in a list.  It becomes the same float64 from each, so new data are read as the training data
-were, also if their types differ.
+A number may be stored as a number, a truth value, a decimal, a text (``"1.5"``, ``"1,234.5"``), or in a list.  All
+become the same float64, so that new data are read like the training data, even if their types differ.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bnp_dask.inputs.arrays import EXACT, require_exact
 from bnp_dask.inputs.arrow_streams import streamed
 
 MISSING = pa.array(pyarrow.csv.ConvertOptions().null_values, pa.large_string())
-"""Texts that say that there is no value, as pyarrow and pandas read them: empty, NA, NaN, null, ..."""
+"""Texts of missing values, as pyarrow and pandas read them: empty, NA, NaN, null, ..."""
 
 PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """A number as programs write it."""
@@ -37,16 +36,16 @@ TRUTH = r"^([Tt]rue|TRUE|[Ff]alse|FALSE)$"
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a column: their place, for messages, and the effect of bad ones.
+    """The cells of a column: their place, for messages, and the treatment of bad ones.
 
     Parameters
     ----------
     name, column
-        Of the data and of the column.
+        Names of the data and of the column.
     row
         Number of the first row.
     on_bad
-        ``"raise"`` a DataError, or take bad cells for ``"missing"`` ones (NaN).
+        ``"raise"`` a DataError, or read bad cells as ``"missing"`` (NaN).
     """
 
     name: str
@@ -55,15 +54,15 @@ class Cells:
     on_bad: OnBadCell = "raise"
 
     def at(self, index: int) -> str:
-        """How messages call a cell."""
+        """Name of a cell in messages."""
         column = f", column {self.column!r}" if self.column else ""
         return f"{self.name}: row {self.row + index}{column}"
 
 
 def as_table(data: Any) -> Any:
-    """An Arrow Table of a table with an Arrow C stream; of pandas and of Arrow itself, and anything else, as it is."""
+    """The Arrow Table of a table with an Arrow C stream; tables of pandas or Arrow, and anything else, unchanged."""
     family = type(data).__module__.split(".")[0]
-    if family == "datasets" and type(data).__name__ == "Dataset":  # of Hugging Face, which gives no stream
+    if family == "datasets" and type(data).__name__ == "Dataset":  # Hugging Face, without an Arrow stream
         return data.with_format("arrow")[:]
     return streamed(data)
 
@@ -86,7 +85,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def may_be_numbers(kind: pa.DataType) -> bool:
-    """Whether cells of an Arrow type may be read as numbers: only looking tells of texts and lists."""
+    """Whether cells of an Arrow type may be numbers; for texts and lists the values decide."""
     if isinstance(kind, pa.BaseExtensionType):
         return may_be_numbers(kind.storage_type)
     if is_list(kind) or pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -104,7 +103,7 @@ def dtype_of(kind: pa.DataType) -> np.dtype:
 def as_arrow(values: Any, as_texts: bool = True) -> pa.Array:
     """A column of a frame or table as one Arrow array, decoded; NaN becomes null.
 
-    Objects that are of no one type become texts, or an error of Arrow's unless ``as_texts``.
+    Objects of mixed types become texts if ``as_texts``; otherwise Arrow raises an error.
     """
     array = values
     if not isinstance(values, (pa.Array, pa.ChunkedArray)):
@@ -124,7 +123,7 @@ def as_arrow(values: Any, as_texts: bool = True) -> pa.Array:
 
 
 def _of_objects(values: Any) -> pa.Array:
-    """Values that Arrow has no type for: numbers of NumPy's own, or each as it is written."""
+    """Values without an Arrow type: as numbers of NumPy, or each as text."""
     held = np.asarray(values)
     if held.dtype.kind in "biuf" and held.dtype.itemsize <= 8:
         return pa.array(held, from_pandas=True)
@@ -138,7 +137,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def numbers(array: pa.Array) -> np.ndarray:
-    """Values of a numeric Arrow array; nulls become NaN, which a survey names and refuses."""
+    """Values of a numeric Arrow array; nulls become NaN, which a survey reports and refuses."""
     values = array.to_numpy(zero_copy_only=False)
     if values.dtype == object:
         values = values.astype(np.float64)
@@ -148,23 +147,23 @@ def numbers(array: pa.Array) -> np.ndarray:
 
 
 def read_cells(values: Any, width: int, cells: Cells, exact: bool = True) -> np.ndarray:
-    """The cells of a column as rows of numbers, ``(n, width)``, NaN where a value is missing.
+    """The cells of a column as rows of numbers, ``(n, width)``, NaN for missing values.
 
     Parameters
     ----------
     values
         A column of a frame, or an Arrow array.
     width
-        Numbers of each cell: the length of a list, else 1.
+        Numbers per cell: the length of a list, else 1.
     cells
-        Where the cells lie.
+        Place of the cells, and treatment of bad ones.
     exact
-        Whether whole numbers that float64 would round are refused.
+        Whether to refuse whole numbers that float64 would round.
 
     Raises
     ------
     DataError
-        A cell is no number or list of so many, unless bad cells are missing ones; names row and column.
+        A cell is not a number or list of ``width`` numbers, unless bad cells count as missing; names row and column.
     """
     array = as_arrow(values)
     if not is_list(array.type):
@@ -189,7 +188,7 @@ def read_cells(values: Any, width: int, cells: Cells, exact: bool = True) -> np.
 
 
 def _read_scalars(array: pa.Array, cells: Cells, exact: bool, width: int = 1) -> np.ndarray:
-    """Cells that are no lists as a vector; ``width`` of them lie in each row."""
+    """Cells other than lists as a vector; each row holds ``width`` of them."""
     array = as_arrow(array)
     kind = array.type
     if is_numeric(kind):
@@ -202,7 +201,7 @@ def _read_scalars(array: pa.Array, cells: Cells, exact: bool, width: int = 1) ->
     if pa.types.is_null(kind):
         return np.full(len(array), np.nan)
     if pa.types.is_decimal(kind):
-        # by way of their digits: the cast from decimals to doubles is off by a bit in a third of all numbers
+        # through their digits: the cast from decimals to doubles is off by a bit in a third of all numbers
         array = array.cast(pa.string())
     if is_text(array.type):
         return _read_texts(array.cast(pa.large_string()), cells, exact, width)
@@ -222,13 +221,13 @@ def _read_texts(array: pa.Array, cells: Cells, exact: bool, width: int) -> np.nd
 
 
 def stripped(array: pa.Array) -> pa.Array:
-    """Texts without space around them; null if they say that there is no value."""
+    """Texts without surrounding space; null for texts of missing values."""
     text = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
     return pc.if_else(pc.is_in(text, MISSING), pa.scalar(None, pa.large_string()), text)
 
 
 def _read_written(text: pa.Array, cells: Cells, width: int) -> pa.Array:
-    """Numbers of texts that are not all as programs write them."""
+    """Numbers of texts in mixed notation."""
     written = Written.of(text)
     mixed = written.mixed
     if mixed is not None:
@@ -246,7 +245,7 @@ def _read_written(text: pa.Array, cells: Cells, width: int) -> pa.Array:
 
 
 def bad_cell(cells: Cells, index: int, value: Any, count: int) -> DataError:
-    """The error for a cell that is no number in a column of numbers."""
+    """The error for a cell that is not a number in a column of numbers."""
     more = f" ({count} such cells here)" if count > 1 else ""
     return DataError(
         f"{cells.at(index)} is {value!r}, which is no number{more}. Correct such cells or drop their rows, "
@@ -256,7 +255,7 @@ def bad_cell(cells: Cells, index: int, value: Any, count: int) -> DataError:
 
 
 def _require_kept(text: pa.Array, values: np.ndarray, cells: Cells, width: int) -> None:
-    """DataError where the text of a whole number is of one that float64 would round."""
+    """DataError if float64 would round a whole number given as text."""
     for index in np.flatnonzero(np.abs(values) >= EXACT):
         digits = text[int(index)].as_py().replace(",", "")
         if digits.lstrip("+-").isdecimal() and int(digits) != int(values[index]):
@@ -269,14 +268,14 @@ def _require_kept(text: pa.Array, values: np.ndarray, cells: Cells, width: int) 
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """Ways in which the texts of a column are written, a truth value for each of n cells.
+    """Notations of the texts of a column, as masks of n cells.
 
     Parameters
     ----------
     valid
         Cells that have a value.
     plain, separated, truth
-        Numbers as programs write them, with thousands separators, and truth values.
+        Numbers as programs write them, numbers with thousands separators, and truth values.
     unseparated
         Plain numbers of four digits or more.
     """
@@ -289,18 +288,18 @@ class Written:
 
     @staticmethod
     def of(text: pa.Array) -> Written:
-        """Look at stripped texts."""
+        """Inspect stripped texts."""
         each = [_matches(text, pattern) for pattern in (PLAIN, GROUPED, TRUTH, UNGROUPED)]
         return Written(np.asarray(text.is_valid()), *each)
 
     @property
     def bad(self) -> np.ndarray:
-        """Cells that are no numbers."""
+        """Cells that are not numbers."""
         return self.valid & ~(self.plain | self.separated | self.truth)
 
     @property
     def mixed(self) -> tuple[int, int] | None:
-        """A cell with thousands separators and one that should have some, where there are both."""
+        """A cell with thousands separators and one that should have some, if there are both; else None."""
         if not self.separated.any() or not self.unseparated.any():
             return None
         return int(self.separated.argmax()), int(self.unseparated.argmax())
@@ -311,6 +310,6 @@ def _matches(text: pa.Array, pattern: str) -> np.ndarray:
 
 
 def is_number_text(text: str) -> bool:
-    """Whether a text is a number, in whatever way it is written."""
+    """Whether a text is a number, in any notation."""
     written = Written.of(stripped(pa.array([text], pa.large_string())))
     return bool(written.plain[0] or written.separated[0])

@@ -1,7 +1,7 @@
-"""Which columns of a table are features: the one gate for pandas, Arrow, Parquet, CSV and Dask tables.
+"""Choice of the feature columns of a table, in one place for pandas, Arrow, Parquet, CSV and Dask tables.
 
-Types say what may be read as numbers; of texts, lists and row numbers only the values tell (:func:`looked_at`).  What
-is chosen becomes numbers in :mod:`bnp_dask.data.sources.arrow`, whatever the table.
+Types decide which columns may be numbers; for texts, lists and row numbers the values decide (:func:`looked_at`).
+Chosen columns become numbers in :mod:`bnp_dask.data.sources.arrow`, whatever the table.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNKNOWN = -1
-"""Width of a column whose lists, or objects, were not looked at."""
+"""Width of a column whose lists, or objects, were not inspected."""
 
 LEAST_ROWS = 10
-"""Rows from which on a column that counts them is one of row numbers."""
+"""Least rows for which a column that counts them is taken for row numbers."""
 
 NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 """Names that pandas gives to a row index in files, and to a column without a name."""
@@ -51,13 +51,13 @@ ROW_NUMBERS, CATEGORIES, TEXTS, NO_VALUE = "row numbers", "categories", "texts",
 DATES, CODES = "dates as texts", "codes with leading zeros"
 
 WORDS = (CATEGORIES, TEXTS, CODES)
-"""Columns that may be levels."""
+"""Reasons of left-out columns that may be levels."""
 
 DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
-"""Texts that begin as dates."""
+"""Texts that begin like a date."""
 
 DECORATED = r"^[^\w\s]*\s*[+-]?(\d[\d.,]*|[.,]\d+|\d{1,3}([ ']\d{3})+([.,]\d+)?)\s*[^\w\s]*$"
-"""Numbers with the sign of a currency, with a percent sign, or in the writing of another country."""
+"""Numbers with a currency or percent sign, or in the notation of another country."""
 
 CODE = r"^[+-]?0\d"
 """Whole numbers with leading zeros, which are codes."""
@@ -72,14 +72,14 @@ class Reading:
     levels
         Columns that hold levels.
     on_bad_cell
-        Effect of cells that are no numbers; None: as in training, else an error.
+        Treatment of cells that are not numbers; None as in training, else an error.
     """
 
     levels: tuple[Key, ...] = ()
     on_bad_cell: OnBadCell | None = None
 
     def on_bad(self, wanted: object) -> OnBadCell:
-        """Effect of bad cells of the columns that are wanted."""
+        """Treatment of bad cells in the wanted columns."""
         trained = wanted.on_bad_cell if isinstance(wanted, Columns) else None
         return self.on_bad_cell or trained or "raise"
 
@@ -88,7 +88,7 @@ PLAIN_READING = Reading()
 
 
 Look = Callable[[Sequence["TableColumn"]], "list[TableColumn]"]
-"""Columns with the facts that their values tell."""
+"""Function that completes columns with facts from their values."""
 
 
 @dataclass(frozen=True)
@@ -100,24 +100,24 @@ class TableColumn:
     name
         Its name as text.
     label
-        What the table calls it: pandas has labels that are no text.
+        Its label in the table: in pandas labels need not be text.
     kind
-        Type as it is stored.
+        Stored type.
     width
-        Features that it gives: 1 for numbers, the length of lists of numbers of one length, 0 for anything else;
-        :data:`UNKNOWN` where only looking tells.
+        Number of its features: 1 for numbers, the common length of lists of numbers, 0 for anything else;
+        :data:`UNKNOWN` before its values were inspected, if they decide.
     why
-        Reason why it is no feature unless it is chosen; empty for features.
+        Reason why it is not a feature unless chosen; empty for features.
     is_plain
-        Whether it is stored as numbers, one in a row.
+        Whether it is stored as numbers, one per row.
     is_list
         Whether its values are lists.
     is_level
         Whether its values may be levels.
     is_text
-        Whether its numbers are texts.
+        Whether its numbers are stored as texts.
     bad
-        Error about its first cell that is no number, where the others are.
+        Error for its first cell that is not a number, if the others are numbers.
     """
 
     name: str
@@ -132,9 +132,9 @@ class TableColumn:
     bad: DataError | None = None
 
 
-# -- what types tell ---------------------------------------------------------------------------------------------------
+# -- facts from types --------------------------------------------------------------------------------------------------
 def frame_columns(frame: pd.DataFrame, name: str) -> list[TableColumn]:
-    """Columns of a pandas frame (of a dask frame: of its ``_meta``); DataError where two have one name."""
+    """Columns of a pandas frame (or of the ``_meta`` of a dask frame); DataError if two have the same name."""
     import pandas as pd
 
     found = []
@@ -164,7 +164,7 @@ def is_real(dtype: Any) -> bool:
 
 
 def arrow_columns(schema: pa.Schema, name: str) -> list[TableColumn]:
-    """Columns of an Arrow table or a Parquet file; DataError where two have one name."""
+    """Columns of an Arrow table or a Parquet file; DataError if two have the same name."""
     noted = (schema.pandas_metadata or {}).get("index_columns", [])
     index = {column for column in noted if isinstance(column, str)}
     found = [_typed(field.name, field.type) for field in schema]
@@ -189,7 +189,7 @@ def _typed(name: str, kind: pa.DataType) -> TableColumn:
     if isinstance(kind, pa.BaseExtensionType):
         return _typed(name, kind.storage_type)
     if is_numeric(kind):
-        # numbers are called as NumPy does, whatever the table
+        # numeric types have NumPy's names, whatever the table
         return TableColumn(name, name, np.dtype(kind.to_pandas_dtype()).name, 1, is_plain=True, is_level=level)
     if pa.types.is_dictionary(kind):
         return TableColumn(name, name, str(kind), UNKNOWN if may_be_numbers(kind) else 0, CATEGORIES, is_level=level)
@@ -207,7 +207,7 @@ def _typed(name: str, kind: pa.DataType) -> TableColumn:
 
 
 def _called(kind: pa.DataType) -> str:
-    """How a line calls values of a type that is none of numbers."""
+    """Name, in warnings, of values of a non-numeric type."""
     if pa.types.is_duration(kind) or pa.types.is_interval(kind):
         return "time spans"
     if pa.types.is_temporal(kind):
@@ -219,22 +219,22 @@ def _called(kind: pa.DataType) -> str:
     return f"{kind} values"
 
 
-# -- what values tell --------------------------------------------------------------------------------------------------
+# -- facts from values -------------------------------------------------------------------------------------------------
 def looked_at(
     column: TableColumn, values: Any, name: str, offsets: np.ndarray | None = None, is_all: bool = True
 ) -> TableColumn:
-    """A column with the facts that its values tell.
+    """A column completed with facts from its values.
 
     Parameters
     ----------
     column
-        By its type.
+        Column as known from its type.
     values
-        Values of a frame or Arrow table: all, or the first ones.
+        Values from a frame or Arrow table: all, or the first ones.
     name
-        Of the data, for messages.
+        Name of the data, for messages.
     offsets
-        First row of each recording, ``(G + 1,)``; None for one table.
+        First row of each recording, ``(G + 1,)``; None for a single table.
     is_all
         Whether these are all values.
     """
@@ -261,7 +261,7 @@ def looked_at(
 def in_values(
     values_of: Callable[[Any], Any], name: str, offsets: np.ndarray | None = None, is_all: bool = True
 ) -> Look:
-    """How columns are looked at whose values are got by their labels; the rest as in :func:`looked_at`."""
+    """Inspection of columns whose values ``values_of`` returns by label; the rest as in :func:`looked_at`."""
     return lambda columns: [looked_at(c, values_of(c.label), name, offsets, is_all) for c in columns]
 
 
@@ -277,7 +277,7 @@ def _has_none(array: pa.Array) -> bool:
 def counts_rows(array: pa.Array, offsets: np.ndarray | None = None, start: int = 0) -> bool:
     """Whether the values are the numbers of rows, from 0 or 1 on, in order; ``start`` is the number of the first row.
 
-    Where rows begin anew at ``offsets``, so do their numbers.
+    Row numbers start anew at each of the ``offsets``.
     """
     if len(array) < LEAST_ROWS or array.null_count or pa.types.is_boolean(array.type):
         return False
@@ -294,7 +294,7 @@ def counts_rows(array: pa.Array, offsets: np.ndarray | None = None, start: int =
 
 
 def _list_looked_at(column: TableColumn, array: pa.Array) -> TableColumn:
-    """A column of lists: as wide as these are, where all have one length."""
+    """A column of lists, with their length as its width if all have the same length."""
     kind = _typed(column.name, array.type)
     lengths = pc.unique(pc.list_value_length(array)).drop_null()
     if kind.width == 0 or len(lengths) == 0:
@@ -312,7 +312,7 @@ def _list_looked_at(column: TableColumn, array: pa.Array) -> TableColumn:
 
 
 def _text_looked_at(column: TableColumn, text: pa.Array, name: str, offsets: np.ndarray | None) -> TableColumn:
-    """A column of texts: numbers where most of them are meant as such, and an error about the first that is none."""
+    """A column of texts: numbers if most texts are meant as numbers, with an error for the first that is not."""
     written = Written.of(text)
     n_valid = int(written.valid.sum())
     if n_valid == 0:
@@ -337,18 +337,18 @@ def _text_looked_at(column: TableColumn, text: pa.Array, name: str, offsets: np.
 
 
 def _share(text: pa.Array, pattern: str) -> float:
-    """Share of the texts that are written in a way."""
+    """Share of the texts that match a pattern."""
     return float(np.mean(np.asarray(pc.match_substring_regex(text, pattern).fill_null(False))))
 
 
-# -- arrays, whose columns have places and no names -------------------------------------------------------------------
+# -- arrays, whose columns have no names ------------------------------------------------------------------------------
 def array_of_numbers(array: np.ndarray, name: str) -> np.ndarray:
-    """An array of objects or texts that are numbers ``(n, D)`` as float64, by the rule of tables; others as they are.
+    """An array of objects or texts that are numbers ``(n, D)`` as float64, by the rule of tables; others unchanged.
 
     Raises
     ------
     DataError
-        A cell is no number, in a column of numbers.
+        A cell in a column of numbers is not a number.
     """
     if array.ndim != 2 or array.dtype.kind not in "OU" or array.size == 0:
         return array
@@ -363,7 +363,7 @@ def array_of_numbers(array: np.ndarray, name: str) -> np.ndarray:
 
 
 def tell_of_row_numbers(array: np.ndarray, name: str) -> None:
-    """Warn where a column of an array ``(n, D)`` numbers its rows: without a name, it is a feature as all others."""
+    """Warn if a column of an array ``(n, D)`` numbers its rows: without a name it is a feature like all others."""
     if array.shape[1] < 2 or len(array) < LEAST_ROWS or array.dtype.kind not in "iuf":
         return
     first, step = array[0].astype(np.float64), array[-1].astype(np.float64)
@@ -377,7 +377,7 @@ def tell_of_row_numbers(array: np.ndarray, name: str) -> None:
         )
 
 
-# -- the gate ----------------------------------------------------------------------------------------------------------
+# -- choice ------------------------------------------------------------------------------------------------------------
 def choose(
     table: Sequence[TableColumn],
     wanted: Sequence[Any] | Columns | None,
@@ -386,33 +386,33 @@ def choose(
     reading: Reading,
     look: Look,
 ) -> tuple[Columns, dict[str, Any]]:
-    """The columns of a table that are features; and of each that is used, what the table calls it.
+    """The feature columns of a table; and the label in the table of each used column.
 
-    Columns whose levels are still to be found have none, ``()``, in :attr:`~bnp_dask.core.columns.Columns.levels`.
-    Where nothing was asked for and something is left out, a warning says in one line which columns are features, and
-    why others are not.
+    Columns whose levels are still to be found have ``()`` in :attr:`~bnp_dask.core.columns.Columns.levels`.  If no
+    columns were requested and some are left out, a warning says in one line which columns are features, and why others
+    are not.
 
     Parameters
     ----------
     table
         All columns, by their types.
     wanted
-        Names of the features, in their order; or the columns that a model was trained on, which are looked up by name;
-        None for all columns of numbers without a role, or for the column ``x`` of lists where there is one.
+        Names of the features, in order; or the columns that a model was trained on, which are found by name; None for
+        all columns of numbers without a role, or for the column ``x`` of lists if there is one.
     roles
-        Columns that are no features, unless they are wanted as such.
+        Columns with a role other than feature, unless they are wanted as features.
     name
-        Of the data, for messages.
+        Name of the data, for messages.
     reading
-        Columns that hold levels (columns of training have theirs already), and the effect of bad cells.
+        Columns that hold levels (columns of training have theirs already), and the treatment of bad cells.
     look
-        Looks at the values of columns; of new data only at columns that training did not have.
+        Inspection of the values of columns; for new data only of columns that training did not have.
 
     Raises
     ------
     DataError
-        A column is not there, or holds neither numbers nor levels, or a cell that is no number among numbers; or there
-        is a column that the model was not trained on.
+        A column is missing, or holds neither numbers nor levels, or holds numbers and a cell that is not a number; or
+        there is a column that the model was not trained on.
     """
     known = {c.name: c for c in table}
     named = [] if wanted is None or isinstance(wanted, Columns) else [str(n) for n in wanted]
@@ -479,7 +479,7 @@ def _require_readable(column: TableColumn, is_coded: bool, on_bad: OnBadCell, na
 
 
 def _to_find(keys: Sequence[Key], names: Sequence[str]) -> dict[str, Levels]:
-    """Columns that hold levels among those of these names, without any yet."""
+    """Columns that hold levels among ``names``, with their levels still to be found."""
     places = [positions(resolve(key, names), len(names)) for key in keys]
     return {names[i]: () for own in places for i in own.tolist()}
 
@@ -487,9 +487,10 @@ def _to_find(keys: Sequence[Key], names: Sequence[str]) -> dict[str, Levels]:
 def _usual_or_levels(
     table: Sequence[TableColumn], apart: Sequence[str], keys: Sequence[Key], look: Look
 ) -> tuple[list[TableColumn], list[TableColumn], dict[str, Levels]]:
-    """Columns taken by default, columns that are left, and which of the first hold levels.
+    """Columns taken by default, columns left out, and the levels of the former.
 
-    Columns of numbers, and those of levels: all that may be some where positions are given, else those of the names.
+    If a key gives positions, all columns that may be levels are taken, and positions count among them.  Otherwise the
+    columns of numbers and the named columns of levels are taken.
     """
     free = [c for c in table if c.name not in apart]
     if any(is_positions(key) for key in keys):
@@ -508,7 +509,7 @@ def _usual_or_levels(
 def _tell(
     name: str, chosen: Sequence[TableColumn], left: Sequence[TableColumn], coded: dict[str, Levels], keys: Sequence[Key]
 ) -> None:
-    """Warn, in one line, which columns are features, and why others are not; DataError where none is."""
+    """Warn, in one line, which columns are features, and why others are not; DataError if none is."""
     reasons = [f"{c.name!r} ({c.why or 'beside the lists x'})" for c in left]
     texts = [c.name for c in chosen if c.name not in coded and c.is_text]
     advice = "; of texts and categories make levels: give them a Categorical()" * any(
@@ -537,8 +538,8 @@ def _usual(columns: Sequence[TableColumn]) -> list[TableColumn]:
 
 
 def _trained(table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: str, look: Look) -> list[TableColumn]:
-    """The columns that a model was trained on, as wide as they were there; DataError where one is missing, or where
-    there is one of numbers more, unless it numbers the rows."""
+    """The columns that a model was trained on, with their widths of training; DataError if one is missing, or if there
+    is a further column of numbers, unless it numbers the rows."""
     apart = {*roles.names, *wanted.others}
     usual = _usual([c for c in table if c.name not in apart])
     if wanted.matches_by_position([c.name for c in usual]):
@@ -551,14 +552,14 @@ def _trained(table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: 
 
 
 def _as_trained(column: TableColumn, width: int) -> TableColumn:
-    """A column that will be read as in training."""
+    """A column to be read as in training."""
     return column if column.width == 0 else replace(column, width=width, why="")
 
 
 def _trained_levels(
     table: Sequence[TableColumn], wanted: Columns, roles: Roles, name: str, look: Look
 ) -> tuple[list[TableColumn], dict[str, Levels]]:
-    """The columns that a model with levels was trained on, and these; DataError as above."""
+    """The columns that a model with levels was trained on, and the levels; DataError as in :func:`_trained`."""
     own = wanted.coded
     by_place = wanted.is_positional or [c.name for c in table] == [str(i) for i in range(len(table))]
     read = [replace(c, width=1, why="") if c.is_level and (by_place or c.name in own) else c for c in table]
@@ -567,6 +568,6 @@ def _trained_levels(
     if tuple(names) == wanted.names:
         return chosen, own
     if len(names) != wanted.n_features:
-        return chosen, {}  # whoever holds the columns against those of training says so
+        return chosen, {}  # the later comparison with training raises
     levels = zip(names, wanted.levels or (), strict=True)
     return chosen, {column: known for column, known in levels if known is not None}

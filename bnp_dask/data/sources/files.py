@@ -53,7 +53,7 @@ FileSource = (
 
 
 def roles_of(keys: Keys | None, weights: str | None) -> Roles:
-    """Columns that are no features."""
+    """Columns with a role other than feature."""
     return Roles(weights) if keys is None else keys.roles(weights)
 
 
@@ -66,7 +66,7 @@ def require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
 
 
 def split_weights(weights: Any) -> tuple[str | None, np.ndarray | NpyFile | None]:
-    """Weights as a column name, or as an array or file beside the data."""
+    """Weights as a column name, or else as an array or file beside the data."""
     if weights is None:
         return None, None
     if isinstance(weights, (str, os.PathLike)):

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def is_frame(data: Any) -> bool:
-    """Whether data is a pandas DataFrame; pandas itself is imported only when it must have been."""
+    """Whether data is a pandas DataFrame; imports pandas only if it must have been imported already."""
     kind = type(data)
     return kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame"
 
 
 def is_list_of_frames(data: Any) -> bool:
-    """Whether data are a list of pandas DataFrames, one for each group (sequence, image)."""
+    """Whether data are a list of pandas DataFrames, one per group (sequence, image)."""
     return isinstance(data, (list, tuple)) and len(data) > 0 and all(is_frame(part) for part in data)
 
 
@@ -49,9 +49,9 @@ def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def frame_batch(frame: pd.DataFrame, columns: Columns, labels: Mapping[str, Any], name: str) -> Batch:
-    """The rows of a frame as a batch; missing values become NaN, which a survey names and refuses.
+    """The rows of a frame as a batch; missing values become NaN, which a survey reports and refuses.
 
-    ``labels`` are what the frame calls its columns, which need not be text.
+    ``labels`` are the labels of the columns in the frame, which need not be text.
     """
     used = [n for n in dict.fromkeys((*columns.names, columns.roles.weights)) if n is not None]
     for label in (labels[n] for n in used):
@@ -79,9 +79,9 @@ def table_batch(pieces: Iterable[pa.RecordBatch], n_rows: int, columns: Columns,
 
 
 def check_column(values: pd.Series, name: str, column: Any) -> None:
-    """DataError where a column holds whole numbers that float64 would round."""
+    """DataError if a column holds whole numbers that float64 would round."""
     if getattr(values.dtype, "kind", "f") in "iu":
-        # pandas itself makes floats of whole numbers among which some are missing
+        # pandas itself turns whole numbers with missing values into floats
         require_exact(values.fillna(0).to_numpy(), name, column=column)
 
 
@@ -104,7 +104,7 @@ class TableReader:
 class TableSource:
     """Rows of a table, cut into batches; values are converted as each batch is read.
 
-    ``labels`` says what the table calls each column: in pandas labels need not be text.
+    ``labels`` are the labels of the columns in the table: in pandas labels need not be text.
     """
 
     name: str

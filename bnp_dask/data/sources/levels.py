@@ -1,6 +1,7 @@
-"""Columns of levels in tables: which values they hold, and entries as places among these.
+"""Columns of levels in tables: their distinct values, and entries as positions among them.
 
-Texts, categories, dictionaries, truth values and numbers go by way of Arrow, so that all tables follow one rule.
+Texts, categories, dictionaries, truth values and numbers are converted through Arrow, so that all tables follow one
+rule.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def holds_levels(kind: pa.DataType) -> bool:
 
 
 def _values(values: Any, name: str, column: str) -> pa.Array:
-    """A column as texts, truth values or float64, nulls where entries are missing; DataError for other values."""
+    """A column as texts, truth values or float64, with nulls for missing entries; DataError for other values."""
     try:
         array = as_arrow(values, as_texts=False)
         if is_text(array.type):
@@ -55,7 +56,7 @@ def _values(values: Any, name: str, column: str) -> pa.Array:
 
 
 def distinct(values: Any, name: str, column: str) -> set[Level]:
-    """The values of a column that are not missing."""
+    """The distinct values of a column, without missing ones."""
     array = _values(values, name, column)
     found = pc.unique(array).drop_null().to_pylist()
     return set(map(as_level, found)) if pa.types.is_floating(array.type) else set(found)
@@ -67,7 +68,7 @@ def union(parts: Iterable[Sequence[set[Level]]], columns: Sequence[str], name: s
     for part in parts:
         for column, held, more in zip(columns, found, part, strict=True):
             held |= more
-            if len(held) > MOST_LEVELS:  # the error, before there are more
+            if len(held) > MOST_LEVELS:  # raises early, before there are more
                 ordered_levels(held, name, column)
     return {column: ordered_levels(held, name, column) for column, held in zip(columns, found, strict=True)}
 
@@ -89,12 +90,12 @@ def declared(values: pd.Series) -> Levels | None:
 
 
 def codes(values: Any, levels: Levels, name: str, column: str, row: int = 0) -> np.ndarray:
-    """Entries of a column as places among its levels, ``(n,)`` float64, NaN where one is missing.
+    """Entries of a column as positions among its levels, ``(n,)`` float64, NaN for missing entries.
 
     Raises
     ------
     DataError
-        An entry is none of the levels; names it, and its row counted from ``row``.
+        An entry is not a level; names it, and its row counted from ``row``.
     """
     array = _values(values, name, column)
     text = is_text(array.type)
@@ -119,7 +120,7 @@ def pending(columns: Columns) -> tuple[str, ...]:
 
 
 def with_found(columns: Columns, found: Mapping[str, Levels]) -> Columns:
-    """The columns with levels in place of those that were to be found."""
+    """The columns with the levels that were still to be found."""
     return columns.with_levels({**columns.coded, **found})
 
 
@@ -132,10 +133,10 @@ def fill_rows(
     coded: Mapping[str, Levels] = NO_LEVELS,
     on_bad: OnBadCell = "raise",
 ) -> None:
-    """Copy the feature columns of a record batch ``(n rows)`` into ``out (n, D)``, ``coded`` ones as places of levels.
+    """Copy feature columns of a record batch ``(n rows)`` into ``out (n, D)``, ``coded`` ones as positions of levels.
 
-    DataError, with the ``name`` of the data and rows counted from ``row``, where that would round a whole number,
-    and for an entry that is no level or, unless bad cells are missing ones, no number.
+    DataError, with the ``name`` of the data and rows counted from ``row``, if a whole number would be rounded, if an
+    entry is not a level, or, unless bad cells count as missing, if an entry is not a number.
     """
     place = 0
     for column, width in layout:

@@ -1,4 +1,4 @@
-"""Data in which entries are missing, for models that take them: NaN, masked arrays, missing values of tables."""
+"""Data with missing entries, for models that accept them: NaN, masked arrays, missing values of tables."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bnp_dask.inputs.column_notation import Key
 
 
 def with_nan(data: Any) -> Any:
-    """Masked arrays, and lists of them, with NaN in place of what is masked; anything else as it is.
+    """Masked arrays, and lists of them, with NaN in place of masked entries; anything else unchanged.
 
-    Tables need nothing: their missing values are read as NaN.
+    Tables need no conversion: their missing values are read as NaN.
     """
     if isinstance(data, list) and any(isinstance(part, np.ma.MaskedArray) for part in data):
         return [with_nan(part) for part in data]
@@ -38,10 +38,10 @@ def opened(
     level_keys: Sequence[Key] = (),
     chosen: Sequence[str] | None = None,
 ) -> Source:
-    """The source of data, as :func:`bnp_dask.as_source` makes it; entries may be missing where a model takes that.
+    """The source of data, as from :func:`bnp_dask.as_source`; entries may be missing if ``may_miss``.
 
-    Columns at the ``level_keys`` hold levels; of a table whose columns are not known yet, only those of the names
-    ``chosen`` are read.
+    Columns at the ``level_keys`` hold levels.  If the columns of a table are not known yet, only the columns ``chosen``
+    are read.
     """
     given = with_nan(data) if may_miss else data
     if columns is None and chosen is not None and not isinstance(given, Source):
@@ -52,5 +52,5 @@ def opened(
 
 
 def as_modelled(source: Source, may_miss: bool, lags: int) -> Source:
-    """Data that were opened as a model is trained on them: entries may be missing, rows hold the steps before them."""
+    """Opened data in the form for training: entries may be missing, and rows include the ``lags`` steps before them."""
     return taking_lags(letting_miss(source) if may_miss else source, lags)

@@ -1,4 +1,4 @@
-"""Sources whose features get names, or another order: data held against the columns that a model was trained on."""
+"""Sources whose features get names, or another order: data matched with the columns that a model was trained on."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from bnp_dask.inputs.sparse_rows import as_counts
 
 @dataclass(frozen=True, eq=False)
 class OrderedReader:
-    """A batch with its features at the positions ``index (D,)``, in that order; None: as they lie.
+    """A batch with the features at the positions ``index (D,)``, in that order; None keeps the order.
 
-    ``codes`` say which features become places of levels, None for others; empty where none does.
+    ``codes`` convert features to positions of levels, None for other features; empty if no feature is converted.
     """
 
     atoms: Reader
@@ -41,7 +41,7 @@ class OrderedReader:
         batch = self.atoms()
         if self.index is not None:
             x = batch.x[:, self.index]
-            # products round as those of a batch that was read in this order
+            # contiguous, so that products round as for a batch that was read in this order
             ordered = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else as_counts(x, batch.name)
             batch = replace(batch, x=ordered)
         if self.codes:
@@ -50,7 +50,7 @@ class OrderedReader:
 
 
 def coded_rows(batch: Batch, codes: Sequence[Codes | None]) -> np.ndarray:
-    """The rows of a batch with places of levels in some columns."""
+    """The rows of a batch with positions of levels in some columns."""
     if not isinstance(batch.x, np.ndarray):
         raise DataError(f"{batch.name}: sparse counts, but columns of levels need dense rows")
     x = np.array(batch.x, np.float64)
@@ -62,7 +62,7 @@ def coded_rows(batch: Batch, codes: Sequence[Codes | None]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class OrderedSource:
-    """A source with named features, taken from the positions ``index`` of another, or as they lie there.
+    """A source with named features, taken from the positions ``index`` of another, or in the same order.
 
     ``codes`` as in :class:`OrderedReader`.
     """
@@ -107,12 +107,12 @@ class OrderedSource:
 
 
 def matched(source: Source, columns: Columns) -> Source:
-    """The data with the features that a model was trained on, in its order; without names they lie in that order.
+    """The data with the features that a model was trained on, in its order; data without names must have that order.
 
     Raises
     ------
     DataError
-        A column is missing, or there is one more; of data without names only the number is checked.
+        A column is missing or superfluous; for data without names only the number is checked.
     """
     found = columns_of(source)
     if found is None:
@@ -130,12 +130,12 @@ def matched(source: Source, columns: Columns) -> Source:
 
 
 def codes_of_unnamed(columns: Columns, n_features: int, name: str) -> tuple[Codes | None, ...]:
-    """How numbers in columns without names become places of the levels of training; empty where none does."""
+    """Conversion of unnamed columns to positions of the levels of training; empty if none is converted."""
     return _recoded(Columns.of(str(i) for i in range(n_features)), columns, None, name)
 
 
 def _recoded(found: Columns, wanted: Columns, index: np.ndarray | None, name: str) -> tuple[Codes | None, ...]:
-    """How features with the levels of other data get those of training; empty where they have them."""
+    """Conversion of features from the levels of other data to the levels of training; empty if they agree."""
     if found.levels == wanted.levels and index is None:
         return ()
     nothing: tuple[None, ...] = (None,) * wanted.n_features
@@ -164,16 +164,16 @@ def _of_numbers(feature: str, levels: Levels, name: str) -> Codes:
 
 
 def with_levels(source: Source, keys: Sequence[Key]) -> Source:
-    """The data with levels in the columns at the ``keys``, which hold numbers where they have none yet.
+    """The data with levels in the columns at the ``keys``; columns without levels must hold numbers.
 
     One pass over the data finds the numbers, by tasks on the current client's cluster, or here.
 
     Raises
     ------
     DataError
-        A column has more distinct numbers than levels may be.
+        A column has more distinct numbers than the most levels.
     SettingError
-        A column is not there.
+        A column is missing.
     """
     if not keys:
         return source
@@ -198,7 +198,7 @@ def with_levels(source: Source, keys: Sequence[Key]) -> Source:
 
 
 def letting_miss(source: Source) -> Source:
-    """The data with NaN in groups of rows let through."""
+    """The data with NaN allowed in groups of rows."""
     match source:
         case GroupedSource():
             return replace(source, may_miss=True)
@@ -211,7 +211,7 @@ def letting_miss(source: Source) -> Source:
 
 
 def _values_of(source: Source, features: Sequence[int]) -> list[list[set[Level]]]:
-    """Distinct numbers of some features of each batch; whether any may be missing is for a likelihood to say."""
+    """Distinct numbers of some features in each batch; the likelihood decides whether entries may be missing."""
     at, source = tuple(features), letting_miss(source)
     tasks = ((f"levels-batch{b}", _distinct, (batch_reader(source, b), at)) for b in range(source.n_batches))
     with open_executor(None) as executor:
@@ -219,7 +219,7 @@ def _values_of(source: Source, features: Sequence[int]) -> list[list[set[Level]]
 
 
 def _distinct(reader: Reader, features: tuple[int, ...]) -> list[set[Level]]:
-    """Task: the numbers in columns of a batch, but for missing ones; no more than show that they are too many."""
+    """Task: distinct numbers in columns of a batch, except missing ones; only enough to show if there are too many."""
     batch = reader()
     if not isinstance(batch.x, np.ndarray):
         raise DataError(f"{batch.name}: sparse counts, but columns of levels need dense rows")
@@ -231,8 +231,8 @@ def _distinct(reader: Reader, features: tuple[int, ...]) -> list[set[Level]]:
 
 
 def ordered(source: Source, columns: Columns, index: np.ndarray | None, codes: tuple[Codes | None, ...] = ()) -> Source:
-    """The data with named features, from the positions ``index`` of what there is, or as they lie; with ``codes`` as
-    in :class:`OrderedReader`."""
+    """The data with named features, from the positions ``index`` of the source, or in the same order; with ``codes``
+    as in :class:`OrderedReader`."""
     match source:
         case GroupedSource() | WeightedSource():
             return replace(source, atoms=ordered(source.atoms, columns, index, codes))

@@ -27,7 +27,7 @@ from bnp_dask.inputs.arrays import is_exact, require_exact
 
 @dataclass(frozen=True)
 class NpyFile:
-    """Where the numbers of a two-dimensional array lie in a file.
+    """Layout of a two-dimensional array in a file.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class NpyFile:
     shape
         ``(n, D)``.
     dtype
-        As stored (any byte order).
+        Stored dtype (any byte order).
     offset
         Bytes before the first number.
     fortran
@@ -71,7 +71,7 @@ class NpyFile:
         return NpyFile(location, full, dtype, offset, fortran)
 
     def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
-        """Rows ``span`` as C-contiguous ``dtype``, ``(n, D)``; DataError where that would round a whole number."""
+        """Rows ``span`` as C-contiguous ``dtype``, ``(n, D)``; DataError if that would round a whole number."""
         out = np.empty((span[1] - span[0], self.shape[1]), dtype)
         with self.location.open() as file:
             if self.fortran and self.shape[1] > 1:
@@ -83,7 +83,7 @@ class NpyFile:
             for start in range(0, len(out), rows):
                 piece = out[start : start + rows]
                 first = (span[0] + start) * self.shape[1]
-                # no name for what was read: it would be held while the next piece is
+                # no name for the piece read: it would stay in memory while the next is read
                 piece[...] = self._checked(
                     self._numbers(file, first, piece.size).reshape(piece.shape), dtype, span[0] + start
                 )
@@ -111,7 +111,7 @@ class NpyReader:
     name: str
 
     def load(self, dtype: np.dtype) -> tuple[np.ndarray, None]:
-        """Rows in the wanted dtype; there are no weights."""
+        """Rows in the wanted dtype; weights are None."""
         return self.file.read(self.span, dtype), None
 
     def __call__(self) -> Batch:

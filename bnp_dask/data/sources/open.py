@@ -1,4 +1,4 @@
-"""``as_source``: whatever the user has, as a source of batches."""
+"""``as_source``: any data of the user as a source of batches."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def as_source(
     data
         Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; path of an
         Arrow file, or of a data set that Hugging Face's ``datasets`` saved (or such a data set itself); a folder or
-        pattern of small CSV files, each a group; an open Zarr array, group or store, also of Icechunk (one in memory is
-        for this process alone); a NumPy array ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one for each
-        group (sequence, image); an xarray DataArray with two axes; scipy.sparse counts ``(n, V)``, or a list of
-        documents of pairs (word, count), as gensim has them; a dask Array or DataFrame; a pandas DataFrame; an Arrow
-        Table, or whatever gives an Arrow C stream (polars, DuckDB); an AnnData, or the path of its Zarr store, whose
-        ``X`` is read; or a source.
+        pattern of small CSV files, each a group; an open Zarr array, group or store, also of Icechunk (one in memory
+        only for this process); a NumPy array ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one per group
+        (sequence, image); an xarray DataArray with two axes; scipy.sparse counts ``(n, V)``, or a list of documents of
+        pairs (word, count), as in gensim; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or any table
+        with an Arrow C stream (polars, DuckDB); an AnnData, or the path of its Zarr store, whose ``X`` is read; or a
+        source.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -79,55 +79,55 @@ def as_source(
     storage_options
         Passed to fsspec for URLs.
     columns
-        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all columns of numbers, whatever these are
-        stored as: also truth values, decimals, texts such as ``"1.5"`` or ``"1,234.5"``, and lists of one length, which
-        become the features ``e[0]``, ``e[1]``, ...; row numbers, texts, dates and categories are left out, and one line
-        says so.  Or the columns that a model was trained on, ``posterior.columns``: features are found by name and put
-        in order; one that is missing is an error, and so is one more unless training chose its own; tables are read
-        with the weights, groups and order of training, unless these arguments say otherwise.  Features of data without
-        names are taken as they lie, and get these names: so ``Columns.of(["age", "visits"])`` names those of an array.
+        Columns to use, in that order (Parquet, DataFrame, CSV).  Default: all columns of numbers, in any storage: also
+        truth values, decimals, texts such as ``"1.5"`` or ``"1,234.5"``, and lists of equal length, which become the
+        features ``e[0]``, ``e[1]``, ...  Row numbers, texts, dates and categories are left out, with a warning of one
+        line.  Or the columns that a model was trained on, ``posterior.columns``: features are found by name and put in
+        order.  A missing feature is an error, and so is a superfluous one unless training chose its columns.  Tables
+        are read with the weights, groups and order of training, unless these arguments say otherwise.  Features of data
+        without names keep their order and get these names: ``Columns.of(["age", "visits"])`` names an array's columns.
     format
-        Format of a file, where its name and first bytes do not tell.
+        Format of a file, if its name and first bytes do not determine it.
     groups
-        Which rows belong together (sequences, images, hospitals): offsets ``(G + 1,)``, where group g is the rows
+        Grouping of rows (sequences, images, hospitals): offsets ``(G + 1,)``, where group g is the rows
         ``offsets[g]:offsets[g + 1]`` (a group may be empty), or the path of a .npy file that holds them; or the
         name of a column of ids (Parquet, DataFrame, CSV), rows of one group together.  A batch never cuts a group: it
         holds up to ``batch_size`` rows in whole groups, and a larger group alone.  Stores that ``ingest`` wrote with
         groups have them already.
     order
-        A column of numbers, dates or times that must rise within each group, no two rows with the same; rows are
-        taken as they lie, so this is a check.  ``bnp_dask.ingest`` sorts.
+        A column of numbers, dates or times that must strictly rise within each group.  Rows are not reordered, so this
+        is a check.  ``bnp_dask.ingest`` sorts.
     gaps
-        What to do where the order column goes up by more than one and a half steps: ``"refuse"`` (the default),
-        ``"cut"``: what follows the gap is a group (a sequence) of its own, ``"ignore"``: rows follow one another
-        whatever lies between.
+        Treatment of a gap, where the order column rises by more than one and a half steps: ``"refuse"`` (the default);
+        ``"cut"``: the rows after the gap form a new group (sequence); ``"ignore"``: rows follow one another despite the
+        gap.
     step
-        Distance of neighbouring rows in the order column, in its units (of dates and times those that they are stored
-        in); default: the median distance.
+        Distance of neighbouring rows in the order column, in its units (for dates and times the stored units);
+        default: the median distance.
     cut
-        Most rows of a group: longer ones are cut into as few blocks as possible, of equal size, and each is a group of
-        its own.  For sequences that are too long to be worked on in one piece: each block then starts anew, from the
-        start probabilities, and the transition at each cut is not counted (``source.n_cuts`` in all).  Rows stay in
-        their order, so labels do.  Blocks of many times the length of a segment change little: where states last 60
-        steps, blocks of 1000 gave 1 label in 10,000 another state, blocks of 100 1 in 800.
+        Most rows of a group: a longer group is cut into as few blocks as possible, of equal size, and each block is a
+        group of its own.  For sequences too long to be processed in one piece: each block then starts anew, from the
+        start probabilities, and the transition at each cut is not counted (``source.n_cuts`` in all).  Rows, and hence
+        labels, stay in order.  Blocks many times longer than a segment change little: with states that last 60 steps,
+        blocks of 1000 changed 1 label in 10,000, blocks of 100 changed 1 in 800.
     on_bad_batch
         ``"skip"``: a file of a Parquet folder that has other columns than the rest, or cannot be opened, is an error
         only when its batch is read; for ``train(..., on_bad_batch="skip")``.
     levels
-        Columns that a :class:`~bnp_dask.Categorical` is to be about: their names or positions, or True for all
-        columns.  :func:`bnp_dask.train` knows them from the likelihood; say them for a source that is made before.
+        Columns for a :class:`~bnp_dask.Categorical`: their names or positions, or True for all columns.
+        :func:`bnp_dask.train` knows them from the likelihood; give them for a source that is made before.
         Columns of text, pandas categories, truth values, Arrow dictionaries, and numbers of few distinct values may be
         levels; one pass over these columns finds them.  Texts and numbers are sorted, pandas categories stay in their
-        order.  ``source.columns.levels`` holds them, and batches hold places among them.
+        order.  ``source.columns.levels`` holds them, and batches hold positions among them.
     on_bad_cell
-        Effect of a cell that is no number in a column of numbers, as ``"?"`` or ``"12%"``: ``"raise"``, the
-        default, is an error that names it; ``"missing"`` reads NaN, for likelihoods that take missing entries.  What
-        training said holds for the data that its posterior predicts.
+        Treatment of a cell that is not a number in a column of numbers, such as ``"?"`` or ``"12%"``: ``"raise"``, the
+        default, is an error that names it; ``"missing"`` reads NaN, for likelihoods that accept missing entries.  The
+        setting of training also holds for the data that its posterior predicts.
 
     Raises
     ------
     DataError
-        The data cannot be read as rows of numbers or counts; says what was found and what to call.
+        The data cannot be read as rows of numbers or counts; names the data found and the call that helps.
     """
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
     if on_bad_cell is not None:
@@ -169,7 +169,7 @@ def as_source(
 
 
 def keys_of_levels(levels: Any) -> tuple[Key, ...]:
-    """Columns of levels in the notation that is kept; SettingError for what points at no columns."""
+    """Columns of levels in the stored notation; SettingError for values that refer to no columns."""
     if levels is None or levels is False:
         return ()
     if levels is True:
@@ -267,7 +267,7 @@ def _from_memory(
 
 
 def _as_source_lacks(data: Any) -> str:
-    """Of what seems to be meant as a source: what it lacks."""
+    """Missing members of an object that seems to be meant as a source, for a message; else empty."""
     lacks = (
         lacking(data, Source) if any(callable(getattr(data, verb, None)) for verb in ("reader", "describe")) else None
     )

@@ -36,19 +36,19 @@ from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pend
 from bnp_dask.errors import DataError, nearest
 
 COLUMNS_AT_ONCE = 8
-"""Each column being read holds a page or two of about a megabyte, so a wide table is read in strips."""
+"""Columns read together: each holds a page or two of about a megabyte, so a wide table is read in strips."""
 
 LOOKED_AT = 10_000
-"""Rows of a file that are looked at where types alone do not tell what a column holds."""
+"""Rows of a file that are inspected if types alone do not determine the content of a column."""
 
 SUFFIXES = (".parquet", ".pq", ".parq")
 
 
 @dataclass(frozen=True)
 class RowGroups:
-    """A run of rows in one file: row groups ``first`` to ``last``, of their rows ``skip`` to ``skip + take``.
+    """A run of rows in one file: rows ``skip`` to ``skip + take`` of the row groups ``first`` to ``last``.
 
-    ``fault`` says why the file cannot be read, if that is known already.
+    ``fault`` is the reason why the file cannot be read, if known already.
     """
 
     file: Location
@@ -60,7 +60,7 @@ class RowGroups:
 
 
 def parquet_files(location: Location) -> list[Location]:
-    """The files of a data set: the file itself, or all Parquet files in a folder, by name; or those of a saved one."""
+    """The files of a data set: the file itself, all Parquet files in a folder, by name, or a saved data set's files."""
     if not location.is_dir():
         return [location]
     if is_saved_dataset(location):
@@ -74,12 +74,12 @@ def parquet_files(location: Location) -> list[Location]:
 
 
 def open_file(location: Location) -> pq.ParquetFile | ArrowFile:
-    """Open one file, by its name of Arrow or else of Parquet; DataError when it is damaged."""
+    """Open one file, as Arrow by its name or else as Parquet; DataError if it is damaged."""
     return ArrowFile(location) if is_arrow(location) else open_parquet(location)
 
 
 def open_parquet(location: Location) -> pq.ParquetFile:
-    """Open one Parquet file; DataError when it is damaged.  Row groups are not read ahead."""
+    """Open one Parquet file; DataError if it is damaged.  Row groups are not read ahead."""
     try:
         if location.is_local:
             return pq.ParquetFile(location.url, pre_buffer=False, buffer_size=2**16)
@@ -90,9 +90,9 @@ def open_parquet(location: Location) -> pq.ParquetFile:
 
 
 def _told(location: Location, error: Exception) -> Exception | None:
-    """The cause to give for an error of Arrow's: none where it is the content that is damaged.
+    """The cause to attach to an error of Arrow: None if the content is damaged.
 
-    Arrow then raises an OSError too, without the number that operating systems give theirs.
+    Arrow then also raises an OSError, but without the error number of an operating system.
     """
     is_damage = location.is_local and isinstance(error, OSError) and error.errno is None
     return None if is_damage else error
@@ -150,7 +150,7 @@ class ParquetReader:
         return out, weights
 
     def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[tuple[str, int, int, pa.RecordBatch]]:
-        """Some columns of all parts: how messages call the rows, their place in the batch, and the rows."""
+        """Some columns of all parts: name of the rows in messages, their place in the batch, and the rows."""
         place = 0
         for part in self.parts:
             start = place
@@ -189,7 +189,7 @@ class ParquetSource:
     ) -> ParquetSource:
         """Read all footers, compare columns, and group row groups into batches.
 
-        One pass over columns that hold levels finds these unless they are known.
+        One pass over columns of levels finds the levels unless they are known.
         If ``is_lenient``, a file with other columns or without a footer is an error only when its batch is read.
         """
         files = parquet_files(location)
@@ -279,7 +279,7 @@ def whole_files(files: Iterable[Location]) -> Iterator[RowGroups]:
 
 
 def with_levels_of(name: str, columns: Columns, parts: Iterable[RowGroups]) -> Columns:
-    """The columns with the levels that these parts of the data hold, where they are still to be found."""
+    """The columns with levels from these parts of the data, if they are still to be found."""
     wanted = pending(columns)
     if not wanted:
         return columns
@@ -297,7 +297,7 @@ def choose_in_files(
     name: str,
     reading: Reading,
 ) -> Columns:
-    """The columns of files that are features; the first rows are looked at if types do not tell."""
+    """The feature columns of files; the first rows are inspected if types do not determine them."""
 
     def look(found: Sequence[TableColumn]) -> list[TableColumn]:
         counting = _may_count(files[0], {column.label for column in found if column.is_plain})
@@ -307,7 +307,7 @@ def choose_in_files(
 
 
 def _looked_at(column: TableColumn, files: Sequence[Location], name: str, may_count: bool = True) -> TableColumn:
-    """A column with the facts that its values tell, in the first file that has some; ``may_count`` is for numbers."""
+    """A column completed with facts from its values, in the first file that has some; ``may_count`` is for numbers."""
     if column.is_plain:
         known = looked_at(column, pa.nulls(0), name, is_all=False)
         counts = may_count and not known.why and _counts_rows(files[0], column.label)
@@ -326,7 +326,7 @@ def _looked_at(column: TableColumn, files: Sequence[Location], name: str, may_co
 
 
 def _head(place: Location, column: str) -> pa.Array | None:
-    """The first rows of a column of a file that can be read; None where there are none."""
+    """The first rows of a column of a file; None if it has none or cannot be read."""
     try:
         with open_file(place) as file:
             if column not in file.schema_arrow.names:
@@ -357,7 +357,7 @@ def _counts_rows(place: Location, column: str) -> bool:
 
 
 def _may_count(place: Location, columns: set[str]) -> set[str]:
-    """Columns that may number rows, as far as the footer of a file tells of its first row group."""
+    """Columns that may number rows, judged by the footer of a file for its first row group."""
     found = set(columns)
     try:
         with open_file(place) as file:
@@ -375,11 +375,11 @@ def _may_count(place: Location, columns: set[str]) -> set[str]:
 
 
 def common_dtype(schema: pa.Schema, columns: Columns) -> np.dtype:
-    """The smallest dtype that holds all columns without loss; float64 where nulls may be, and for places of levels."""
+    """The smallest dtype that holds all columns without loss; float64 for possible nulls, and positions of levels."""
     if columns.coded:
         return np.dtype(np.float64)
     dtype = np.result_type(*[dtype_of(schema.field(column).type) for column in columns.names])
-    # a null becomes NaN, which integers cannot say: it has to reach the survey, which refuses it by name
+    # a null becomes NaN, which integers cannot hold: it must reach the survey, which refuses it by name
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
@@ -393,8 +393,8 @@ def _plan(
 ) -> list[tuple[RowGroups, ...]]:
     """Cut all files into batches.
 
-    Whole row groups are put together up to ``rows``; a row group of more than twice that is cut.  With a
-    ``batch_size`` every batch but the last of a file has just so many rows.
+    Whole row groups are joined up to ``rows``; a row group of more than twice that is cut.  With a ``batch_size``
+    every batch but the last of a file has exactly that many rows.
     """
     out: list[tuple[RowGroups, ...]] = []
     held: list[RowGroups] = []
@@ -427,7 +427,7 @@ def _plan(
 
 
 def first_schema(files: Sequence[Location], is_lenient: bool) -> pa.Schema:
-    """Columns of the first file, or of the first that can be read."""
+    """Columns of the first file, or of the first readable file."""
     for file in files[:-1] if is_lenient else ():
         try:
             with open_file(file) as opened:
@@ -439,7 +439,7 @@ def first_schema(files: Sequence[Location], is_lenient: bool) -> pa.Schema:
 
 
 def _with_types(schema: pa.Schema, files: Sequence[Location]) -> pa.Schema:
-    """A schema in which columns without a value in the first file have the type of the next that has some."""
+    """A schema in which columns without a value in the first file have the type of the next file with values."""
     for place, field in enumerate(schema):
         for file in files[1:] if pa.types.is_null(field.type) else ():
             try:
@@ -467,8 +467,8 @@ def _rows_of(location: Location, starts: np.ndarray, a: int, b: int) -> RowGroup
 
 
 def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Location, there: Location) -> None:
-    """DataError when a used column is missing or of another kind in one of the files; when none was chosen, also when
-    there is one more."""
+    """DataError if a used column is missing or of another kind in one of the files; if none was chosen, also for a
+    superfluous column."""
     weights = [] if columns.roles.weights is None else [columns.roles.weights]
     for column in (*columns.names, *weights):
         if found.names.count(column) > 1:
@@ -484,7 +484,7 @@ def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Locati
                 raise DataError(f"column {column!r} is {a} in {here.name}, but {b} in {there.name}")
             continue
         fits = may_be_numbers(a) and is_list(a) == is_list(b)
-        if fits and is_text(a) and not is_text(b):  # numbers as texts are as good
+        if fits and is_text(a) and not is_text(b):  # numbers stored as texts are accepted
             typed = next(c for c in arrow_columns(found, here.name) if c.name == column)
             fits = _looked_at(typed, [here], here.name).why not in (TEXTS, DATES)
         if not fits or (pa.types.is_fixed_size_list(a) and a.list_size != dict(columns.layout).get(column, 1)):

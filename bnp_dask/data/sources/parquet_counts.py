@@ -44,7 +44,7 @@ PIECE_ROWS = 2**17
 
 
 def counts_shape(schema: pa.Schema) -> Literal["long", "lists"] | None:
-    """Which of the two shapes a table has, or None."""
+    """Shape of a table, one of the two, or None."""
     names = set(schema.names)
     if set(LONG) <= names:
         return "long"
@@ -128,7 +128,7 @@ class ParquetCountsSource:
 
     @staticmethod
     def of(location: Location, batch_size: int | None = None, n_words: int | None = None) -> ParquetCountsSource:
-        """Read all footers and cut; the shape of the table tells how."""
+        """Read all footers and cut according to the shape of the table."""
         files = parquet_files(location)
         with open_parquet(files[0]) as file:
             schema = file.schema_arrow
@@ -292,7 +292,7 @@ def _whole(array: pa.Array, column: str, name: str) -> np.ndarray:
 
 
 def _narrow(words: np.ndarray, n_words: int) -> np.ndarray:
-    """Words that were checked, in half the bytes where they fit."""
+    """Checked words, in half the bytes if they fit."""
     return words.astype(np.int32) if n_words < 2**31 else words
 
 

@@ -105,7 +105,7 @@ class ZarrCountsSource:
     batch_entry: np.ndarray
     spans: tuple[Span, ...]
     vocabulary_digest: str | None = None
-    """Tells a vocabulary from others, see :class:`bnp_dask.data.text.vocabulary.Vocabulary`; None without one."""
+    """Hash that identifies the vocabulary, see :class:`bnp_dask.data.text.vocabulary.Vocabulary`; None without one."""
 
     @property
     def n_batches(self) -> int:
@@ -149,12 +149,12 @@ class ZarrCountsSource:
             "n_entries": self.n_entries,
             "weights": None if self.weights is None else "weights",
         }
-        # runs of earlier versions, which know of no vocabulary, stay comparable
+        # runs of earlier versions, which did not record a vocabulary, stay comparable
         return facts if self.vocabulary_digest is None else {**facts, "vocabulary": self.vocabulary_digest}
 
 
 def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrCountsSource:
-    """A group in the layout above; batches as stored, unless ``batch_size`` documents are asked for."""
+    """Source of a group in the layout above; batches as stored, unless ``batch_size`` gives their documents."""
     name = location.name
     facts = store_facts(group, name)
     members = set(group.array_keys())
@@ -198,11 +198,11 @@ def open_zarr_counts(location: Location, group: zarr.Group, batch_size: int | No
 
 # -- matrices of AnnData stores ---------------------------------------------------------------------------------------
 ENCODING, SHAPE = "encoding-type", "shape"
-"""Attributes in which AnnData says what a group is, and the shape of a sparse matrix."""
+"""Attributes in which AnnData stores the kind of a group, and the shape of a sparse matrix."""
 
 
 def matrix_within(location: Location, node: zarr.Array | zarr.Group) -> tuple[Location, zarr.Array | zarr.Group]:
-    """The matrix ``X`` of an AnnData store, and its place; anything else as it is."""
+    """The matrix ``X`` of an AnnData store, and its place; anything else unchanged."""
     import zarr
 
     if not isinstance(node, zarr.Group) or node.attrs.get(ENCODING) != "anndata":
@@ -221,7 +221,7 @@ def is_stored_matrix(group: zarr.Group) -> bool:
 
 @dataclass(frozen=True)
 class ZarrMatrixReader:
-    """Reads some rows of a sparse matrix; ``indptr`` says where each begins, ``(n + 1,)``."""
+    """Reader of some rows of a sparse matrix; ``indptr`` holds the start of each row, ``(n + 1,)``."""
 
     values: ZarrArray
     indices: ZarrArray
@@ -283,7 +283,7 @@ class ZarrMatrixSource:
 
 
 def open_zarr_matrix(location: Location, group: zarr.Group, batch_size: int | None) -> ZarrMatrixSource:
-    """A sparse matrix that AnnData wrote; DataError if it lies by columns, or its parts do not fit one another."""
+    """Source of a sparse matrix that AnnData wrote; DataError if it is stored by column, or its parts do not match."""
     name, shape = location.name, group.attrs.get(SHAPE)
     if group.attrs[ENCODING] == "csc_matrix":
         raise DataError(
@@ -313,7 +313,7 @@ def open_zarr_matrix(location: Location, group: zarr.Group, batch_size: int | No
 
 
 def read_vocabulary(path: str, storage_options: Mapping[str, Any] | None = None) -> list[str] | None:
-    """The words stored beside counts, in column order; None when there are none."""
+    """The words stored beside counts, in column order; None if there are none."""
     location = Location.of(path, storage_options).child("vocabulary")
     if not location.exists():
         return None

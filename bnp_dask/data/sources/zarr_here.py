@@ -1,8 +1,8 @@
 """Small pieces of Zarr arrays, read and decoded in the thread that asks.
 
-zarr reads in a thread of its own and decodes in others.  Where these hide the waiting for a remote store, or share the
-work of many chunks, that is a gain; a local chunk of 1 MB costs less than being handed from thread to thread, the more
-so where another thread (a worker's event loop) wants the interpreter too.
+zarr reads in a thread of its own and decodes in others.  This pays if the threads hide the latency of a remote store,
+or share the work of many chunks.  A local chunk of 1 MB costs less than the hand-over between threads, the more so if
+another thread (a worker's event loop) also needs the interpreter.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class _Here(ThreadPoolExecutor):
-    """Runs what others would hand to a thread where it is submitted; has no threads.
+    """Thread pool without threads: runs each function in the thread that submits it.
 
-    An event loop takes nothing but pools of threads for this.
+    It is a subclass of a thread pool, because an event loop accepts nothing else.
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -35,11 +35,11 @@ class _Here(ThreadPoolExecutor):
 
 
 def _quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Every error is raised; after a Ctrl-C asyncio would also report each part of the reading that was not ended."""
+    """Suppress reports of asyncio: errors are raised anyway, and a Ctrl-C would report each unfinished part."""
 
 
 def can_read_here() -> bool:
-    """Whether this thread may run an event loop: that of a notebook has one running already."""
+    """Whether this thread may run an event loop: the thread of a notebook already runs one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

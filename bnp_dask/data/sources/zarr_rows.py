@@ -41,12 +41,12 @@ FORMAT_VERSION = 1
 
 
 def open_zarr(location: Place) -> zarr.Array | zarr.Group:
-    """The array or group at a location; DataError when it is neither."""
+    """The array or group at a location; DataError if there is neither."""
     import zarr
 
     try:
         return zarr.open(location.zarr_path(), mode="r")
-    except Exception as error:  # damaged metadata make zarr raise nearly anything
+    except Exception as error:  # damaged metadata make zarr raise nearly any error
         raise DataError(
             f"{location.name}: no Zarr array or group, or one whose writing was cut short ({error})"
         ) from error
@@ -54,18 +54,18 @@ def open_zarr(location: Place) -> zarr.Array | zarr.Group:
 
 @dataclass(frozen=True)
 class ZarrArray:
-    """One array of a store, read so that a missing or damaged chunk is an error and never a row of zeros.
+    """One array of a store, in which a missing or damaged chunk is an error and never a row of zeros.
 
     Parameters
     ----------
     location
         Folder of the array.
     shape, dtype
-        As stored.
+        Shape and dtype as stored.
     grid
-        Shape of a file of the store: of a shard, where there are any, or of a chunk.
+        Shape of a file of the store: of a shard, if there are any, or of a chunk.
     metadata
-        What zarr knows of the array: travels with readers, so that nobody looks it up again for every batch.
+        Metadata of the array from zarr; they travel with readers, so that they are not read again for every batch.
     """
 
     location: Place
@@ -86,7 +86,7 @@ class ZarrArray:
 
     @staticmethod
     def of(location: Place, array: zarr.Array) -> ZarrArray:
-        """Take over the metadata of an open array; DataError where its chunks are pickles, which would run code."""
+        """Take over the metadata of an open array; DataError if its chunks are pickles, which would run code."""
         if array.metadata.zarr_format == 2:
             codecs = [*(array.metadata.filters or ()), array.metadata.compressor]
             if any(getattr(codec, "codec_id", None) == "pickle" for codec in codecs):
@@ -129,7 +129,7 @@ class ZarrArray:
         return out
 
     def fingerprint(self) -> Any:
-        """Sizes and times of its files; None of one in an open store, which does not tell."""
+        """Sizes and times of its files; None for an array in an open store, which does not report them."""
         return fingerprint_of_files([self.location]) if isinstance(self.location, Location) else None
 
     def _piece(self, array: zarr.AsyncArray[Any], start: int, stop: int, out: np.ndarray) -> None:
@@ -140,7 +140,7 @@ class ZarrArray:
         for key in keys:
             size = self.location.child(key).size_if_any()
             if size == 0:
-                # zarr takes an empty shard for one without chunks, and gives fill values
+                # zarr reads an empty shard as one without chunks, and returns fill values
                 raise DataError(
                     f"{self.location.name}: chunk {key} (rows {start}-{stop - 1}) is truncated or damaged (0 bytes); "
                     "write it again"
@@ -154,7 +154,7 @@ class ZarrArray:
         try:
             if self.location.is_local and out.nbytes <= PIECE_BYTES and can_read_here():
                 out[...] = read_here(array, start, stop)
-            elif out.dtype == self.dtype and out.size:  # decoded chunks need no second home
+            elif out.dtype == self.dtype and out.size:  # decoded in place, without a second array
                 zarr.Array(array).get_basic_selection(slice(start, stop), out=NDBuffer.from_numpy_array(out))
             else:
                 out[...] = zarr.Array(array)[start:stop]
@@ -201,7 +201,7 @@ class ZarrRowsReader:
 
 @dataclass(frozen=True)
 class ZarrRowsSource:
-    """Rows of a Zarr array ``(n, D)``, with optional weights ``(n,)``, and names where ``ingest`` knew them."""
+    """Rows of a Zarr array ``(n, D)``, with optional weights ``(n,)``, and names if ``ingest`` stored them."""
 
     name: str
     x: ZarrArray
@@ -264,7 +264,7 @@ class ZarrRowsSource:
     def fingerprint(self) -> Any:
         places = [array.location for array in (self.x, self.weights) if array is not None]
         files = [place for place in places if isinstance(place, Location)]
-        # an open store does not tell when something was written
+        # an open store does not report times of writing
         return fingerprint_of_files(files) if len(files) == len(places) else None
 
     def describe(self) -> dict[str, Any]:
@@ -276,13 +276,13 @@ class ZarrRowsSource:
             "n_batches": self.n_batches,
             "dtype": str(self.x.dtype),
             "weights": None if self.weights is None else self.weights.location.basename,
-            # runs of earlier versions, which know of no names, stay comparable
+            # runs of earlier versions, which did not record names, stay comparable
             **({} if self.columns is None else {"columns": list(self.columns.names)}),
         }
 
 
 def store_facts(group: zarr.Group, name: str) -> Mapping[str, Any]:
-    """Facts that ``ingest`` noted in a store; empty for stores of other origin."""
+    """Facts that ``ingest`` recorded in a store; empty for stores of other origin."""
     facts = group.attrs.get(ATTRIBUTE, {})
     if not isinstance(facts, Mapping) or facts.get("format", FORMAT_VERSION) != FORMAT_VERSION:
         raise DataError(
@@ -293,13 +293,13 @@ def store_facts(group: zarr.Group, name: str) -> Mapping[str, Any]:
 
 
 def _such_as(location: Place, group: zarr.Group) -> str:
-    """An array of rows in a group, for a message; empty where there is none."""
+    """An array of rows in a group, for a message; empty if there is none."""
     found = [name for name, array in sorted(group.arrays()) if array.ndim == 2]
     return f", such as {location.child(found[0]).name}" if found else "; it has none with rows and columns"
 
 
 def open_zarr_rows(location: Place, group: zarr.Group, batch_size: int | None) -> ZarrRowsSource:
-    """A group that holds rows as array ``x``, and maybe ``weights``."""
+    """Source of a group that holds rows as array ``x``, and optionally ``weights``."""
     members = sorted(group.array_keys())
     if "x" not in members and {"data", "indices", "indptr"} <= set(members):
         raise DataError(

@@ -1,1 +1,1 @@
-"""Texts: files or tables -> tokens -> a vocabulary -> counts in Zarr, with what documents are called."""
+"""Texts: files or tables -> tokens -> a vocabulary -> counts in Zarr, with names of documents."""

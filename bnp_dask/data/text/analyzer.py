@@ -1,4 +1,4 @@
-"""A function of the user's that cuts texts into words, and the name by which stores and posteriors know it."""
+"""A user's function that cuts texts into words, and its name in stores and posteriors."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inputs.settings import shown
 
 Analyzer = Callable[[str], list[str]]
-"""Cuts a text into its words, in order, repeats included."""
+"""Function that cuts a text into its words, in order, repeats included."""
 
 
 def named_analyzer(given: Any) -> str:
-    """Name ``module:function`` of what cuts texts, registered so that this process may call it.
+    """Name ``module:function`` of a function that cuts texts, registered so that this process may call it.
 
     Parameters
     ----------
     given
-        A function at the top of a module or notebook, or the name of one, whose module is imported.
+        A function at the top of a module or notebook, or its name, whose module is imported.
 
     Raises
     ------
     SettingError
-        There is no such function, or no name by which another process could find it.
+        The function does not exist, or has no name by which another process could find it.
     """
     try:
         if isinstance(given, str):
@@ -42,12 +42,12 @@ def named_analyzer(given: Any) -> str:
 
 
 def analyzer_of(name: str, left_out: Iterable[str]) -> Analyzer:
-    """The registered function of a name, less the words to leave out, and empty ones.
+    """The registered function of a name, without the words ``left_out`` and empty words.
 
     Raises
     ------
     StoreError
-        Nobody registered it here.
+        The function is not registered in this process.
     """
     function, without = FUNCTIONS.find(name), frozenset(("", *left_out))
 

@@ -1,4 +1,4 @@
-"""Raw text that can be read several times: files, tables, or what the user has in memory."""
+"""Raw text that can be read several times: files, tables, or documents in memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Corpus:
     Parameters
     ----------
     name, format
-        For messages, and what it is.
+        Name for messages, and format.
     origin
-        A file or folder, or a function that makes an iterator.
+        A file or folder, or a function that returns an iterator.
     text
-        How it becomes counts.
+        How the text becomes counts.
     columns
         Metadata to keep; None for all.
     """
@@ -37,11 +37,11 @@ class Corpus:
     columns: Sequence[str] | None = None
 
     def read(self, tally: Tally) -> Iterator[Document]:
-        """All documents; what was wrong is counted in ``tally``."""
+        """All documents; problems are counted in ``tally``."""
         for document in self._parsed(tally):
             tally.n_documents += 1
             if not (document.id.isascii() and document.place.isascii()):
-                # names of files may hold bytes that are no characters
+                # names of files may hold bytes that are not characters
                 id, place = without_surrogates(document.id), without_surrogates(document.place)
                 document = document._replace(id=id, place=place)
             yield document.keeping(self.text.keep_text)
@@ -67,7 +67,7 @@ class Corpus:
 
 
 def documents_of(given: Any) -> tuple[Documents, str]:
-    """A function that makes documents, and its name, from such a function or from a sequence."""
+    """A function that returns documents, and its name, from such a function or from a sequence."""
     if callable(given) and not isinstance(given, type):
         return given, getattr(given, "__name__", type(given).__name__)
     if isinstance(given, (list, tuple)):
@@ -79,7 +79,7 @@ def documents_of(given: Any) -> tuple[Documents, str]:
 
 
 def _given(make: Documents, name: str, columns: Sequence[str] | None, tally: Tally) -> Iterator[Document]:
-    """Documents that Python code made."""
+    """Documents from Python code."""
     made = make()
     if not isinstance(made, Iterable):
         raise DataError(f"{name} made {shown(made)}; needs an iterator over (id, text), or (id, text, metadata)")

@@ -29,7 +29,7 @@ TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"
 
 
 def folder(location: Location, text: Text, tally: Tally) -> Iterator[Document]:
-    """Every file below a folder that fits the pattern, by path; hidden ones are left out."""
+    """Every file below a folder that matches the pattern, by path, without hidden files."""
     found = location.files(("",))
     start = len(location.url) + 1
     chosen = [(file, file.url[start:]) for file in found if _fits(file.url[start:], text.glob)]
@@ -48,7 +48,7 @@ def folder(location: Location, text: Text, tally: Tally) -> Iterator[Document]:
 
 
 def archive(location: Location, text: Text, tally: Tally) -> Iterator[Document]:
-    """Every file of a .zip or .tar archive that fits the pattern, in the order of the archive."""
+    """Every file of a .zip or .tar archive that matches the pattern, in the order of the archive."""
     any_member = False
     for path, data in (_zip if is_zip(location) else _tar)(location, text, tally):
         if path.startswith("/") or ".." in path.split("/"):
@@ -60,14 +60,14 @@ def archive(location: Location, text: Text, tally: Tally) -> Iterator[Document]:
 
 
 def lines(location: Location, text: Text, tally: Tally) -> Iterator[Document]:
-    """One document per line, called by the number of the line; a line without characters is an empty document."""
+    """One document per line, named by the number of the line; a line without characters is an empty document."""
     for number, data in numbered_lines(location, text, tally):
         place = f"{location.name} line {number}"
         yield Document(str(number), tally.decode(data, text, place), place, {})
 
 
 def numbered_lines(location: Location, text: Text, tally: Tally) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers, from 1, without their ends; never more than ``max_bytes + 1`` bytes of one."""
+    """Lines without line ends, with numbers from 1; at most ``max_bytes + 1`` bytes of each line."""
     if is_wide(text.encoding):
         raise SettingError(f"encoding={text.encoding!r} cannot be cut into lines; convert {location.name} to utf-8")
     raw = location.open()
@@ -94,7 +94,7 @@ def numbered_lines(location: Location, text: Text, tally: Tally) -> Iterator[tup
 
 
 class _Eager(io.RawIOBase):
-    """Gives what a packed file has unpacked so far, so that nothing before the damage is lost."""
+    """Stream that returns bytes as soon as they are unpacked, so that no data before a damage are lost."""
 
     def __init__(self, packed: Any) -> None:
         self._read = getattr(packed, "read1", packed.read)
@@ -114,7 +114,7 @@ def is_wide(encoding: str) -> bool:
 
 
 def is_zip(location: Location) -> bool:
-    """Whether a file starts as a .zip archive does."""
+    """Whether a file starts like a .zip archive."""
     with location.open() as file:
         return file.read(4) in (b"PK\3\4", b"PK\5\6")
 
@@ -172,7 +172,7 @@ def _tar(location: Location, text: Text, tally: Tally) -> Iterator[tuple[str, by
                     data = b"" if opened is None else _member(opened, member, f"{location.name}:{last}", text, tally)
                     if data is not None:
                         yield member.name, data
-                # tarfile takes a header that is cut short for the end
+                # tarfile treats a header that is cut short as the end
                 if stream.at(members.offset, tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                     raise tarfile.ReadError("the mark at the end is missing")
         except (*DAMAGED, tarfile.TarError) as error:
@@ -181,7 +181,7 @@ def _tar(location: Location, text: Text, tally: Tally) -> Iterator[tuple[str, by
 
 
 def _unpacked_tar(raw: Any) -> Any:
-    """The archive itself; what packed it is told by its first bytes."""
+    """The unpacked archive; its compression is detected from its first bytes."""
     head = raw.read(6)
     raw.seek(0)
     if head.startswith(b"\x1f\x8b"):
@@ -192,7 +192,7 @@ def _unpacked_tar(raw: Any) -> Any:
 
 
 class _Remembering:
-    """A stream that remembers the last bytes it gave."""
+    """A stream that remembers the last bytes it returned."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -200,7 +200,7 @@ class _Remembering:
         self._stop = 0
 
     def read(self, size: int) -> bytes:
-        """More bytes; fewer only at the end."""
+        """Read ``size`` bytes; fewer only at the end."""
         data = read_up_to(self._file, size - 1)
         if data:
             self._parts = (self._parts[1], data)
@@ -208,14 +208,14 @@ class _Remembering:
         return data
 
     def at(self, start: int, size: int) -> bytes:
-        """Bytes at a place that was read a short while ago."""
+        """Bytes at a position that was read recently."""
         held = b"".join(self._parts)
         first = start - (self._stop - len(held))
         return held[first : first + size] if first >= 0 else b""
 
 
 def _member(opened: IO[bytes], member: tarfile.TarInfo, place: str, text: Text, tally: Tally) -> bytes | None:
-    """A member of a .tar; when it is itself packed and damaged, only it is left out."""
+    """A member of a .tar; if it is itself packed and damaged, only this member is left out."""
     if not member.name.endswith(".gz"):
         return read_up_to(opened, text.max_bytes)
     try:
@@ -233,7 +233,7 @@ def _unpacked(name: str, file: IO[bytes], limit: int) -> bytes:
 
 
 def read_up_to(file: Any, limit: int) -> bytes:
-    """All bytes, or one more than the limit: enough to know that there are more."""
+    """All bytes, or one more than the limit, which shows that there are more."""
     parts, held = [], 0
     while held <= limit:
         part = file.read(min(2**20, limit + 1 - held))
@@ -249,7 +249,7 @@ def _document(path: str, data: bytes, place: str, text: Text, tally: Tally) -> D
 
 
 def _fits(path: str, pattern: str | None) -> bool:
-    """Whether a path fits the pattern, or its last part does; without a pattern, whether it is not hidden."""
+    """Whether a path or its last part matches the pattern; without a pattern, whether it is not hidden."""
     if pattern is None:
         return not any(p.startswith(".") and p not in (".", "..") for p in path.split("/")) and "__MACOSX" not in path
     base = posixpath.basename(path)

@@ -1,4 +1,4 @@
-"""The vocabulary of texts in memory, chosen as :func:`bnp_dask.ingest` chooses that of a corpus."""
+"""The vocabulary of texts in memory, chosen as in :func:`bnp_dask.ingest`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bnp_dask.inputs.settings import shown
 
 
 def as_texts(given: Any, name: str) -> list[str]:
-    """Raw texts as a list; DataError for a single text, and for anything that holds something else."""
+    """Raw texts as a list; DataError for a single text, and for items that are not texts."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise DataError(f"{name}={shown(given)}: needs a list of texts")
     texts = list(given)
@@ -24,9 +24,9 @@ def as_texts(given: Any, name: str) -> list[str]:
 
 
 def vocabulary_of_texts(texts: list[str], text: Text, name: str) -> Vocabulary:
-    """Words of texts that the settings keep, in alphabetical order; DataError where none is left."""
+    """Words of texts that the settings keep, in alphabetical order; DataError if none is left."""
     analysis = text.analysis
-    # single stop words are left out later, where they can be counted
+    # single stop words are left out later, when they can be counted
     late = analysis.ngrams == (1, 1)
     analyze = analysis.analyzer(stop=not late)
     with Frequencies() as found:

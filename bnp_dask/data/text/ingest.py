@@ -1,4 +1,4 @@
-"""Raw text into counts, in two passes: one chooses the words, one writes the counts of each document."""
+"""Raw text into counts, in two passes: the first chooses the words, the second writes the counts of each document."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from bnp_dask.errors import DataError, SettingError
 Tell = Callable[[float, int], None]
 
 MANY_WORDS = 100_000
-"""From so many words on, a report says what a topic takes."""
+"""Number of words from which on a report gives the memory of a topic."""
 
 BLOCK_DOCUMENTS = 4096
 
@@ -57,13 +57,13 @@ class TextReport:
     dropped
         Reason, words and tokens of words left out.
     n_duplicates
-        Documents whose id was there before.
+        Documents with an id that occurred before.
     n_unknown
         Tokens that are not in a given vocabulary.
     n_skipped, n_bad_characters
         Files and records that could not be read, and characters that could not be decoded.
     notes
-        More of what was met.
+        Further notes on the text.
     """
 
     n_documents: int
@@ -100,7 +100,7 @@ class TextReport:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """A corpus that was written: the writer knows sizes."""
+    """Facts about a written corpus; the writer holds its sizes."""
 
     writer: CountsWriter
     report: TextReport
@@ -160,7 +160,7 @@ def _first_pass(corpus: Corpus, vocabulary: str | os.PathLike[str] | None, tell:
     text, tally = corpus.text, Tally()
     given = None if vocabulary is None else given_words(vocabulary, text)
     analysis = text.analysis if given is None or given[1] is None else given[1]
-    # single stop words are left out later, where they can be counted
+    # single stop words are left out later, when they can be counted
     late = analysis.ngrams == (1, 1)
     analyze = analysis.analyzer(stop=not late)
     ids, mark, types = _Ids(), 0, MetadataTypes()
@@ -210,12 +210,12 @@ def given_words(path: str | os.PathLike[str], text: Text) -> tuple[list[str], An
 
 
 def _marked(mark: int, document: Document) -> int:
-    """A running checksum of ids and lengths: tells whether both passes saw the same."""
+    """A running checksum of ids and lengths, which shows whether both passes read the same documents."""
     return zlib.crc32(f"{document.id}\n{len(document.text)}".encode("utf-8", "replace"), mark)
 
 
 class _Ids:
-    """Tells whether ids repeat, in 16 bytes for each."""
+    """Search for repeated ids that holds 16 bytes per id."""
 
     def __init__(self) -> None:
         self._hashes = array("Q")
@@ -224,7 +224,7 @@ class _Ids:
         self._hashes.frombytes(hashlib.blake2b(id.encode("utf-8", "replace"), digest_size=16).digest())
 
     def repeats(self) -> tuple[int, int]:
-        """Ids that were there before, and the position of the first such; (0, -1) when there is none."""
+        """Number of repeated ids, and the position of the first; (0, -1) if there is none."""
         pairs = np.frombuffer(self._hashes, np.uint64).reshape(-1, 2)
         order = np.lexsort((np.arange(len(pairs)), pairs[:, 1], pairs[:, 0]))
         same = (pairs[order[1:]] == pairs[order[:-1]]).all(axis=1)
@@ -264,7 +264,7 @@ class _Second:
     def __post_init__(self) -> None:
         words = self.first.words
         late = self.first.analysis.ngrams == (1, 1)
-        # stop words are in no vocabulary that was chosen here; in a given one they count when they are in it
+        # a vocabulary chosen here has no stop words; a given vocabulary may hold some, and then they count
         self._analyze = self.first.analysis.analyzer(stop=not (late and self.first.chosen is not None))
         self._maker = CountsMaker(dict(zip(words, range(len(words)))), len(words))
         self._lengths: list[int] = []
@@ -275,14 +275,14 @@ class _Second:
         words = self._analyze(document.text)
         self._maker.add(words)
         self._lengths.append(len(words))
-        # only what the tables need is held
+        # of the text, the tables only need to know whether it is empty
         self._held.append(document._replace(text="x" if document.text.strip() else ""))
         self._tables = (kept, dropped)
         if self._maker.n_tokens >= BLOCK_TOKENS or len(self._held) >= BLOCK_DOCUMENTS:
             self.flush()
 
     def flush(self) -> None:
-        """Counts and documents held go to the store."""
+        """Write the held counts and documents to the store."""
         if not self._held or self._tables is None:
             return
         kept, dropped = self._tables

@@ -18,13 +18,13 @@ TABLE_ROWS = 4096
 """Rows of a table that are held before they are written."""
 
 MOST_FIELDS = 256
-"""Records with free keys may have any number of them; so many become columns."""
+"""Most keys of records with free keys that become columns."""
 
 _KINDS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), type(None): pa.null()}
 
 
 class MetadataTypes:
-    """Finds the columns of metadata, and a type for each that holds all its values."""
+    """Columns of metadata, each with a type that holds all its values, found document by document."""
 
     def __init__(self) -> None:
         self._types: dict[str, pa.DataType] = {}
@@ -33,7 +33,7 @@ class MetadataTypes:
         self._fixed: Mapping[str, pa.DataType] | None = None
 
     def add(self, metadata: Mapping[str, Any]) -> None:
-        """Take in the metadata of one document."""
+        """Include the metadata of one document."""
         for name, value in metadata.items():
             before = self._types.get(name)
             if before is None and len(self._types) >= MOST_FIELDS:
@@ -46,11 +46,11 @@ class MetadataTypes:
                 self._types[name] = kind if before is None else _wider(before, kind)
 
     def fix(self, types: Mapping[str, pa.DataType] | None) -> None:
-        """Take the types that the source says."""
+        """Use the types given by the source."""
         self._fixed = types
 
     def schema(self) -> pa.Schema:
-        """The id, then the metadata."""
+        """Schema of the id, then the metadata."""
         types = self._types if self._fixed is None else self._fixed
         columns = [(_renamed(name), pa.string() if kind == pa.null() else kind) for name, kind in types.items()]
         return pa.schema([("id", pa.string()), *columns])
@@ -70,7 +70,7 @@ class MetadataTypes:
 
 
 def _renamed(name: str) -> str:
-    """The column ``id`` is that of the documents' ids."""
+    """Name of a column of metadata; ``id`` is taken by the ids of documents."""
     return "id_" if name == "id" else name
 
 
@@ -89,7 +89,7 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
 
 
 class TableWriter:
-    """Writes rows to a Parquet file, some thousand at a time."""
+    """Writer of rows to a Parquet file, some thousand at a time."""
 
     def __init__(self, location: Location, schema: pa.Schema) -> None:
         self._location = location
@@ -114,7 +114,7 @@ class TableWriter:
         self._file.close()
 
     def add(self, row: dict[str, Any]) -> None:
-        """One more row; missing columns are null."""
+        """Add a row; missing columns are null."""
         self._rows.append(row)
         if len(self._rows) >= TABLE_ROWS:
             self._flush()

@@ -1,4 +1,4 @@
-"""Raw text: how it is read and cut into words, one document as it was read, and the tally of what was wrong."""
+"""Raw text: settings to read it and cut it into words, one document as read, and the tally of problems."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ TEXT_FORMATS = ("text-folder", "text-archive", "lines", "jsonl", "csv-text", "ts
 """Formats of raw text: they become counts of words in two passes."""
 
 SHOWN = 3
-"""So many places are named where a report tells what was wrong."""
+"""Most places that a report names for a problem."""
 
 _REPLACED = ("lowercase", "strip_accents", "token_pattern", "ngrams")
-"""Settings whose place an analyzer takes."""
+"""Settings that an analyzer replaces."""
 
 DOCUMENT_BYTES = 16 * 2**20
 """A document larger than this is cut: its words alone would take some hundred megabytes."""
@@ -34,7 +34,7 @@ BEGINS = "begins"
 
 
 class Document(NamedTuple):
-    """One document: its id, its text, where it lies (for messages), and what else is known about it."""
+    """One document: its id, its text, its place (for messages), and its metadata."""
 
     id: str
     text: str
@@ -42,21 +42,21 @@ class Document(NamedTuple):
     metadata: Mapping[str, Any]
 
     def keeping(self, n: int) -> Document:
-        """Document with the first ``n`` characters of its text as metadata, white space as single blanks."""
+        """Document with the first ``n`` characters of its text as metadata, with white space as single blanks."""
         if n == 0 or BEGINS in self.metadata:
             return self
         return self._replace(metadata={**self.metadata, BEGINS: " ".join(self.text[: 4 * n].split())[:n]})
 
 
 Documents = Callable[[], Iterable[tuple[Any, ...]]]
-"""Makes an iterator over ``(id, text)`` or ``(id, text, metadata)``; called twice, once for each pass."""
+"""Makes an iterator over ``(id, text)`` or ``(id, text, metadata)``; called once for each of two passes."""
 
 
 @dataclass(frozen=True)
 class Text:
     """How raw text becomes counts of words.
 
-    The words are those of scikit-learn's ``CountVectorizer`` with the same settings.  The vocabulary is in
+    The words are the same as from scikit-learn's ``CountVectorizer`` with the same settings.  The vocabulary is in
     alphabetical order (by code point), whatever the order of the documents.
 
     Parameters
@@ -64,20 +64,20 @@ class Text:
     column
         Column or key of the text (tables, JSON lines).  Default: ``text``, or the only column of text.
     id_column
-        Column or key of the ids.  Default: ``id`` where there is one, else the number of the row or line.  Files of a
-        folder or archive are called by their paths.
+        Column or key of the ids.  Default: ``id`` if it exists, else the number of the row or line.  Files of a folder
+        or archive are named by their paths.
     glob
         Files of a folder or archive to read, such as ``"*.txt"``; ``*`` also matches slashes.
     encoding
         How bytes become characters.
     strict
-        Whether bytes that the encoding does not allow are an error; they are replaced and counted otherwise.
+        Whether bytes that the encoding does not allow are an error; otherwise they are replaced and counted.
     on_bad
-        ``"error"``, or ``"skip"`` to leave out, and count, files and records that cannot be read.
+        ``"error"``, or ``"skip"`` to leave out, and count, unreadable files and records.
     on_duplicate
-        ``"error"``, or ``"keep"`` to keep, and count, documents whose id was there before.
+        ``"error"``, or ``"keep"`` to keep, and count, documents with an id that occurred before.
     max_bytes
-        Longer documents are cut there, and counted.
+        Most bytes of a document; longer ones are cut there, and counted.
     keep_empty
         Keep documents without a word of the vocabulary as empty rows.  By default they are left out of the counts, and
         listed with the reason in :func:`load_dropped`.
@@ -91,15 +91,15 @@ class Text:
     max_features
         Most words kept.
     rank
-        Which are kept: those with the most ``"tokens"``, or in the most ``"documents"``; alphabetical among equals.
+        Rank by which words are kept: most ``"tokens"``, or most ``"documents"``; alphabetical among equals.
     analyzer
         Function from a text to its words, in place of ``lowercase``, ``strip_accents``, ``token_pattern`` and
-        ``ngrams``: one at the top of a module or notebook, or its name, ``"module:function"``.  Stop words are left out
-        of what it makes, and so are empty words.  Stores and posteriors keep the name, so that new texts are cut
-        likewise; another process lets it be called by :func:`bnp_dask.register`.
+        ``ngrams``: a function at the top of a module or notebook, or its name, ``"module:function"``.  Stop words and
+        empty words are removed from its result.  Stores and posteriors keep the name, so that new texts are cut in the
+        same way; another process must permit the call by :func:`bnp_dask.register`.
     keep_text
-        Characters of each text to keep beside its id, as metadata ``begins``, which pages about topics show; 0 for
-        none.  A document with such metadata keeps its own.
+        Number of leading characters of each text to keep beside its id, as metadata ``begins``, which pages about
+        topics show; 0 for none.  A document that already has such metadata keeps them.
     """
 
     column: str | None = None
@@ -164,7 +164,7 @@ class Text:
             self._name_analyzer()
 
     def _name_analyzer(self) -> None:
-        """Keep the analyzer's name; SettingError for settings that it takes the place of."""
+        """Keep the analyzer's name; SettingError for settings that it replaces."""
         given = [name for name in _REPLACED if not self._is_usual(name)]
         if given:
             raise SettingError(f"analyzer= takes the place of {', '.join(given)}; leave one or the other out")
@@ -231,9 +231,9 @@ class Tally:
     Parameters
     ----------
     share
-        Share of the source that was read.
+        Share of the source read so far.
     n_documents
-        Documents.
+        Number of documents.
     bad_characters
         Characters that the encoding does not allow, by place.
     nul
@@ -245,11 +245,11 @@ class Tally:
     n_links
         Members of archives that are links or devices, which are not followed.
     n_outside
-        Members of archives whose path leads out of it; they are only names here.
+        Members of archives whose path leads out of the archive; paths are only used as names.
     n_left
         Files of a folder or archive that the pattern left out.
     schema
-        Arrow types of the metadata, where the source says them.
+        Arrow types of the metadata, if the source gives them.
     """
 
     share: float = 0.0
@@ -264,7 +264,7 @@ class Tally:
     schema: dict[str, Any] | None = None
 
     def decode(self, data: bytes, text: Text, place: str) -> str:
-        """Characters of a document; what cannot be decoded is replaced and counted."""
+        """Characters of a document; undecodable bytes are replaced and counted."""
         if len(data) > text.max_bytes:
             self.cut.append(place)
             data = _shortened(data, text)
@@ -279,7 +279,7 @@ class Tally:
         return self.clean(out.removeprefix("\ufeff"), place)
 
     def clean(self, text: str, place: str) -> str:
-        """Text that UTF-8 can hold: lone surrogates are replaced and counted; NUL is noted."""
+        """Text that UTF-8 can encode: lone surrogates are replaced and counted; NUL is noted."""
         if "\0" in text:
             self.nul.append(place)
         if text.isascii():
@@ -293,7 +293,7 @@ class Tally:
         return text
 
     def bad(self, place: str, reason: str, text: Text) -> None:
-        """A file or record that cannot be read: an error, or skipped and counted."""
+        """Raise an error for an unreadable file or record, or count it as skipped."""
         if text.on_bad == "error":
             raise DataError(f"{place}: {reason}; leave such out with on_bad='skip' (--on-bad skip)")
         self.skipped.append((place, reason))
@@ -339,7 +339,7 @@ def _few(places: Sequence[str]) -> str:
 
 
 def text_column(names: Sequence[str], textual: Sequence[str], wanted: str | None, name: str) -> str:
-    """The column of the text: the one asked for, ``text``, or the only one that holds text."""
+    """The column of the text: the wanted one, ``text``, or the only one that holds text."""
     if wanted is not None:
         if wanted not in names:
             raise DataError(f"{name}: no column {wanted!r}{nearest(wanted, names)}; it has {', '.join(names)}")
@@ -354,7 +354,7 @@ def text_column(names: Sequence[str], textual: Sequence[str], wanted: str | None
 
 
 def id_column(names: Sequence[str], wanted: str | None, name: str) -> str | None:
-    """The column of the ids, or None where rows are called by their numbers."""
+    """The column of the ids, or None if rows are named by their numbers."""
     if wanted is not None and wanted not in names:
         raise DataError(f"{name}: no column {wanted!r}{nearest(wanted, names)}; it has {', '.join(names)}")
     return wanted if wanted is not None else "id" if "id" in names else None

@@ -21,14 +21,14 @@ from bnp_dask.errors import DataError
 
 JSONL = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.bz2", ".jsonl.xz", ".jsonl.zst")
 ROWS_AT_ONCE = 512
-"""Rows of a table that are held at a time."""
+"""Rows of a table held at a time."""
 
 CSV_BLOCK = 4 * 2**20
-"""Bytes of a CSV file that are parsed at a time; a row must fit ``max_bytes``."""
+"""Bytes of a CSV file parsed at a time; a row must fit ``max_bytes``."""
 
 
 def jsonl(location: Location, text: Text, columns: Sequence[str] | None, tally: Tally) -> Iterator[Document]:
-    """One JSON object per line, in a file or in all such files of a folder; blank lines are skipped."""
+    """Documents of one JSON object per line, in a file or in all such files of a folder; blank lines are skipped."""
     files = location.files(JSONL) if location.is_dir() else [location]
     if not files:
         raise DataError(f"{location.name}: a folder without {', '.join(JSONL[:2])} files")
@@ -78,7 +78,7 @@ def _from_record(
     text: Text,
     tally: Tally,
 ) -> Document | None:
-    """A document of a record; a missing or null text is an empty one."""
+    """Document of a record; a missing or null text counts as empty."""
     key, id_key = keys
     value = record.get(key)
     if value is None:
@@ -123,7 +123,7 @@ def csv(location: Location, text: Text, columns: Sequence[str] | None, tally: Ta
             file,
             _reading(text),
             pyarrow.csv.ParseOptions(delimiter=sep, newlines_in_values=True, invalid_row_handler=wrong),
-            # bytes are decoded here, where what cannot be decoded is counted
+            # read as bytes and decoded here, so that undecodable bytes are counted
             pyarrow.csv.ConvertOptions(column_types={c: pa.binary() for c in names}, include_columns=used),
         )
         for batch in table:
@@ -148,7 +148,7 @@ def _decoded(value: bytes | None, text: Text, place: str, tally: Tally) -> str |
 
 
 def _spoken(text: Text) -> Text:
-    """How cells are decoded: wide encodings were turned into UTF-8 by the parser."""
+    """Settings to decode cells: the parser has already turned wide encodings into UTF-8."""
     return replace(text, encoding="utf-8") if is_wide(text.encoding) else text
 
 

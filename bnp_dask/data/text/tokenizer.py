@@ -17,7 +17,7 @@ BLOCK_BYTES = 8 * 2**20
 """Text is read in blocks of this size."""
 
 MANY_EMPTY = 10
-"""Documents in a row that may be without words, for each entry of a file: more are a damaged header."""
+"""Most consecutive documents without words, per entry of a file: more mean a damaged header."""
 
 
 def docword(file: IO[bytes], name: str) -> Iterator[sparse.csr_array]:

@@ -1,4 +1,4 @@
-"""The words of a store of counts: which column is which word, and how a text is cut into them."""
+"""The words of a store of counts: the word of each column, and the settings that cut a text into words."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import shown
 
 DOCUMENTS, DROPPED = ("documents", "kept.parquet"), ("documents", "dropped.parquet")
-"""Tables in a store: documents in the order of the rows, and those that were left out."""
+"""Tables in a store: documents in the order of the rows, and documents left out."""
 
 BLOCK_TOKENS = 2**19
-"""Words are turned into entries in blocks of about so many."""
+"""Approximate number of words that are turned into entries at a time."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """Settings that cut a text into words: those of scikit-learn's ``CountVectorizer``.
+    """Settings that cut a text into words, as in scikit-learn's ``CountVectorizer``.
 
     Parameters
     ----------
     lowercase, strip_accents, token_pattern
-        As there.
+        As in ``CountVectorizer``.
     ngrams
         ``ngram_range``: shortest and longest run of words.
     stop_words
-        Words that are left out, before runs are formed.
+        Words that are left out before runs are formed.
     min_df
-        Least documents (int), or share of them (float), that a word needs to be one of the vocabulary.
+        Least documents (int), or share of them (float), with a word for it to enter the vocabulary.
     function
-        Name ``module:function`` of what cuts texts instead, so that only ``stop_words`` and ``min_df`` matter besides.
+        Name ``module:function`` of a function that cuts texts instead; then only ``stop_words`` and ``min_df`` count.
     """
 
     lowercase: bool = True
@@ -81,7 +81,7 @@ class Analysis:
             raise SettingError(f"token_pattern={self.token_pattern!r}: {error}") from error
 
     def new_words(self, texts: Iterable[str], known: Collection[str]) -> list[str]:
-        """Words of some texts that are not ``known``, in as many of these as ``min_df`` asks for; alphabetical."""
+        """Words of some texts that are not ``known`` and occur in at least ``min_df`` of the texts; alphabetical."""
         analyze, documents, n_texts = self.analyzer(), Counter[str](), 0
         for text in texts:
             documents.update(set(analyze(text)))
@@ -91,7 +91,7 @@ class Analysis:
         return sorted(word for word, count in documents.items() if count >= least and word not in held)
 
     def to_json(self) -> dict[str, Any]:
-        """Settings as they are stored."""
+        """Settings in their stored form."""
         stored = {**asdict(self), "ngrams": list(self.ngrams), "stop_words": list(self.stop_words)}
         if self.function is None:
             del stored["function"]
@@ -125,9 +125,9 @@ class Vocabulary:
     doc_freq
         Documents of the store with the word, ``(V,)`` int64; None in stores of earlier versions.
     total
-        Tokens of the word in the store, ``(V,)`` float64; None likewise.
+        Tokens of the word in the store, ``(V,)`` float64; None in stores of earlier versions.
     analysis
-        What cuts a text into words; None when the counts came from elsewhere.
+        Settings that cut a text into words; None if the counts came from elsewhere.
     """
 
     words: tuple[str, ...]
@@ -145,18 +145,18 @@ class Vocabulary:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the words in the order of the columns, which tells this vocabulary from any other."""
+        """Hash of the words in the order of the columns, which identifies this vocabulary."""
         return words_digest(self.words)
 
     def counts(self, texts: Iterable[str], analysis: Analysis | None = None) -> sparse.csr_array:
-        """Counts of new texts, ``(n, V)`` float64, by the analysis that the vocabulary was made with.
+        """Counts of new texts, ``(n, V)`` float64, by the analysis of the vocabulary.
 
         A text without a word of the vocabulary is an empty row.  ``analysis`` replaces the stored one.
 
         Raises
         ------
         SettingError
-            The vocabulary came without an analysis and none is given, or scikit-learn is not installed.
+            The vocabulary has no analysis and none is given, or scikit-learn is not installed.
         """
         if isinstance(texts, (str, bytes)):
             raise DataError("texts is a single text; needs a sequence of texts: [text]")
@@ -180,7 +180,7 @@ class Vocabulary:
 
 
 class CountsMaker:
-    """Takes the words of documents, gives their counts."""
+    """Builder of counts from the words of documents."""
 
     def __init__(self, index: Mapping[str, int], n_words: int) -> None:
         self._index = index
@@ -189,16 +189,16 @@ class CountsMaker:
 
     @property
     def n_tokens(self) -> int:
-        """Words held, known or not."""
+        """Number of words held, known or not."""
         return len(self._columns)
 
     def add(self, words: list[str]) -> None:
-        """One more document."""
+        """Add a document."""
         self._columns.extend(map(self._index.get, words, repeat(-1)))
         self._ends.append(len(self._columns))
 
     def take(self) -> sparse.csr_array:
-        """Counts of the documents held, ``(n, V)``; nothing is held afterwards."""
+        """Return the counts of the documents held, ``(n, V)``, and release them."""
         columns = np.frombuffer(self._columns, np.int32) if self._columns else np.empty(0, np.int32)
         known = columns >= 0
         before = np.concatenate([[0], np.cumsum(known)])
@@ -214,13 +214,13 @@ def words_digest(words: Iterable[str]) -> str:
 
 
 class WordSums:
-    """Documents with each word, and tokens of it, over pieces of counts whose width may grow."""
+    """Sums of documents and tokens of each word, over pieces of counts whose width may grow."""
 
     def __init__(self) -> None:
         self._doc_freq, self._total = np.zeros(0, np.int64), np.zeros(0)
 
     def add(self, x: sparse.csr_array) -> None:
-        """Counts ``(n, V)`` of more documents."""
+        """Add counts ``(n, V)`` of more documents."""
         self._doc_freq, self._total = self.of(max(x.shape[1], len(self._total)))
         used = x.data != 0
         self._doc_freq += np.bincount(x.indices[used], minlength=len(self._total))
@@ -254,7 +254,7 @@ def load_vocabulary(
     Raises
     ------
     DataError
-        The store holds no vocabulary, or one that was changed since.
+        The store holds no vocabulary, or the vocabulary was changed since.
     """
     location = _store(source, storage_options)
     facts = _facts(location)

@@ -1,4 +1,4 @@
-"""Document frequencies of all words of a corpus, counted out of core and exactly; the words that are kept."""
+"""Document frequencies of all words of a corpus, counted out of core and exactly, and the choice of words."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError
 
 CANDIDATES = 2**20
-"""So many words are counted in memory (some 250 MB); at more, they go to disk, sorted, and counting starts anew."""
+"""Most words counted in memory (some 250 MB); beyond, they are sorted and written to disk, and counting starts anew."""
 
 MERGED_AT_ONCE = 32
-"""Files on disk that are open together."""
+"""Most files on disk that are open together."""
 
 RUN_ROWS = 2**14
-"""Words of one file on disk that are held while files are merged."""
+"""Words held of each file on disk while files are merged."""
 
 Row = tuple[str, int, int]
-"""A word, the documents with it, and its tokens."""
+"""A word, the number of documents with it, and its tokens."""
 
 _SCHEMA = pa.schema([("word", pa.large_string()), ("documents", pa.int64()), ("tokens", pa.int64())])
 
 
 class Frequencies:
-    """Counts words of documents; use it in a ``with`` block, which removes its files.
+    """Counter of words of documents; use it in a ``with`` block, which removes its files.
 
     Parameters
     ----------
     limit
-        Words in memory.
+        Most words in memory.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -57,11 +57,11 @@ class Frequencies:
 
     @property
     def n_spilled(self) -> int:
-        """Files written to disk."""
+        """Number of files written to disk."""
         return self._made
 
     def add(self, words: list[str]) -> None:
-        """The words of one more document, repeats included."""
+        """Add the words of a document, repeats included."""
         self.n_documents += 1
         self._tokens.update(words)
         self._documents.update(set(words))
@@ -109,7 +109,7 @@ def _read(path: Path) -> Iterator[Row]:
 
 
 def _merged(runs: list[Iterator[Row]]) -> Iterator[Row]:
-    """Runs in alphabetical order as one, equal words added up."""
+    """Merge runs in alphabetical order into one, with equal words added up."""
     if len(runs) == 1:
         yield from runs[0]
         return
@@ -133,16 +133,16 @@ class Dropped:
     tokens: int = 0
 
     def add(self, tokens: int) -> None:
-        """One more word."""
+        """Add a word."""
         self.words += 1
         self.tokens += tokens
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The words that are kept, in alphabetical order, and what was left out: stop words, rare, common, over the size.
+    """The words kept, in alphabetical order, and the words left out: stop words, rare, common, over the size.
 
-    ``n_words`` and ``n_tokens`` are those of the whole corpus.
+    ``n_words`` and ``n_tokens`` count the whole corpus.
     """
 
     words: tuple[str, ...]
@@ -152,9 +152,9 @@ class Chosen:
 
 
 def choose(found: Frequencies, text: Text, stop: Iterable[str], name: str) -> Chosen:
-    """The vocabulary, chosen as scikit-learn does, from words that come one by one.
+    """The vocabulary, chosen as in scikit-learn, from a stream of words.
 
-    ``stop`` are words to leave out here, as the analysis left them in, to count them.
+    ``stop`` are words to leave out here; the analysis kept them so that they could be counted.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Rows that other libraries hold: Arrow files with the verbs of Parquet, open Zarr stores with those of paths."""
+"""Rows held by other libraries: Arrow files read like Parquet files, open Zarr stores read like paths."""

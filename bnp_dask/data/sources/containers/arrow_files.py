@@ -16,14 +16,14 @@ from bnp_dask.errors import DataError
 ARROW_SUFFIXES = (".arrow", ".feather")
 
 STATE, SPLITS = "state.json", "dataset_dict.json"
-"""Files in which ``datasets`` keeps what a folder holds: a data set, or several."""
+"""Files in which ``datasets`` describes a folder: with one data set, or several."""
 
 MAGIC = b"ARROW1"
 """First bytes of a file that has a table of contents; others are streams."""
 
 
 def is_arrow(location: Location) -> bool:
-    """Whether a file is taken for an Arrow file, by its name."""
+    """Whether a file is an Arrow file by its name."""
     return location.basename.lower().endswith(ARROW_SUFFIXES)
 
 
@@ -33,7 +33,7 @@ def is_saved_dataset(location: Location) -> bool:
     Raises
     ------
     DataError
-        It holds several data sets.
+        The folder holds several data sets.
     """
     if location.child(STATE).exists():
         return True
@@ -72,7 +72,7 @@ def _read(location: Location) -> dict[str, Any]:
 
 
 class RowCount:
-    """Rows of a file, in the words of Parquet's footers: one row group."""
+    """Number of rows of a file, with the interface of Parquet's footers: one row group."""
 
     num_row_groups = 1
 
@@ -80,17 +80,17 @@ class RowCount:
         self.num_rows = num_rows
 
     def row_group(self, index: int) -> RowCount:
-        """The only one."""
+        """The only row group."""
         return self
 
 
 class ArrowFile:
-    """An Arrow file, mapped into memory, with the verbs of ``pyarrow.parquet.ParquetFile``.
+    """An Arrow file, mapped into memory, with the interface of ``pyarrow.parquet.ParquetFile``.
 
     Raises
     ------
     DataError
-        The file lies on remote storage, is damaged, or is no Arrow file.
+        The file lies on remote storage, is damaged, or is not an Arrow file.
     """
 
     def __init__(self, location: Location) -> None:
@@ -124,7 +124,7 @@ class ArrowFile:
 
     @cached_property
     def metadata(self) -> RowCount:
-        """How many rows it has; of a stream all its headers are read for that."""
+        """Number of rows; for a stream this reads all its headers."""
         return RowCount(sum(batch.num_rows for batch in self._batches()))
 
     def iter_batches(
@@ -134,7 +134,7 @@ class ArrowFile:
         columns: Sequence[str] | None = None,
         use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Some columns, at most so many rows at a time."""
+        """Some columns, at most ``batch_size`` rows at a time."""
         for batch in self._batches():
             held = batch if columns is None else batch.select(list(columns))
             try:
@@ -154,7 +154,7 @@ class ArrowFile:
         return pa.ipc.open_file(self._map) if self._has_contents else pa.ipc.open_stream(self._map)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches as they lie; nothing is copied."""
+        """Record batches as stored; nothing is copied."""
         try:
             reader = self._reader()
             if self._has_contents:

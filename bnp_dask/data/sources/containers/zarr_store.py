@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class InStore:
-    """A place in an open Zarr store, with the verbs of a :class:`Location` that readers of Zarr use.
+    """A place in an open Zarr store, with the methods of :class:`Location` that readers of Zarr use.
 
-    It travels to workers as its store does; one in memory does not.
+    It can be sent to workers if its store can; a store in memory cannot.
 
     Parameters
     ----------
     store
-        Any store of zarr's.
+        Any store of zarr.
     path
-        Of a group or array in it.
+        Path of a group or array in it.
     """
 
     store: Store
@@ -47,16 +47,16 @@ class InStore:
         return InStore(self.store, "/".join([*([self.path] if self.path else []), *parts]))
 
     def exists(self) -> bool:
-        """Whether something has this very key."""
+        """Whether the store has exactly this key."""
         return bool(self._told(self.store.exists(self.path)))
 
     def size_if_any(self) -> int | None:
-        """Bytes under this key, or None where there is none."""
-        # of what is not there some stores say that it has no bytes
+        """Bytes under this key, or None if it does not exist."""
+        # some stores report zero bytes for a missing key
         return int(self._told(self.store.getsize(self.path))) if self.exists() else None
 
     def zarr_path(self) -> StorePath:
-        """The place in zarr's words."""
+        """The place as a ``StorePath`` of zarr."""
         from zarr.storage import StorePath
 
         return StorePath(self.store, self.path)
@@ -84,13 +84,13 @@ class InStore:
 
 
 Place = Location | InStore
-"""Where a Zarr array or group lies."""
+"""Place of a Zarr array or group."""
 
 
 def place_of_node(data: Any) -> Any:
-    """Where an open Zarr array or group lies, or a store: the path of a local folder, else the place in the store.
+    """Place of an open Zarr array, group or store: the path of a local folder, else the place in the store.
 
-    Anything else is left as it is.
+    Anything else is returned unchanged.
     """
     if "zarr" not in sys.modules:
         return data

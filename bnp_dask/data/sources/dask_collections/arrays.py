@@ -19,15 +19,15 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.sparse_rows import as_counts, require_sound
 
 if TYPE_CHECKING:
-    # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
+    # imported only when needed: it loads pandas, 80 MB in each worker that reads plain files
     import dask.array as da
 
 
 @dataclass(frozen=True)
 class BlockReader:
-    """Computes one block of a dask array.
+    """Reader that computes one block of a dask array.
 
-    ``payload`` is the packed graph: as bytes, so that no scheduler takes it for a collection of its own.
+    ``payload`` is the pickled graph: as bytes, so that no scheduler treats it as a collection.
     """
 
     payload: bytes
@@ -49,10 +49,10 @@ def block_rows(block: Any, name: str) -> np.ndarray | sparse.csr_array:
 
 
 def as_declared(x: da.Array) -> da.Array:
-    """Array whose chunks are found out when they are not what the array says of them.
+    """Array that raises an error if a chunk differs from its declaration.
 
-    Dask itself believes it: a chunk of fewer rows makes a smaller result, and rows beyond those announced are lost
-    where a chunk is cut.
+    Dask itself trusts the declaration: a chunk of fewer rows makes a smaller result, and rows beyond the declared ones
+    are lost when a chunk is cut.
     """
     import dask.array as da
 
@@ -60,7 +60,7 @@ def as_declared(x: da.Array) -> da.Array:
 
 
 def _checked_chunk(chunk: Any, declared: np.dtype, block_info: Any = None) -> Any:
-    """A chunk; DataError when its shape, dtype or kind is not what the array says."""
+    """A chunk; DataError if its shape, dtype or kind differs from the declaration of the array."""
     said = block_info[None]
     sizes, place = said["chunk-shape"], said["chunk-location"]
     found = np.shape(chunk)
@@ -95,7 +95,7 @@ class DaskArraySource:
 
     @staticmethod
     def of(x: da.Array, batch_size: int | None = None) -> DaskArraySource:
-        """Check the array; small chunks are put together, ``batch_size`` re-cuts rows."""
+        """Check the array; small chunks are joined, and ``batch_size`` cuts rows anew."""
         name = "dask array"
         if x.ndim != 2:
             raise DataError(f"{name} has shape {x.shape}; needs two axes: x.reshape(len(x), -1)")
@@ -127,7 +127,7 @@ class DaskArraySource:
         return DaskArraySource(name, x, tuple(zip([0, *ends[:-1]], ends, strict=True)), is_sparse)
 
     def cut(self, spans: Sequence[Span]) -> DaskArraySource:
-        """Source of these rows in other batches."""
+        """Source of these rows in the batches ``spans``."""
         sizes = tuple(stop - start for start, stop in spans)
         return replace(self, x=self.x.rechunk((sizes, -1)), spans=tuple(spans))
 
@@ -161,7 +161,7 @@ class DaskArraySource:
 
 
 def _grouped(rows: Sequence[int], most: int) -> tuple[int, ...]:
-    """Neighbouring chunks put together while they hold at most ``most`` rows; no chunk is cut."""
+    """Rows of neighbouring chunks joined up to ``most`` rows; no chunk is cut."""
     out: list[int] = []
     for size in rows:
         if out and out[-1] + size <= most:

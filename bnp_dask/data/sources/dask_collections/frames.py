@@ -28,12 +28,12 @@ from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.levels import Level, Levels
 
 WINDOW = 16
-"""Partitions whose groups are looked at, in flight."""
+"""Partitions in flight while their values are inspected."""
 
 
 @dataclass(frozen=True)
 class PartitionReader:
-    """Computes one partition of a dask DataFrame.
+    """Reader that computes one partition of a dask DataFrame.
 
     ``labels`` are the labels of its columns in the frame, ``keys`` the labels of groups and order.
     """
@@ -94,8 +94,8 @@ class DaskFrameSource:
         roles: Roles = NO_ROLES,
         reading: Reading = PLAIN_READING,
     ) -> DaskFrameSource:
-        """Check the columns; compute columns of groups once, to see that no partition cuts a group, and columns of
-        levels, to find these.  The first partition is computed if types do not tell what a column holds."""
+        """Check the columns; compute columns of groups once, to verify that no partition cuts a group, and columns of
+        levels, to find them.  The first partition is computed if types do not determine the content of a column."""
         name = "dask DataFrame"
         if batch_size is not None:
             raise DataError(f"{name}: its partitions are the batches; call df.repartition(...) instead of batch_size")
@@ -126,7 +126,7 @@ class DaskFrameSource:
 
     @property
     def spans(self) -> None:
-        """Unknown: only computing a partition tells its length."""
+        """Unknown, because the length of a partition is known only after computing it."""
         return None
 
     @property
@@ -160,7 +160,7 @@ class DaskFrameSource:
 
 
 def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting: Cutting) -> None:
-    """DataError when rows of one group lie in two places, such as in two partitions."""
+    """DataError if rows of one group lie in two places, such as in two partitions."""
     ids = _of_partitions(frame, name, "ids", _ids, keys, cutting)
     try:
         require_once(ids, name, str(keys[0]))
@@ -169,7 +169,7 @@ def _require_whole_groups(frame: Any, keys: tuple[Any, ...], name: str, cutting:
 
 
 def _looked_at(columns: Sequence[TableColumn], frame: Any, name: str) -> list[TableColumn]:
-    """Columns with the facts that the first partition tells."""
+    """Columns completed with facts from the first partition."""
     if not columns:
         return []
     labels = [column.label for column in columns]
@@ -178,7 +178,7 @@ def _looked_at(columns: Sequence[TableColumn], frame: Any, name: str) -> list[Ta
 
 
 def _look(payload: bytes, name: str, columns: Sequence[TableColumn]) -> list[TableColumn]:
-    """Task: columns with the facts that their values in one partition tell."""
+    """Task: columns completed with facts from their values in one partition."""
     frame = compute_graph(payload)
     return in_values(lambda label: frame[label], name, is_all=False)(columns)
 
@@ -196,7 +196,7 @@ def _of_partitions(
 
 
 def _levels_in(frame: Any, labels: Mapping[str, Any], name: str) -> dict[str, Levels]:
-    """Levels of some columns: as declared, else what partitions hold."""
+    """Levels of some columns: as declared, else from the values in partitions."""
     known = {column: declared(frame._meta[label]) for column, label in labels.items()}
     left = {column: label for column, label in labels.items() if not known[column]}
     parts = _of_partitions(frame[[*left.values()]], name, "levels", _distinct, left) if left else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
-    # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
+    # imported only when needed: it loads pandas, 80 MB in each worker that reads plain files
     pass
 
 
@@ -30,8 +30,8 @@ def is_dask_array(data: Any) -> bool:
 def small_graph(collection: Any, name: str) -> tuple[Mapping[Hashable, Any], Hashable]:
     """The tasks that one block needs, and the key of that block.
 
-    Raises DataError when they need a value that lives on a cluster: then they hold a future, or name a task that
-    is not in the graph.
+    Raises DataError if they need a value on a cluster: they then hold a future, or name a task that is not in the
+    graph.
     """
     import dask
     import dask.array as da

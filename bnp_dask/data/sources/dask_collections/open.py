@@ -12,7 +12,7 @@ from bnp_dask.data.sources.dask_collections.graphs import is_dask_frame
 from bnp_dask.errors import DataError
 
 if TYPE_CHECKING:
-    # imported where it is needed: it brings pandas along, 80 MB in each worker that reads plain files
+    # imported only when needed: it loads pandas, 80 MB in each worker that reads plain files
     pass
 from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
 
