@@ -28,8 +28,9 @@ ALIGNED = 64
 """Alignment of arrays in bytes."""
 
 ONE_OPENS = RLock()
-"""Lock held while a value is unpickled, which imports modules.  In a worker that has just started, the threads of a task
-and of reading ahead could import a package in opposite orders, and Python ends one of the imports with an error."""
+"""Lock held while a value is unpickled, which imports modules.  In a worker that has just started, the threads of a
+task and of reading ahead could import a package in opposite orders, and Python ends one of the imports with an
+error."""
 
 
 class Message:
