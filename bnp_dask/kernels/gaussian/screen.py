@@ -14,7 +14,7 @@ sum is at most ``A |z|**2 / 2 + B |z| + C`` with norms A, B, C of the cluster's 
 
 One cluster of each atom is evaluated in float64; all whose bound is not :data:`MARGIN` nats below it are candidates
 and are evaluated in float64, too, by whitening, which is the accurate way.  The clusters left out have responsibilities
-below 1e-17.  If there are many candidates, those of 1e-9 and less may keep their float32 value, if its error is small.
+below 1e-17.  If there are many candidates, those below 1e-9 may keep their float32 value, if its error is small.
 The way of a tile is decided from a sample of its own atoms: the same on every machine and every repetition.
 """
 

@@ -71,7 +71,7 @@ def maximise(
     steps, turns, way = np.empty((MEMORY, len(point))), np.empty((MEMORY, len(point))), np.empty(len(point))
     used = 0
     for _ in range(most):
-        # steps may not leave the bounds: components that point outside are zero
+        # steps may not leave the bounds: components that point outside are held
         held = ((point >= largest) & (slope > 0.0)) | ((point <= -largest) & (slope < 0.0))
         free = np.where(held, 0.0, slope)
         if not np.abs(free).max(initial=0.0) > enough:
