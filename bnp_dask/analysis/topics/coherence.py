@@ -14,8 +14,8 @@ EPSILON = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Number of documents, or windows, with each of the chosen words of a topic, ``(K, n)``, and with both words of each
-    pair, ``(K, n, n)``; on the diagonal with the single word."""
+    """Number of documents, or windows, with each chosen word of a topic, ``(K, n)``, and with both words of each pair,
+    ``(K, n, n)``; on the diagonal with the single word."""
 
     column: np.ndarray
     single: np.ndarray
