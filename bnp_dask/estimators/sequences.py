@@ -371,7 +371,7 @@ class SequenceModel(BaseEstimator):
         return out
 
     def _is_lagged(self) -> bool:
-        """Whether rows with the row before are made here: a model that has ``lags`` makes them from plain data itself."""
+        """Whether rows with the row before are made here: a model with ``lags`` makes them from plain data itself."""
         named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
         return named is AutoRegressiveGaussian and lags_of(self.observation) == 0
 

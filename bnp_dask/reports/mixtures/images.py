@@ -41,7 +41,7 @@ def image_shape(posterior: Posterior) -> tuple[int, int] | None:
 
 
 def _differences(posterior: Posterior) -> np.ndarray | None:
-    """Mean squared difference of each pair of features, ``(D, D)``: over clusters' means, or within zero-mean clusters."""
+    """Mean squared difference of pairs of features, ``(D, D)``: over clusters' means, or within zero-mean clusters."""
     observation, params = posterior.model.observation, posterior.observation
     means = describe.means(observation, params)
     if means is not None:
