@@ -21,7 +21,7 @@ from bnp_dask.kernels.topics.gibbs import next_uniform
 
 @njit(nogil=True, cache=True)
 def split_and_merge(rows, prior, urn, places, known, attempts, state):
-    """Attempt splits and unions of random pairs of documents.
+    """Attempt splits and unions with equal probability.
 
     Parameters
     ----------
