@@ -1,4 +1,4 @@
-"""Checks of settings that say nothing or contradict one another, before anything is read or started."""
+"""Checks for meaningless or contradictory settings, before anything is read or started."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EXAMPLES = {
 """Example of each argument, for messages."""
 
 MOST_PARTS = 1_000
-"""Moves or callbacks of one call at most: an iterator may have no end."""
+"""Most moves or callbacks of one call: an iterator may have no end."""
 
 MOST_STARTS = 10_000
-"""Starts of one call at most: each is a whole run."""
+"""Most starts of one call: each is a whole run."""
 
 
 def listed(name: str, value: Any) -> tuple[Any, ...]:
-    """Some parts, one after another; SettingError for a single one, or text.  None has none."""
+    """Parts as a tuple; SettingError for a single part, or text.  None gives an empty tuple."""
     if value is None:
         return ()
     if isinstance(value, (str, Mapping, np.ndarray)) or not isinstance(value, Iterable):
@@ -43,7 +43,7 @@ def listed(name: str, value: Any) -> tuple[Any, ...]:
 def check_run(
     store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any = None, n_init: Any = 1
 ) -> None:
-    """SettingError for settings of a run that say nothing, or contradict one another."""
+    """Raise SettingError for meaningless or contradictory settings of a run."""
     if store is not None:
         path_text("store", store)
     if flag("resume", resume) and store is None:
@@ -56,7 +56,7 @@ def check_run(
 
 
 def require_posterior(value: Any) -> Posterior:
-    """The value, in arrays that kernels are compiled for; SettingError unless it is a posterior."""
+    """Return the posterior with arrays of the kernels' types; SettingError if ``value`` is not a posterior."""
     if not isinstance(value, Posterior):
         held = isinstance(getattr(value, "posterior", None), Posterior)
         hint = ": pass result.posterior" if held else ", such as result.posterior, or what bnp_dask.load reads"

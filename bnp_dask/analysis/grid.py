@@ -1,4 +1,4 @@
-"""Settings of a prior by a grid: which of them predict the first part of a stream best."""
+"""Grid search over settings of a prior, by their predictions of the first part of a stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 MOST = 10_000
-"""Combinations of settings at most: each is a pass over the first part."""
+"""Most combinations of settings: each is a pass over the first part."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Grid(Sequence[GridLine]):
     Parameters
     ----------
     lines
-        The combinations; of equal ones that of the grid's order first.
+        The combinations; ties in the grid's order.
     n_atoms
         Atoms of the first part.
     """
@@ -104,12 +104,11 @@ def grid(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> Grid:
-    """Settings of a mixture's prior by how well a filter predicts the first part of a stream with them.
+    """Rank settings of a mixture's prior by how well a filter predicts the first part of a stream with them.
 
-    Each combination of settings is filtered over the same atoms, the combinations side by side on workers; what they
-    are ranked by is the log probability of each atom given those before it, all added up: an estimate of the log
-    evidence (Tank, Foti & Fox 2015, section S4.1, hold some atoms of that part out in its place).  The rest of the
-    stream is not read.
+    Each combination of settings is filtered over the same atoms, in parallel on workers.  They are ranked by the sum of
+    the log probabilities of each atom given the atoms before it: an estimate of the log evidence (Tank, Foti & Fox
+    2015, section S4.1, hold out some atoms of that part instead).  The rest of the stream is not read.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ def grid(
         Values of each setting by its name in the allocation, such as ``{"a": [1, 10, 100], "tau": [1, 100]}``, or
         else in the observation model, such as ``{"lam": [0.1, 0.5]}``; all combinations are tried.
     first
-        Atoms of the first part; all where the data have fewer.  Priors that are set from data are set from these.
+        Atoms of the first part; all if the data have fewer.  Priors that are set from data are set from these.
     epsilon
         As in :class:`~bnp_dask.inference.streaming.Filter`; one number for all compares them at one threshold.
     weights, batch_size, client
@@ -164,7 +163,7 @@ def grid(
 
 
 def _combinations(model: Model, settings: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """All combinations of values by name; SettingError where a name or its values say nothing."""
+    """All combinations of values by name; SettingError for a meaningless name or values."""
     example = 'such as {"a": [1.0, 10.0], "tau": [1.0, 100.0]}'
     if not isinstance(settings, Mapping) or not settings:
         raise SettingError(f"settings={shown(settings)}: needs values of each setting, {example}")
@@ -191,7 +190,7 @@ def _names(part: Any) -> list[str]:
 
 def _with(model: Model, chosen: Mapping[str, Any]) -> Model:
     """The model with some settings of its allocation, or else of its observation model, put in."""
-    allocation: Any = model.allocation  # dataclasses both, which their protocols do not say
+    allocation: Any = model.allocation  # both are dataclasses, which their protocols do not state
     observation: Any = model.observation
     own = {name: value for name, value in chosen.items() if name in _names(allocation)}
     other = {name: value for name, value in chosen.items() if name not in own}
@@ -199,7 +198,7 @@ def _with(model: Model, chosen: Mapping[str, Any]) -> Model:
 
 
 def _first_part(model: Model, source: Source, first: int, runner: Executor) -> tuple[list[Piece], Survey]:
-    """Pieces that hold the first atoms, and what they hold; each batch is read before the next is asked for."""
+    """Pieces with the first atoms, and a survey of them; each batch is read before the next is requested."""
     pieces: list[Piece] = []
     total: Survey | None = None
     left = first

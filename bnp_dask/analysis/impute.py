@@ -1,4 +1,4 @@
-"""Expected values of entries that are missing."""
+"""Expected values of missing entries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def impute(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> Any:
-    """Data with the expected value of each entry that is missing, given the entries that are there.
+    """Data with the expected value of each missing entry, given the observed entries.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def impute(
     SettingError
         The likelihood refuses missing entries.
     DataError
-        Features other than those of training, or values that the likelihood cannot produce.
+        Features that differ from training, or values that the likelihood cannot produce.
     """
     posterior = require_posterior(posterior)
     model = posterior.model
@@ -90,12 +90,12 @@ def impute(
 
 
 def _imputed(posterior: Posterior, reader: Reader) -> Outputs:
-    """Task: the atoms of a batch without holes, as a named column."""
+    """Task: the atoms of a batch with missing entries filled in, as a named column."""
     return {"x": impute_batch(posterior, reader)}
 
 
 def impute_batch(posterior: Posterior, reader: Reader) -> np.ndarray:
-    """Task: the atoms of a batch without holes, ``(n, D)``."""
+    """Task: the atoms of a batch with missing entries filled in, ``(n, D)``."""
     model, batch = posterior.model, replace(reader(), weights=None)
     observation = as_a(model.observation, MarginalObservation)
     parts = [observation.impute(posterior.observation, *known) for known in model.structure.resp(posterior, batch)]

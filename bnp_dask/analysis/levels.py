@@ -1,4 +1,4 @@
-"""Places of levels as the levels themselves, for results that people read."""
+"""Turns positions of levels into the levels themselves, for results that people read."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def with_levels(posterior: Posterior, x: np.ndarray, index: Any = None) -> Any:
     Parameters
     ----------
     posterior
-        Knows the levels; where it knows none, and no ``index`` is given, the atoms are returned as they are.
+        Posterior with the levels; if it has none, and no ``index`` is given, the atoms are returned unchanged.
     x
         Atoms as batches hold them.
     index
-        Of the DataFrame that is wanted, or None for an array where numbers say all.
+        Index of the requested DataFrame, or None for an array if all levels are numbers.
 
     Returns
     -------
     numpy.ndarray or pandas.DataFrame
-        An array where all levels are numbers; else a DataFrame with the model's columns, those of texts as pandas
+        An array if all levels are numbers; else a DataFrame with the model's columns, text columns as pandas
         categories.
     """
     known = None if posterior.columns is None else posterior.columns.levels

@@ -1,4 +1,4 @@
-"""New data held against what a posterior was trained on: the columns of tables, the vocabulary of texts and counts."""
+"""Matches new data with the training data of a posterior: columns of tables, vocabulary of texts and counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bnp_dask.model import Model, Posterior
 
 
 def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, weights: bool = False) -> Source:
-    """Source of data that fit a posterior, as far as can be told before they are read.
+    """Source of data that fit a posterior, as far as this can be checked before they are read.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
     Raises
     ------
     DataError
-        A column is missing or was not in training, or the number, kind or vocabulary of columns is another.
+        A column is missing or was not in training, or the number, kind or vocabulary of columns differs.
     """
     if is_texts(data):
         return as_source(counts_of(posterior, data), batch_size=batch_size)
@@ -51,14 +51,14 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
 
 
 def columns_for(posterior: Posterior, weights: bool = False) -> Columns | None:
-    """Columns of training as new data are read: with groups where the model needs them; None without names."""
+    """Columns of training for reading new data: with groups if the model needs them; None without names."""
     if posterior.columns is None:
         return None
     return posterior.columns.using(weights, needs_groups(posterior.model))
 
 
 def needs_groups(model: Model) -> bool:
-    """Whether rows of data mean nothing to a model unless it knows which of them belong together."""
+    """Whether a model can use rows of data only if it knows which of them belong together."""
     return model.structure.is_tied
 
 
@@ -84,7 +84,7 @@ def words_in(vocabulary: Vocabulary) -> Words:
 
 
 def vocabulary_of(posterior: Posterior) -> Vocabulary:
-    """The vocabulary that a posterior was trained with; DataError when it knows none."""
+    """The vocabulary that a posterior was trained with; DataError if it has none."""
     if posterior.words is None:
         raise DataError(
             "the posterior knows no vocabulary: it was trained on counts without words. Turn texts into counts with "
@@ -105,7 +105,7 @@ def counts_of(posterior: Posterior, texts: Any) -> sparse.csr_array:
 
 
 def _in_known_words(posterior: Posterior, source: Source) -> Source:
-    """A store of counts with its columns where the posterior has their words; DataError when it has others besides."""
+    """A store of counts with columns in the order of the posterior's words; DataError if it has others besides."""
     if posterior.words is None or not isinstance(source, ZarrCountsSource) or source.vocabulary_digest is None:
         return source
     if source.vocabulary_digest == posterior.words.digest:

@@ -1,4 +1,4 @@
-"""How well labels agree with labels that are known."""
+"""Agreement of labels with known labels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bnp_dask.errors import DataError, SettingError
 
 
 def contingency(truth: Any, labels: Any) -> sparse.csr_array:
-    """How many atoms have each pair of labels.
+    """Number of atoms with each pair of labels.
 
     Parameters
     ----------
     truth, labels
-        One label per atom, ``(n,)``: whole numbers, strings or whatever numpy can sort.
+        One label per atom, ``(n,)``: whole numbers, strings or other values that numpy can sort.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def aligned_accuracy(truth: Any, labels: Any) -> float:
 def match_labels(
     truth: Any, labels: Any, rule: Literal["one-to-one", "many-to-one"] = "one-to-one", *, ignore: Any = ()
 ) -> dict[Any, Any]:
-    """Which true label each label stands for.
+    """True label that each label stands for.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def match_labels(
         None.  ``"many-to-one"``: the true label with which each overlaps most (thesis 6.6.3), however many labels
         share it.
     ignore
-        True labels that do not count, such as background; atoms with them are left out.
+        True labels to ignore, such as background; atoms with them are left out.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def match_labels(
     if rule == "many-to-one":
         return matched | {label: names[row] for label, row in zip(found, table.argmax(axis=0), strict=True)}
     rows, columns = linear_sum_assignment(table, maximize=True)
-    # a match of labels that have no atom in common is none
+    # a match of labels without a common atom does not count
     return matched | {found[j]: names[i] for i, j in zip(rows, columns, strict=True) if table[i, j] > 0}
 
 
@@ -130,8 +130,8 @@ def hamming_distance(
 ) -> float:
     """Share of atoms or steps whose label stands for another than the true one, after the best alignment.
 
-    ``(n,)`` labels each; ``rule`` and ``ignore`` as in :func:`match_labels`.  0: all right.  One-to-one, every state
-    too many costs its steps; many-to-one it does not (thesis 6.6.1 and 6.6.3).
+    ``(n,)`` labels each; ``rule`` and ``ignore`` as in :func:`match_labels`.  0: all right.  One-to-one, every
+    superfluous state costs its steps; many-to-one it does not (thesis 6.6.1 and 6.6.3).
     """
     a, b = _counted(truth, labels, ignore)
     if rule == "many-to-one":

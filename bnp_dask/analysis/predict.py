@@ -80,9 +80,9 @@ def predict(
         Trained clusters.
     data
         Array, sparse matrix, DataFrame, path or URL, Source; or a Dask array or DataFrame.  A list of raw texts, if
-        the posterior was trained on a store that was made from raw text.  Where training and data have names, columns
-        are matched by name, whatever their order; those that held weights, groups and order are no features, and
-        sequences are read by them as in training.  Data without names are taken as they lie.
+        the posterior was trained on a store that was made from raw text.  If training and data have names, columns
+        are matched by name in any order; columns of weights, groups and order are not features, and sequences are read
+        by them as in training.  Data without names are taken in their order.
     out
         Path or URL ending with ``.zarr`` or ``.parquet``: results are written there batch by batch, so that data
         may have any size.  Zarr: a group with the arrays ``label`` and ``resp``; Parquet: a folder of files with
@@ -95,7 +95,7 @@ def predict(
         Atoms per batch; None for a size that fits memory.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor; None is the current client, or this
-        thread when there is none, and inside of a Dask task.
+        thread if there is none, and inside a Dask task.
 
     Returns
     -------
@@ -107,20 +107,20 @@ def predict(
 
         Topic models: ``label (G,)`` is the topic with the largest expected share of each document.  ``soft``: expected
         shares E[pi_d], ``(G, K)`` for LDA, ``(G, K + 1)`` for HDPTopics, whose last column is the share of all topics
-        that were not met yet; each row sums to one.  ``top``: the topics with the largest shares.  A document without
-        a word of the vocabulary has the shares that are expected before anything is read.  Groups of dense atoms:
-        labels are those of atoms ``(n,)``, shares are those of groups.
+        not met yet; each row sums to one.  ``top``: the topics with the largest shares.  A document without a word of
+        the vocabulary has its prior expected shares.  Groups of dense atoms: atoms have labels ``(n,)``, groups have
+        shares.
 
-        Hidden Markov models: labels are the most likely path of states of each sequence; ``soft`` and ``top`` are
-        those of single steps, given the whole sequence.  Of autoregressive models with ``lags``, the first steps of a
-        sequence have what the step after them has.  A Parquet output has the columns ``sequence`` (the id in the
-        data, or the number of the sequence), ``step`` (from 0, in the order of the order column; it goes on through
-        the blocks of a sequence that was cut), and ``state`` instead of ``label``.
+        Hidden Markov models: labels are the most likely path of states of each sequence; ``soft`` and ``top`` give
+        probabilities of single steps, given the whole sequence.  In autoregressive models with ``lags``, the first
+        steps of a sequence have the values of the step after them.  A Parquet output has the columns ``sequence`` (the
+        id in the data, or the number of the sequence), ``step`` (from 0, in the order of the order column; it continues
+        through the blocks of a sequence that was cut), and ``state`` instead of ``label``.
 
     Raises
     ------
     DataError
-        Features other than those the model was trained on (one that is missing, renamed or one too many is named),
+        Features that differ from training (a missing, renamed or extra one is named),
         values that its likelihood cannot produce, or a store of counts with another vocabulary.
     StoreError
         ``out`` exists already.
@@ -133,7 +133,7 @@ def predict(
     posterior = require_posterior(posterior)
     mode = _mode(soft, top)
     rows, labels = unlabelled(data)
-    data = rows if labels is None else data  # columns with names are found by them, which is no lazy way
+    data = rows if labels is None else data  # named columns are matched by name, which is not lazy
     columns = columns_for(posterior)
     has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None
     if is_dask(data) and posterior.model.structure.is_ordered and not has_groups:

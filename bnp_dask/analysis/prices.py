@@ -1,7 +1,7 @@
-"""Prices of clusters: how much of the objective would be lost without each, exact over all data.
+"""Prices of clusters: the loss of the objective without each, exact over all data.
 
-Where many numbers of clusters explain data about as well, the objective is flat and K says little; prices say which
-clusters it is that could as well not be there.
+If many numbers of clusters explain data about as well, the objective is flat and K says little; prices show which
+clusters are dispensable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 NUMBERS = 16_000_000
-"""Numbers in the statistics of all trials of one pass, at most: 128 MB a batch."""
+"""Most numbers in the statistics of all trials of one pass: 128 MB a batch."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class ClusterPrice:
     id
         The cluster.
     without
-        Nats lost where its atoms are shared out among others; negative where the objective is higher without it.
+        Nats lost if its atoms are redistributed among others; negative if the objective is higher without it.
     nearest
-        The cluster with which it would be united best; None where there is no other.
+        The cluster with which it would be united best; None if there is no other.
     united
-        Nats lost where these two are one cluster; NaN where there is no other.
+        Nats lost if these two are one cluster; NaN if there is no other.
     """
 
     id: int
@@ -69,16 +69,16 @@ def prices(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> list[ClusterPrice]:
-    """How much of the objective each cluster is worth: nats lost without it, and when united with its nearest.
+    """Value of each cluster for the objective: nats lost without it, and when united with its nearest.
 
     Each price is the difference of two exact objectives over all data, of an assignment with and one without the
-    cluster.  Without it, its atoms are shared out among the clusters like it, and those are re-estimated; further
-    re-estimation of all clusters could only make the loss smaller.  What documents expect of a topic that holds next to
-    nothing goes to those who absorb it or to topics to come, whichever costs less, as :class:`bnp_dask.Delete` may
-    have it.  Nothing is changed.
+    cluster.  Without it, its atoms are redistributed among similar clusters, and these are re-estimated; further
+    re-estimation of all clusters could only make the loss smaller.  The prior mass of an almost empty topic in
+    documents goes to the topics that absorb it or to new topics, whichever costs less, as in :class:`bnp_dask.Delete`.
+    The posterior is not changed.
 
-    A few nats for a cluster of many atoms say that the data hardly tell whether it is there; compare prices with the
-    objective's own differences between runs.
+    A few nats for a cluster of many atoms mean that the data hardly determine whether it exists; compare prices with
+    the objective's own differences between runs.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def prices(
     data
         The data that it was trained on, as for :func:`bnp_dask.predict`.
     receivers
-        Clusters at most that share the atoms of one that is left out: those whose union with it costs least.
+        Largest number of clusters that share the atoms of a removed one: the clusters whose union with it costs least.
     sweeps
-        Passes over the data in which they are re-estimated; the least loss counts.  Where statistics of all clusters do
+        Passes over the data in which they are re-estimated; the least loss counts.  If statistics of all clusters do
         not fit into memory each of these takes several passes.
     batch_size, client
         As in :func:`bnp_dask.predict`.
@@ -102,8 +102,8 @@ def prices(
     Raises
     ------
     SettingError
-        The posterior has point estimates, whose objective is known up to constants that depend on the number of
-        clusters; or its mixture has no objective, as ``NGGPMixture``.
+        The posterior has point estimates, whose objective is known only up to constants that depend on the number of
+        clusters; or its mixture has no objective, such as ``NGGPMixture``.
     DataError
         As in :func:`bnp_dask.score`.
     """
@@ -124,7 +124,7 @@ def prices(
 
 @dataclass(frozen=True)
 class _Way:
-    """A way to do without a cluster: its prior mass in groups goes to those who absorb it, or is ``freed``."""
+    """A way to remove a cluster: its prior mass in groups goes to the absorbing clusters, or is ``freed``."""
 
     target: int
     frees: bool = False
@@ -173,7 +173,7 @@ class _Pricing:
         return [ClusterPrice(i, float(without[i]), near[i][0], float(united[pair[i]])) for i in ids]
 
     def _nearest(self, gains: np.ndarray, value: Summary) -> list[int]:
-        """Ids of the clusters that take over best, best first: by the gain of a union, and by size where unknown."""
+        """Ids of the best receivers, best first: by the gain of a union, and by size if that is unknown."""
         known = np.flatnonzero(gains > -np.inf)
         order = known[np.argsort(-gains[known], kind="stable")]
         if len(order) == 0:
@@ -182,7 +182,7 @@ class _Pricing:
         return [int(i) for i in value.ids[order[: self.receivers]]]
 
     def _ways(self, value: Summary) -> list[_Way]:
-        """Ways to do without each cluster, as deletes have them: two for those that hold next to nothing."""
+        """Ways to remove each cluster, as in deletes: two for almost empty clusters."""
         leftovers = DeletePolicy().leftovers(value)
         return [*(_Way(int(i)) for i in value.ids), *(_Way(i, frees=True) for i in leftovers)]
 

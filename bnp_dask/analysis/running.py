@@ -1,4 +1,4 @@
-"""How a posterior is asked about data: on one BLAS thread, and in the order of sums that its model says."""
+"""Computations of a posterior on data: on one BLAS thread, and in the order of sums that its model requires."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ WINDOW = 8
 
 @contextmanager
 def computing_as(model: Model) -> Iterator[None]:
-    """Compute in this thread as the model says: on one BLAS thread, and in a fixed order if it is reproducible."""
+    """Compute in this thread as the model requires: on one BLAS thread, and in a fixed order if it is reproducible."""
     with one_blas_thread(), fixed_order(model.reproducible):
         yield
 
 
 @contextmanager
 def runner_for(posterior: Posterior, client: Client | Executor | str | None) -> Iterator[Executor]:
-    """An executor for tasks on batches, which compute as the posterior's model says."""
+    """An executor for tasks on batches, which compute as the posterior's model requires."""
     with computing_as(posterior.model), open_executor(client) as runner:
         yield runner
 

@@ -1,4 +1,4 @@
-"""Random data as a posterior expects them."""
+"""Random data drawn from a posterior."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from bnp_dask.model import Posterior
 
 
 class Sample(NamedTuple):
-    """Data that were drawn.
+    """Drawn data.
 
     Parameters
     ----------
     x
-        Atoms ``(n, D)`` float64; a DataFrame where columns have levels that are texts; documents as sparse counts
-        ``(n, V)``.
+        Atoms ``(n, D)`` float64; a DataFrame if columns have text levels; documents as sparse counts ``(n, V)``.
     labels
-        Ids of the clusters that they were drawn from, ``(n,)`` int64: of documents of a topic model the topic with the
+        Ids of the clusters that they were drawn from, ``(n,)`` int64; for documents of a topic model the topic with the
         largest share.
     """
 
@@ -33,8 +32,8 @@ class Sample(NamedTuple):
 def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = None) -> Sample:
     """Draw new data from the clusters of a posterior.
 
-    Each atom is drawn from a cluster's posterior predictive, the density that :func:`bnp_dask.score` takes the log of,
-    so that uncertainty about its parameters is in it.  Clusters that no atom was seen of are left out.
+    Each atom is drawn from a cluster's posterior predictive, whose log density :func:`bnp_dask.score` gives, so it
+    includes the uncertainty of the parameters.  Clusters without a seen atom are left out.
 
     Parameters
     ----------
@@ -46,18 +45,17 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
     rng
         As in :func:`bnp_dask.train`.
     length
-        Words of each document, or atoms of each group; needed there, and for mixtures of documents.
+        Words of each document, or atoms of each group; required for these, and for mixtures of documents.
 
     Returns
     -------
     Sample
-        ``x`` and ``labels``, as scikit-learn's ``sample`` gives them.  Of groups of dense atoms, ``n * length`` rows.
+        ``x`` and ``labels``, as scikit-learn's ``sample`` gives them.  Groups of dense atoms: ``n * length`` rows.
 
     Raises
     ------
     SettingError
-        The likelihood says not how to draw, or ``length`` is missing, or given where it says nothing; or memory does
-        not hold so many.
+        The likelihood cannot draw, ``length`` is missing or not applicable, or the data do not fit memory.
     """
     posterior = require_posterior(posterior)
     whole_number("n", n, 1, what="a whole number of atoms")

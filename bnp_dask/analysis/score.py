@@ -1,4 +1,4 @@
-"""How well a posterior expects new atoms: log densities, and those of the second halves of documents."""
+"""Log densities of new atoms under a posterior, and of the second halves of documents."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def score(
 
     The density of an atom is ``sum_k E[pi_k] p(x | cluster k)`` with each cluster's parameters integrated over
     their posterior.  A Dirichlet process keeps mass for clusters that no atom has come from yet; that share
-    is given to the prior predictive, so that the density integrates to one.  That of a document is the probability of
-    its counts given its length: of all orders of its words together, with the multinomial coefficient.  Of an atom that
-    lacks entries it is the density of those that it has.
+    is given to the prior predictive, so that the density integrates to one.  The density of a document is the
+    probability of its counts given its length: of all orders of its words together, with the multinomial coefficient.
+    The density of an atom with missing entries is the density of its observed entries.
 
     For hidden Markov models it is the log density of whole sequences under expected transitions, per step, over all
     paths; states that were never seen have their share as clusters have, so that the densities of all sequences of one
@@ -49,19 +49,19 @@ def score(
     For topic models it is the document completion score, in nats per held-out token: the topics of each document are
     found from one part of its words, with E[phi_k] for the topics, and the other part is predicted by
     ``sum_k E[pi_dk] E[phi_k]``: probabilities that sum to one over all words, of one token after the other, without a
-    multinomial coefficient.  The default is that of thesis Ch. 7: 80% of the distinct words of each document to
+    multinomial coefficient.  The default follows thesis Ch. 7: 80% of the distinct words of each document to
     find its topics, 20% to be predicted.  See :func:`completion_score` for the counts behind it.  Topics of words are
-    ``posterior.predictive`` where training left these: see :func:`bnp_dask.collapsed_topics`.
+    ``posterior.predictive`` if training stored these: see :func:`bnp_dask.collapsed_topics`.
 
     Parameters
     ----------
     posterior
         Trained clusters.
     data
-        Held-out atoms; weights, where the source has them, weigh the mean: of a table the column that training had
+        Held-out atoms; weights, if the source has them, weigh the mean: of a table the column that training had
         (``as_source(table)`` counts every row once).  Raw texts as in :func:`predict`.
     completion
-        Which words are held out (topic models only): ``Completion("types")``, the default, or ``Completion("tokens")``
+        Words to hold out (topic models only): ``Completion("types")``, the default, or ``Completion("tokens")``
         for thesis (5.59), half of the tokens; with ``share=`` and ``seed=``.
     batch_size, client
         As in :func:`predict`.
@@ -69,8 +69,8 @@ def score(
     Raises
     ------
     DataError
-        Features other than those the model was trained on, values that its likelihood cannot produce, a total
-        weight of zero, or documents none of which has two words.
+        Features that differ from training, values that its likelihood cannot produce, a total weight of zero, or
+        documents none of which has two words.
     SettingError
         ``completion`` for a model without documents.
     """
@@ -94,8 +94,8 @@ def score_samples(
 ) -> np.ndarray:
     """Log likelihood of each atom under the posterior predictive, ``(n,)`` nats; see :func:`score`.
 
-    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN where it cannot be split.  Steps of
-    sequences that the others are conditioned on have NaN.
+    Topic models: completion of each document ``(G,)``, nats per held-out token; NaN if it cannot be split.  Steps on
+    which a sequence is conditioned have NaN.
     """
     posterior = require_posterior(posterior)
     source = open_for(posterior, data, batch_size)
@@ -114,10 +114,10 @@ def completion_score(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> CompletionScore:
-    """Document completion of held-out documents, with what was counted on the way; see :func:`score`.
+    """Document completion of held-out documents, with counts of tokens and documents; see :func:`score`.
 
     Documents that cannot be split are left out and counted.  The split of a document depends on its own words and the
-    seed, so the score does not depend on how data are cut or ordered, but for rounding.
+    seed, so the score does not depend on how data are cut or ordered, except for rounding.
     """
     posterior = require_posterior(posterior)
     prior_mass(posterior)
@@ -132,7 +132,7 @@ def completion_score(
 
 @dataclass(frozen=True)
 class _Complete:
-    """Task: completion of the documents of one batch that count, or of all."""
+    """Task: completion of the documents of one batch with positive weight, or of all."""
 
     completion: Completion
     counted: bool = True
@@ -143,7 +143,7 @@ class _Complete:
 
 
 def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:
-    """Task: log density of each atom of a batch, ``(n,)`` nats; NaN of steps that the others are conditioned on."""
+    """Task: log density of each atom of a batch, ``(n,)`` nats; NaN for steps on which the others are conditioned."""
     return density_of_recorded(posterior, reader(), log_density)
 
 
@@ -160,7 +160,7 @@ def score_of(posterior: Posterior, batch: Batch) -> tuple[float, float]:
 
 
 def _counted(model: Model, batch: Batch) -> Batch:
-    """The atoms, or sequences, that count at least a little: of those that do not nobody asks for a density."""
+    """The atoms, or sequences, with positive weight: the others need no density."""
     if batch.weights is None or (batch.weights > 0).all():
         return batch
     check_weights(batch.weights, batch.n_atoms, batch.name)

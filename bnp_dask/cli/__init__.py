@@ -28,7 +28,7 @@ GROUPS = (demos, data, run, growing, look)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that names the nearest right word when it does not know one."""
+    """A parser that suggests the nearest valid word for an unknown one."""
 
     def error(self, message: str) -> NoReturn:
         found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _words(error: Exception) -> str:
-    """Text of an error; of one that nobody here foresaw also its name and how to learn more."""
+    """Text of an error; for an unexpected one also its name and how to learn more."""
     if isinstance(error, (BnpDaskError, ImportError)):
         return str(error)
     if isinstance(error, MemoryError):
@@ -108,13 +108,13 @@ def _words(error: Exception) -> str:
 
 
 def _notes(error: BaseException) -> str:
-    """Which batch an error is about, where its own words do not say."""
+    """Batch of an error, if its own text does not name it."""
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in ")]
     return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _way_on(error: Exception, args: argparse.Namespace) -> str:
-    """Command that goes on with a run that had begun, or whose directory the system did not let be written."""
+    """Command that continues a run that had begun, or whose directory was not writable."""
     begun = isinstance(error, ExecutionError) or run.BEGUN in getattr(error, "__notes__", ())
     begun |= isinstance(error, StoreError) and isinstance(error.__cause__, OSError)
     return run.how_to_resume(args) if begun else ""
@@ -122,7 +122,7 @@ def _way_on(error: Exception, args: argparse.Namespace) -> str:
 
 @contextlib.contextmanager
 def _quiet_libraries(debug: bool) -> Iterator[None]:
-    """Keep what libraries log to nobody in particular from between the lines; errors say what there is to say."""
+    """Hide log lines of libraries that have no handler; errors contain all information."""
     nobody = logging.NullHandler()
     if not debug:
         logging.getLogger().addHandler(nobody)
@@ -134,7 +134,7 @@ def _quiet_libraries(debug: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """SIGTERM raises Terminated inside the block, where signals can be caught (the main thread)."""
+    """Make SIGTERM raise Terminated inside the block, if signals can be caught (the main thread)."""
 
     def stop(signum: int, frame: FrameType | None) -> NoReturn:
         raise Terminated
@@ -152,7 +152,7 @@ def _sigterm_raises() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Warnings in one line without the place in the source that raised them."""
+    """Show warnings in one line without their place in the source."""
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:
         tell(one_line(f"bnp-dask: warning: {message}"))

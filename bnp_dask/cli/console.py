@@ -1,4 +1,4 @@
-"""Parts of commands and demonstrations: where to compute, what to show, which posterior is meant."""
+"""Parts of commands and demonstrations: client, output, and choice of the posterior."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from bnp_dask.model import Posterior
 
 CONNECT_SECONDS = "20s"
-"""How long a client may take to be set up by a scheduler that answers."""
+"""Longest time for setting up a client of a scheduler that answers."""
 
 FILE_BYTES = 2**20
-"""Most that is read of a scheduler file, which has a few kB."""
+"""Most bytes read of a scheduler file, which has a few kB."""
 
 
 def positive_int(text: str) -> int:
@@ -43,7 +43,7 @@ def positive_int(text: str) -> int:
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Options that say where to compute."""
+    """Add the options that choose where to compute."""
     group = parser.add_argument_group("where to compute (none of these: in this process, without Dask)")
     place = group.add_mutually_exclusive_group()
     place.add_argument("--workers", type=positive_int, metavar="N", help="start N single-threaded processes here")
@@ -58,7 +58,7 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 def client_spec(
     args: argparse.Namespace, default: ClientSpec | ExecutorSpec | None = None
 ) -> ClientSpec | ExecutorSpec:
-    """Where to compute: what the options say, else what the job file says.
+    """Where to compute: by the options, else by the job file.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def client_spec(
 
 
 def _as_the_caller_says(spec: ClientSpec) -> ClientSpec:
-    """Where a job file says to compute, if that is no scheduler or one that the caller's environment names too."""
+    """Client of a job file, if it is not a scheduler or one that the caller's environment names too."""
     if spec.scheduler is None and spec.scheduler_file is None:
         return spec
     import dask
@@ -97,7 +97,7 @@ def _as_the_caller_says(spec: ClientSpec) -> ClientSpec:
 
 @contextlib.contextmanager
 def open_client(spec: ClientSpec | ExecutorSpec, quiet: bool = False) -> Iterator[Client | Executor | None]:
-    """A client of the cluster, or the executor, that is meant, closed at the end; None to compute without Dask."""
+    """Yield the client of the specified cluster, or the executor, closed at the end; None to compute without Dask."""
     from bnp_dask.cli.job_parts import ExecutorSpec
 
     if isinstance(spec, ExecutorSpec):
@@ -122,9 +122,9 @@ def open_client(spec: ClientSpec | ExecutorSpec, quiet: bool = False) -> Iterato
 
 
 def _connect(spec: ClientSpec) -> Client:
-    """A client of a scheduler that runs.
+    """A client of a running scheduler.
 
-    It is nobody's default: one that fails to connect would stay that of the process until Python frees it.
+    It is not set as Dask's default: one that fails to connect would stay the default until Python frees it.
     """
     from distributed import Client
 
@@ -161,7 +161,7 @@ def _address_in(scheduler_file: str) -> str:
 
 
 def _security(spec: ClientSpec) -> Security | None:
-    """The certificates that are given, as Dask takes them; None leaves it to Dask's own configuration."""
+    """The given certificates, as Dask takes them; None for Dask's own configuration."""
     if spec.tls_ca_file is None:
         return None
     from distributed import Security
@@ -177,7 +177,7 @@ def _security(spec: ClientSpec) -> Security | None:
     )
     try:
         security.get_connection_args("client")
-    except OSError as error:  # what OpenSSL says of files that it cannot use
+    except OSError as error:  # OpenSSL's error for files that it cannot use
         files = ", ".join(str(path) for path in (spec.tls_ca_file, spec.tls_cert, spec.tls_key))
         raise SettingError(f"cannot use the certificates and key {files}: {error}") from error
     return security
@@ -204,12 +204,12 @@ def log_lines(quiet: bool) -> Iterator[None]:
 
 
 def show_bar(quiet: bool) -> bool:
-    """Whether a progress bar is of use: somebody looks at a terminal."""
+    """Whether a progress bar is useful: not quiet, and the output is a terminal."""
     return not quiet and sys.stderr.isatty()
 
 
 def posterior_of(path: str) -> Posterior:
-    """The posterior at a path, or the one in a run directory."""
+    """The posterior at a path, or in a run directory."""
     from bnp_dask.store import posterior_place
     from bnp_dask.training.growing.loading import load
 

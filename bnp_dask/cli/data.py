@@ -85,7 +85,7 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_images(parser: argparse.ArgumentParser) -> None:
-    """How images are cut."""
+    """Add the options that cut images."""
     images = parser.add_argument_group("images", "an image, or a folder of images, becomes grey patches")
     images.add_argument("--patch", type=positive_int, metavar="PIXELS", help="side of a patch; default 8")
     images.add_argument("--number", type=positive_int, metavar="N", help="patches at random places; default: all")
@@ -169,7 +169,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 
 
 def ingest_command(args: argparse.Namespace) -> None:
-    """Make a store and say what was found."""
+    """Make a store and print its contents."""
     from bnp_dask.data.ingestion.batch_sizes import WORKERS
     from bnp_dask.data.ingestion.ingest import ingest
 
@@ -203,7 +203,7 @@ def ingest_command(args: argparse.Namespace) -> None:
 
 
 def _patches(args: argparse.Namespace) -> Patches | None:
-    """How to cut images, when any of it was said."""
+    """Settings that cut images; None if no option was given."""
     from bnp_dask.data import Patches
 
     said = {
@@ -216,7 +216,7 @@ def _patches(args: argparse.Namespace) -> Patches | None:
 
 @contextlib.contextmanager
 def _share_bar(wanted: bool) -> Iterator[Callable[[float, int], None] | None]:
-    """A progress bar over the share of the source that was read, with the atoms so far beside it."""
+    """A progress bar over the read share of the source, with the atoms so far beside it."""
     if not wanted:
         yield None
         return
@@ -236,7 +236,7 @@ def predict_command(args: argparse.Namespace) -> None:
     from bnp_dask.analysis.predict import predict
 
     posterior = posterior_of(args.posterior)
-    # the L largest responsibilities are asked for by --top alone, or by both
+    # --top alone, or both options, give the L largest responsibilities
     soft = args.soft and args.top is None
     data = rows_of(args, posterior, args.posterior)
     size = args.batch_size if isinstance(data, str) else None
@@ -246,7 +246,7 @@ def predict_command(args: argparse.Namespace) -> None:
 
 
 def impute_command(args: argparse.Namespace) -> None:
-    """Write the data without holes."""
+    """Write the data with missing entries filled in."""
     from bnp_dask.analysis.impute import impute
 
     posterior = posterior_of(args.posterior)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bnp_dask.training.growing.taking_in import UpdateResult
 
 IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
-"""How the other clusters of a change are told."""
+"""Preposition before the other clusters of a change, by its kind."""
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -76,7 +76,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_taking_out(commands: argparse._SubParsersAction) -> None:
-    """Add the commands by which data leave a run."""
+    """Add the commands that remove data from a run."""
     replace = commands.add_parser(
         "replace",
         help="take in files that were corrected, in place of what a run has from there",
@@ -122,7 +122,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_ageing(parser: argparse.ArgumentParser) -> None:
-    """Options of verbs by which more data come in."""
+    """Add the options of commands that add data."""
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     parser.add_argument(
         "--half-life", metavar="AGE", help="age at which data weigh half: 30d, '100 batches', '1e6 atoms'"
@@ -141,7 +141,7 @@ def _add_ageing(parser: argparse.ArgumentParser) -> None:
 
 
 def follow_command(args: argparse.Namespace) -> None:
-    """Take in what appears, until a signal."""
+    """Add appearing data, until a signal."""
     from bnp_dask.training.growing.follow import follow
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
@@ -151,14 +151,14 @@ def follow_command(args: argparse.Namespace) -> None:
 
 
 def update_command(args: argparse.Namespace) -> None:
-    """Take in data, one argument after the other."""
+    """Add data, one argument after the other."""
     from bnp_dask.training.growing.update import update
 
     _one_by_one(args, partial(update, **_ageing(args), **_options(args)))
 
 
 def replace_command(args: argparse.Namespace) -> None:
-    """Take in anew, one argument after the other."""
+    """Replace data, one argument after the other."""
     from bnp_dask.training.growing.replace import replace
 
     _one_by_one(args, partial(replace, **_options(args)))
@@ -170,12 +170,12 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ageing(args: argparse.Namespace) -> dict[str, Any]:
-    """Settings of verbs by which more data come in."""
+    """Settings of commands that add data."""
     return _given(args, ("batch_size", "dormant", "half_life", "keep", "on_bad"))
 
 
 def _given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """Some settings as the command has them, or else the job file of the run."""
+    """Some settings from the command, or else from the job file of the run."""
     from bnp_dask.cli.jobfile import update_of_run
 
     spec = update_of_run(args.rundir)
@@ -194,14 +194,14 @@ def _one_by_one(args: argparse.Namespace, verb: Callable[..., UpdateResult]) -> 
 
 
 def _told(result: UpdateResult, data: str) -> str:
-    """An update in one line, and one more for each piece that it set aside."""
+    """An update in one line, and one more for each piece of data that it set aside."""
     left = [f"{len(result.unfinished)} not finished"] if result.unfinished else []
     left += [f"{len(result.set_aside)} set aside"] if result.set_aside else []
     return "\n".join([", ".join([_told_of_new(result, data), *left]), *map(aside_line, result.set_aside)])
 
 
 def _told_of_new(result: UpdateResult, data: str) -> str:
-    """Data that came with an update."""
+    """Line about the data that an update added."""
     if not result.new:
         return f"{data}: nothing new, version {result.version} stays in force"
     known = f", {len(result.known)} known already" if result.known else ""
@@ -214,7 +214,7 @@ def _told_of_new(result: UpdateResult, data: str) -> str:
 
 
 def retire_command(args: argparse.Namespace) -> None:
-    """Take data out."""
+    """Remove data."""
     from bnp_dask.training.growing.retire import retire
 
     posterior = retire(args.rundir, args.data, before=args.before)
@@ -229,7 +229,7 @@ def changes_command(args: argparse.Namespace) -> None:
     aside = aside_lines(args.rundir)
     try:
         say(changes_table(changes(args.rundir, args.since)))
-    finally:  # also where nothing could be taken in yet
+    finally:  # also if no data could be added yet
         for line in aside:
             say(line)
 
@@ -246,7 +246,7 @@ def changes_table(found: Sequence[Change]) -> str:
 
 
 def aside_lines(rundir: str) -> list[str]:
-    """What a run set aside, a line each; none of what is no run."""
+    """Data that a run set aside, a line each; none if ``rundir`` is not a run."""
     from bnp_dask.store import holds_run
     from bnp_dask.training.growing.incoming.aside import set_aside
 
@@ -267,7 +267,7 @@ def rollback_command(args: argparse.Namespace) -> None:
 
 
 def _on_bad(text: str) -> str:
-    """Type of an argument: what to do with files that cannot be taken in."""
+    """Type of an argument: treatment of files that cannot be added."""
     from bnp_dask.training.growing.incoming.aside import ON_BAD
 
     if text.replace("-", " ") not in ON_BAD:

@@ -26,7 +26,7 @@ def add_option(command: argparse.ArgumentParser) -> None:
 
 
 def import_modules(args: argparse.Namespace) -> None:
-    """Import what the options name; files never do, so that reading one runs no code that it names."""
+    """Import the modules that the options name; files never do, so reading one runs no code that it names."""
     if args.modules:
         look_here()
     for name in args.modules:

@@ -1,4 +1,4 @@
-"""Which data a job is about, and where it is computed: what a job file says beside the model and its training."""
+"""Data and client of a job: the parts of a job file beside the model and its training."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class ClientSpec:
     workers
         Start a cluster of that many single-threaded processes here, for the time of the run.
     scheduler
-        Address of a Dask scheduler that runs already, such as ``tcp://10.0.0.1:8786``.  A scheduler can run code here:
-        the command names the same one, by ``--scheduler`` or ``DASK_SCHEDULER_ADDRESS``.
+        Address of a running Dask scheduler, such as ``tcp://10.0.0.1:8786``.  A scheduler can run code here, so
+        the command must name the same one, by ``--scheduler`` or ``DASK_SCHEDULER_ADDRESS``.
     scheduler_file
-        File that ``dask scheduler --scheduler-file`` wrote; the command names it, or its address, as well.
+        File that ``dask scheduler --scheduler-file`` wrote; the command must name it, or its address, as well.
     memory_limit
-        Of each worker that is started here, such as ``4GB``.
+        Memory limit of each worker that is started here, such as ``4GB``.
     tls_ca_file, tls_cert, tls_key
         PEM files for a scheduler at ``tls://...``: the authority that signed all certificates, and this client's own
-        certificate and key.  Left out: what Dask's configuration (``distributed.comm.tls``) says.
+        certificate and key.  Left out: from Dask's configuration (``distributed.comm.tls``).
     """
 
     workers: int | None = None
@@ -67,13 +67,13 @@ class ClientSpec:
 
 @dataclass(frozen=True, eq=False)
 class ExecutorSpec:
-    """An executor of another package: its class and its settings.  It may start much, so it is made to be used."""
+    """An executor of another package: its class and its settings.  It is made only for use, as it may start much."""
 
     kind: type
     settings: Mapping[str, Any]
 
     def make(self) -> Executor:
-        """The executor; SettingError where the class makes none of these settings."""
+        """The executor; SettingError if the class cannot make one from these settings."""
         try:
             made = self.kind(**self.settings)
         except (TypeError, ValueError) as error:
@@ -89,26 +89,26 @@ class DataSpec:
     Parameters
     ----------
     path
-        Path or URL; no chain of URLs, and of the protocols file, memory, s3, s3a, gs, gcs, az, abfs, abfss, http, https
-        and hf.
+        Path or URL; not a chain of URLs, and with one of the protocols file, memory, s3, s3a, gs, gcs, az, abfs, abfss,
+        http, https and hf.
     batch_size
         Atoms per batch; default as the data are chunked.
     weights
-        How often each atom counts: name of a column (tables), or path of a ``.npy`` file.
+        Weight of each atom: name of a column (tables), or path of a ``.npy`` file.
     columns
         Columns to use (tables); default: all numeric ones.
     format
-        Format of a file, where its name and first bytes do not tell.
+        Format of a file, if its name and first bytes do not show it.
     groups
-        Which rows belong together (sequences, documents of dense rows): name of a column (tables), or path of a
-        ``.npy`` file of offsets.  Stores that were ingested with groups have them already.
+        Groups of rows (sequences, documents of dense rows): name of a column (tables), or path of a ``.npy`` file of
+        offsets.  Stores that were ingested with groups have them already.
     order
         Name of the column that rises within each group (tables).
     gaps, step, cut
-        What gaps in the order column do, how long a step is, and the most rows of a block into which long sequences are
+        Effect of gaps in the order column, length of a step, and most rows of a block into which long sequences are
         cut; see :func:`bnp_dask.as_source`.
     on_bad_cell
-        Effect of cells that are no numbers (tables): ``raise``, an error, or ``missing``.
+        Effect of cells that are not numbers (tables): ``raise``, an error, or ``missing``.
     """
 
     path: str = dataclasses.field(repr=False)
@@ -131,7 +131,7 @@ class DataSpec:
     ) -> Source:
         """The data as a source of batches; ``on_bad_batch`` and ``levels`` as in :func:`bnp_dask.as_source`.
 
-        The columns are the ``chosen`` ones where the job names none.
+        The columns are the ``chosen`` ones if the job names none.
         """
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.columns is None and chosen is not None:
@@ -141,7 +141,7 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class UpdateSpec:
-    """How the run of a job takes in more data, where a command does not say otherwise.
+    """How the run of a job takes in more data, unless a command says otherwise.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Classes that a job file may name, by what they are for."""
+"""Classes that a job file may name, by purpose."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXECUTOR = Role({}, Executor, "pool.Pool")
 
 
 def class_of(role: Role, kind: str, path: str) -> type:
-    """The class of a name: one of this package, or with its module one that was registered."""
+    """The class of a name: a class of this package, or, if its module is given, a registered one."""
     if kind in role.known:
         return getattr(importlib.import_module(role.known[kind]), kind)
     if "." in kind:
@@ -53,7 +53,7 @@ def class_of(role: Role, kind: str, path: str) -> type:
 
 
 def nearest(name: Any, known: Any) -> str:
-    """``"; did you mean 'gamma'?"``, or the list of what there is."""
+    """``"; did you mean 'gamma'?"``, or the list of known names."""
     folded = {str(k).lower(): str(k) for k in known}
     close = get_close_matches(short_name(name).lower(), folded, n=1, cutoff=0.5)
     if close:
@@ -62,5 +62,5 @@ def nearest(name: Any, known: Any) -> str:
 
 
 def short_name(name: Any) -> str:
-    """A name in the length that messages show."""
+    """A name, shortened for messages."""
     return shortened(str(name), SHOWN)

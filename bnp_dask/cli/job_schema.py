@@ -34,7 +34,7 @@ ROLES: Mapping[str, Group] = {
     "Schedule": SCHEDULE.known,
     "Move": MOVE.known,
 }
-"""Roles that objects of a job file have, with the names that it may give them."""
+"""Roles of objects in a job file, with their possible names."""
 
 SCALARS: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
 
@@ -54,7 +54,7 @@ def schema_text() -> str:
 def job_schema() -> Schema:
     """JSON schema (draft 7) of a job file.
 
-    It knows names, types, and which settings must be given; numbers out of range are found when the job is read.
+    It contains names, types, and required settings; numbers out of range are found when the job is read.
     """
     classes = {kind: getattr(import_module(known[kind]), kind) for known in ROLES.values() for kind in sorted(known)}
     own = {kind: _settings(cls, kind) for kind, cls in classes.items()}
@@ -95,7 +95,7 @@ def _of_role(known: Group) -> list[Schema]:
 
 
 def _settings(cls: type, kind: str | None = None) -> Schema:
-    """Settings of a dataclass; of one that goes by the name ``kind``, with its ``type``."""
+    """Settings of a dataclass; with its ``type`` if it has the name ``kind``."""
     said, required = _said(cls), []
     properties: dict[str, Schema] = {}
     if kind is not None:
@@ -117,9 +117,9 @@ def _settings(cls: type, kind: str | None = None) -> Schema:
 
 
 def of_type(hint: Any) -> Schema | None:
-    """Values that a job file may give for a declared type; None where it can give nothing.
+    """Values that a job file may give for a declared type; None if there are none.
 
-    One branch for each of those that check the value (``settings.py``).
+    One branch for each branch that checks the value (``settings.py``).
     """
     if hint is object:
         return {}
@@ -158,12 +158,12 @@ def _reference(name: str) -> Schema:
 
 
 def _with(known: Schema, schema: Schema) -> Schema:
-    """A schema with a description and the like beside it; nothing is read beside a bare reference."""
+    """A schema with a description and similar keys beside it; readers ignore keys beside a bare reference."""
     return {**known, "allOf": [schema]} if known and "$ref" in schema else {**known, **schema}
 
 
 def _said(cls: type) -> dict[str, str]:
-    """Words of a docstring about each parameter, as plain text."""
+    """Description of each parameter in a docstring, as plain text."""
     _, _, section = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
     section = re.split(r"\n\n?\w[\w ]*\n-{3,}\n", section)[0]
     found: dict[str, str] = {}

@@ -13,28 +13,28 @@
     client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
     store: runs/patches
     rng: 0
-    n_init: 1                                # starts, of which the best goes on after ten laps
-    shadow: {laps: 12}                       # a second state, which takes the run's place where it is better
+    n_init: 1                                # starts, of which the best continues after ten laps
+    shadow: {laps: 12}                       # a second state, which replaces the run's when it is better
     collapsed: 4                             # passes at the end that find words of topics for scores; 0 for none
     on_bad_batch: raise                      # or skip: leave out batches that cannot be read
     reproducible: false                      # or true: the same bits on other processors
-    memory: 256MB                            # of this process for what it holds of batches; the rest lies in files
-    update: {revisit: 0.2, half_life: 30d}   # what bnp-dask update and follow do unless they are told otherwise
+    memory: 256MB                            # of this process for data of batches; the rest is kept in files
+    update: {revisit: 0.2, half_life: 30d}   # defaults of bnp-dask update and follow
 
 Classes of other packages go by their module, ``{type: negbin.NegativeBinomial, r: 2.0}``, once that is imported
 (``bnp-dask train --import negbin ...``) or installed with an entry point; see :func:`bnp_dask.register`.  So may the
 source of the data, ``data: {type: sqlite_rows.SqliteRows, ...}``, and the executor, ``client: {type: pool.Pool}``.
 Reading a job file imports nothing else that it names.
 
-A job file may be a stranger's, and runs no code: it names data at paths and URLs of a list of protocols
+A job file may come from a stranger, and runs no code: it names data at paths and URLs of a list of protocols
 (:mod:`bnp_dask.inputs.places`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
 
-Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` where that is given.
+Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` if that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
 Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits, calls": Poisson}}``.
 
-A job file is UTF-8 and has at most a million bytes, 20,000 values and names, and 32 levels of lists and settings in one
-another, each alias counted as what it stands for.  Larger arrays belong into ``.npy`` files.
+A job file is UTF-8 and has at most a million bytes, 20,000 values and names, and 32 levels of nested lists and
+settings; each alias counts as its expansion.  Larger arrays belong into ``.npy`` files.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ if TYPE_CHECKING:
 class Job:
     """One run, as a job file describes it.
 
-    ``raw`` is the checked text as a mapping, with the folder that its paths are relative to: what the run directory
-    keeps.
+    ``raw`` is the checked text as a mapping, with the folder that its paths are relative to, as the run directory
+    keeps it.
     """
 
     model: Model
@@ -101,7 +101,7 @@ class Job:
     def train(
         self, client: Client | Executor | None = None, resume: bool = False, callbacks: Sequence[Callback] = ()
     ) -> TrainResult:
-        """Open the data and train, as the file says; ``client`` is where, as in :func:`bnp_dask.train`.
+        """Open the data and train, as the file says; ``client`` as in :func:`bnp_dask.train`.
 
         Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.train` do.
         """
@@ -139,7 +139,7 @@ class Top:
     data
         Path or URL of the data, or settings with a path.
     init, schedule
-        Where clusters start, and how the data are visited; left out: what suits the model.
+        Initialisation of clusters, and order of visits to the data; left out: defaults of the model.
     moves
         Births, merges and deletes; an empty list for none; left out: all, if the model learns K.
     client
@@ -149,11 +149,11 @@ class Top:
     rng
         Seed of all random numbers.
     n_init
-        Starts, of which the best goes on after ten laps.
+        Number of starts, of which the best continues after ten laps.
     shadow
-        A second state beside that of the run, which takes its place where it is better; left out: none.
+        A second state beside the run's state, which replaces it when it is better; left out: none.
     collapsed
-        Passes at the end that find words of topics for scores; left out: as many as suit the run.
+        Passes at the end that find words of topics for scores; left out: the default of the run.
     checkpoint_minutes
         Minutes between checkpoints.
     on_bad_batch
@@ -161,11 +161,11 @@ class Top:
     reproducible
         Whether other processors are to give the same bits.
     memory
-        Of this process for what it holds of batches, such as 256MB; the rest lies in files.
+        Memory of this process for data of batches, such as 256MB; the rest is kept in files.
     update
-        How the run takes in more data, where a command does not say otherwise.
+        How the run takes in more data, unless a command says otherwise.
     folder
-        Folder that paths are relative to; left out: that of the job file.
+        Folder that paths are relative to; left out: the folder of the job file.
     """
 
     model: object
@@ -188,7 +188,7 @@ class Top:
 
 
 LIMITS_OF_KEPT = LIMITS.times(4)
-"""Of a job that a run keeps: it has been checked, and is longer than what the user wrote."""
+"""Limits of a job that a run keeps: it has been checked, and is longer than the user's file."""
 
 
 def read_job(path: str | os.PathLike[str]) -> Job:
@@ -212,7 +212,7 @@ def read_job(path: str | os.PathLike[str]) -> Job:
 
 
 def job_of_run(rundir: str) -> Job | None:
-    """The job that a run directory, or a run on an object store, is of; None where it is of none.
+    """The job of a run directory, or of a run on an object store; None without a job.
 
     Raises
     ------
@@ -226,9 +226,9 @@ def job_of_run(rundir: str) -> Job | None:
 
 
 def update_of_run(rundir: str) -> UpdateSpec:
-    """How the job of a run takes in more data; the defaults where the run is of none.
+    """How the job of a run takes in more data; the defaults for a run without a job.
 
-    Nothing else of the job is looked at: what it began with may be gone.
+    The rest of the job is not checked: its initial data may no longer exist.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def _read(content: bytes, name: str, limits: Limits) -> Any:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Errors of settings, inside, say in which job file."""
+    """Make errors of settings inside name the job file."""
     try:
         yield
     except SettingError as error:
@@ -343,7 +343,7 @@ def _update(value: Any, folder: Path) -> UpdateSpec:
 
 
 def _moves(value: Any, folder: Path) -> tuple[Any, ...] | None:
-    """The moves of a list; None, which is what ``train`` does by default, where nothing is given."""
+    """The moves of a list; None, the default of ``train``, if none is given."""
     if value is None:
         return None
     if not isinstance(value, list):

@@ -1,4 +1,4 @@
-"""``bnp-dask inspect``, ``compare`` and ``report``: what was learned."""
+"""``bnp-dask inspect``, ``compare`` and ``report``: commands that show results."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _image_shape(text: str) -> tuple[int, int] | bool:
 
 
 def _data(args: argparse.Namespace) -> Any:
-    """Data of a page: as options say, else rows in groups that the job file of a run names."""
+    """Data of a page: from the options, else rows in groups that the job file of a run names."""
     posterior = posterior_of(args.rundir)
     if args.data is not None:
         return rows_of(args, posterior, args.rundir)

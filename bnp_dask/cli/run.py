@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bnp_dask.model import Posterior
 
 BEGUN = "after the run had begun"
-"""Note on errors of a run that can be gone on with."""
+"""Note on errors of a run that can be resumed."""
 
 SHOWN_SKIPPED = 5
 SHOWN_CLUSTERS = 10
@@ -106,12 +106,12 @@ def train_command(args: argparse.Namespace) -> None:
             f"{store} holds a run already: go on with 'bnp-dask resume {_shown(store)}', or choose another "
             "directory with --store"
         )
-    # one that was begun without a job file, in Python, may be the same run
+    # a run that was begun in Python, without a job file, may be the same run
     go(job, client_spec(args, job.client), resume=begun, quiet=args.quiet)
 
 
 def resume_command(args: argparse.Namespace) -> None:
-    """Go on with a run."""
+    """Resume a run."""
     from bnp_dask.cli.jobfile import job_of_run, with_laps, with_store
     from bnp_dask.store import JOB_NAME, holds_run
 
@@ -132,7 +132,7 @@ def resume_command(args: argparse.Namespace) -> None:
 
 
 def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) -> None:
-    """Run a job and print what came out."""
+    """Run a job and print its results."""
     from bnp_dask.store import run_folder
     from bnp_dask.training.callbacks import STOPPED, Callback, Progress
 
@@ -181,7 +181,7 @@ def weights_table(posterior: Posterior, limit: int = SHOWN_CLUSTERS) -> str:
 
 @contextlib.contextmanager
 def _resumable(stop: StopWhenAsked) -> Iterator[None]:
-    """Errors of a run that had begun get a note: what to type to go on is told beside them."""
+    """Add a note to errors of a run that had begun, so that the command that resumes it is shown beside them."""
     try:
         yield
     except Exception as error:
@@ -191,7 +191,7 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 
 
 def how_to_resume(args: argparse.Namespace) -> str:
-    """Command that goes on, when a command that trains was stopped."""
+    """Command that resumes a stopped training command."""
     from bnp_dask.store import JOB_NAME, read_note
 
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
@@ -203,7 +203,7 @@ def how_to_resume(args: argparse.Namespace) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path or URL as it is typed in a shell, relative where that is shorter."""
+    """A path or URL as it is typed in a shell, relative if that is shorter."""
     if "://" in path:
         return shlex.quote(path)
     full = Path(path).absolute()

@@ -1,4 +1,4 @@
-"""Options that say which rows of the data belong together, and in which order: sequences, images, documents."""
+"""Options for groups of rows of the data, and their order: sequences, images, documents."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from bnp_dask.model import Posterior
 
 NO_WEIGHTS = "none"
-"""Said in place of a column of weights: every row counts once."""
+"""Value in place of a column of weights: every row counts once."""
 
 
 def add_cutting(parser: argparse._ActionsContainer) -> None:
-    """Options that say where sequences may be cut."""
+    """Add the options that cut sequences."""
     parser.add_argument(
         "--gaps", choices=("refuse", "cut", "ignore"), help="what a gap in the order column does; default: refuse"
     )
@@ -29,7 +29,7 @@ def add_cutting(parser: argparse._ActionsContainer) -> None:
 
 
 def add_bad_cells(parser: argparse._ActionsContainer) -> None:
-    """The option about cells of tables that are no numbers."""
+    """Add the option for cells of tables that are not numbers."""
     parser.add_argument(
         "--on-bad-cell",
         choices=("raise", "missing"),
@@ -38,7 +38,7 @@ def add_bad_cells(parser: argparse._ActionsContainer) -> None:
 
 
 def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Options of commands that read data which were not ingested with groups."""
+    """Add the options of commands that read data which were not ingested with groups."""
     group = parser.add_argument_group(
         "rows that belong together",
         "for files that do not say it; tables are read as the posterior was trained, by the names of its columns",
@@ -51,11 +51,11 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 
 def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weights: bool = False) -> Any:
-    """Rows to read: the path as it was given, or a source when anything is known about its rows.
+    """Rows to read: the path as it was given, or a source if anything is known about its rows.
 
-    Tables are read with the features, groups and order of training, and with its ``weights`` if these matter, whatever
-    other columns they have; each option overrides what it is about.  ``trained`` is the posterior or run directory:
-    posteriors of earlier versions know no columns, but the job file of a run does.
+    Tables are read with the features, groups and order of training, and with its ``weights`` if these matter; other
+    columns are ignored.  Each option overrides its own setting.  ``trained`` is the posterior or run directory:
+    posteriors of earlier versions have no columns, but the job file of a run does.
     """
     from bnp_dask.analysis.matching import columns_for
     from bnp_dask.data import as_source
@@ -87,7 +87,7 @@ def job_data(rundir: str) -> DataSpec | None:
     try:
         job = job_of_run(rundir)
         return job.data if job is not None and isinstance(job.data, DataSpec) else None
-    except BnpDaskError:  # of another version, or its files are gone: the run can be read without it
+    except BnpDaskError:  # another version, or missing files: the run can be read without its job
         return None
 
 
@@ -106,7 +106,7 @@ def _said(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _is_table(path: str) -> bool:
-    """Whether a path is that of a table with named columns."""
+    """Whether a path holds a table with named columns."""
     from bnp_dask.core.location import Location
     from bnp_dask.data.ingestion.formats import detect
     from bnp_dask.errors import BnpDaskError
@@ -115,12 +115,12 @@ def _is_table(path: str) -> bool:
         location = Location.of(path)
         location.require()
         return detect(location) in ("parquet", "arrow", "csv", "tsv")
-    except (BnpDaskError, ImportError):  # told where it is opened
+    except (BnpDaskError, ImportError):  # reported as the data are opened
         return False
 
 
 def _of_job(rundir: str, weights: bool) -> dict[str, Any]:
-    """Columns of the data by the job file of a run, where these are columns and no files."""
+    """Columns of the data by the job file of a run, if these are columns and not files."""
     spec = job_data(rundir)
     if spec is None:
         return {}
@@ -133,7 +133,7 @@ def _of_job(rundir: str, weights: bool) -> dict[str, Any]:
 
 
 def _of_roles(roles: Roles) -> dict[str, Any]:
-    """Columns that are no features, as arguments of :func:`bnp_dask.as_source`."""
+    """Columns that are not features, as arguments of :func:`bnp_dask.as_source`."""
     found: dict[str, Any] = {"weights": roles.weights, "groups": roles.groups, "order": roles.order}
     if roles.groups is not None:
         found["cut"] = roles.cutting.cut

@@ -71,7 +71,7 @@ def settings_of(cls: type, given: Mapping[str, Any], path: str, folder: Path) ->
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a class as job files know it: its declared type, whether it must be given, and else its default."""
+    """A setting of a class for job files: its declared type, whether it is required, and else its default."""
 
     hint: Any
     is_required: bool
@@ -91,7 +91,7 @@ def known_settings(cls: type) -> dict[str, Setting]:
 
 
 def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
-    """A value of a YAML file as the type that a field declares; SettingError when it is another."""
+    """A value of a YAML file as the declared type of a field; SettingError if it has another type."""
     if hint is object:
         return value
     if hint is Allocation:
@@ -131,7 +131,7 @@ def _convert_union(value: Any, options: tuple[Any, ...], path: str, folder: Path
         return None
     is_number = isinstance(value, (int, float))
     fits = [o for o in options if o is not types.NoneType]
-    if is_number:  # a number for an array is a number where the class takes both
+    if is_number:  # a number stays a number if the class takes both numbers and arrays
         fits.sort(key=lambda o: o not in (bool, int, float))
     else:
         fits.sort(key=lambda o: o in (bool, int, float))

@@ -1,4 +1,4 @@
-"""How a run on the command line is stopped by a signal without losing what it has."""
+"""Stops a run on the command line at a signal without losing its results."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from bnp_dask.training.callbacks import RunInfo
 
 TIMERS = os.name == "posix"
-"""Whether the system has signals after some time; without them only a second signal ends a run at once."""
+"""Whether the system has timed signals; without them only a second signal ends a run at once."""
 
 STDERR = 2
-"""Where messages of a signal handler go."""
+"""File descriptor for messages of a signal handler."""
 
 GRACE_SECONDS = 60.0
-"""How long a run that was asked to stop may take for the batches in flight and its checkpoint."""
+"""Longest time that a run takes, once asked to stop, for the batches in flight and its checkpoint."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as an exception: everything that is open gets closed."""
+    """SIGTERM as an exception, so that all open resources are closed."""
 
 
 @dataclass
 class StopWhenAsked:
-    """Callback and signal handler: Ctrl-C or SIGTERM ends a run after the batch at hand, with a checkpoint.
+    """Callback and signal handler: Ctrl-C or SIGTERM ends a run after the current batch, with a checkpoint.
 
-    A second signal ends it at once, and so does the first while there is nothing to save, or after ``grace`` seconds.
+    A second signal ends it at once; the first does so while there is nothing to save, or after ``grace`` seconds.
     """
 
     grace: float = GRACE_SECONDS
@@ -42,7 +42,7 @@ class StopWhenAsked:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle signals inside the block, where they can be caught (the main thread)."""
+        """Handle signals inside the block, if they can be caught (the main thread)."""
         try:
             before = {s: signal.signal(s, self._handle) for s in (signal.SIGINT, signal.SIGTERM)}
         except ValueError:
@@ -66,7 +66,7 @@ class StopWhenAsked:
         if TIMERS:
             signal.setitimer(signal.ITIMER_REAL, self.grace)
         how = "" if stop is Terminated else "; Ctrl-C again stops at once"
-        # print() is not reentrant, and the program may be in the middle of one
+        # print() is not reentrant, and the program may be inside one
         with contextlib.suppress(OSError):
             os.write(STDERR, f"\nbnp-dask: stopping after the batches in flight{how}\n".encode())
 

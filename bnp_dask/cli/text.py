@@ -36,7 +36,7 @@ OPTIONS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options, none of which has a default here: those of ``Text`` hold."""
+    """Add the options, without defaults here: the defaults of ``Text`` apply."""
     files = parser.add_argument_group(
         "raw text",
         "a folder or archive of text files, JSON lines, a CSV or Parquet file with a column of text, or one document "
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(args: argparse.Namespace) -> Text | None:
-    """Settings of a text from the options; None when none was given."""
+    """Settings of raw text from the options; None if none was given."""
     given: dict[str, Any] = {
         setting: getattr(args, option) for option, setting in OPTIONS.items() if getattr(args, option) is not None
     }
@@ -98,7 +98,7 @@ def settings(args: argparse.Namespace) -> Text | None:
 
 
 def _frequency(text: str) -> int | float:
-    """A number of documents, or with a point a share of them."""
+    """A number of documents, or, with a decimal point, a share of them."""
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError:

@@ -18,12 +18,12 @@ def aic_of(free: int, value: float) -> float:
 
 
 def bic_of(free: int, value: float, count: int) -> float:
-    """The Bayesian information criterion of the log probability of so many observations, nats."""
+    """The Bayesian information criterion of the log probability of ``count`` observations, nats."""
     return free * math.log(count) - 2.0 * value
 
 
 def free_parameters(posterior: Posterior, of_weights: int) -> int:
-    """Free numbers of all clusters, and so many ``of_weights`` or transitions."""
+    """Number of free parameters of all clusters, plus the number ``of_weights`` or transitions."""
     observation = posterior.model.observation
     sizes = observation.sizes
     dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
@@ -32,9 +32,9 @@ def free_parameters(posterior: Posterior, of_weights: int) -> int:
 
 
 def _not_free(observation: Observation) -> int:
-    """How many of a cluster's numbers follow from the others, or are no parameters.
+    """Number of a cluster's parameters that follow from the others, or are not parameters.
 
-    Shares of words or levels sum to one, and autoregressions say nothing of how the rows before are spread.
+    Shares of words or levels sum to one, and autoregressions do not model the spread of the rows before.
     """
     if isinstance(observation, Product):
         return sum(map(_not_free, observation.parts))

@@ -1,4 +1,4 @@
-"""Base of the scikit-learn faces: checks of arguments, one run of ``train`` from an estimator's settings, and
+"""Base of the scikit-learn estimators: checks of arguments, one run of ``train`` from an estimator's settings, and
 scikit-learn's own warning."""
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
 
 CHOSEN = "_columns"
-"""Attribute of an estimator under which it keeps which columns of a DataFrame are features."""
+"""Attribute of an estimator with the feature columns of a DataFrame."""
 
 RUN = "_run"
-"""Attribute of an estimator under which ``partial_fit`` keeps where its run stands."""
+"""Attribute of an estimator with the state of the run of ``partial_fit``."""
 
 
 def likelihoods(without: Sequence[str]) -> dict[str, type[Observation]]:
-    """Public likelihoods by their names in lower case with underscores, but for some."""
+    """Public likelihoods by their names in lower case with underscores, except those named in ``without``."""
     names = [name for name in OBSERVATIONS if name not in without]
     found = {name: getattr(import_module(OBSERVATIONS[name]), name) for name in names}
     return {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
 
 
 def sound_input(value: Any, name: str) -> Any:
-    """The value, a Dask array computed; DataError for what scikit-learn's own checks let through, and would change or
-    crash on.
+    """The value, computed if it is a Dask array; DataError for values that pass scikit-learn's own checks, but would be
+    changed or crash there.
 
-    Masked entries are taken for numbers there, whole numbers of 64 bits are rounded, and the arrays of a sparse matrix
-    are followed wherever they point.
+    There, masked entries are taken for numbers, whole numbers of 64 bits are rounded, and indices of a sparse matrix
+    are used without a check.
     """
     if is_dask_array(value):
         value = as_declared(value).compute()
@@ -80,9 +80,9 @@ def sound_input(value: Any, name: str) -> Any:
 
 
 def features_of(estimator: Any, X: Any, reset: bool, lengths: Sequence[int] | None = None) -> Any:
-    """A DataFrame with its features alone, as numbers; anything else as it is.
+    """A DataFrame with only its features, as numbers; other values unchanged.
 
-    With ``reset`` they are chosen as everywhere (:func:`bnp_dask.as_source`), where rows begin anew after each of the
+    With ``reset`` they are chosen as everywhere (:func:`bnp_dask.as_source`), with a new sequence after each of the
     ``lengths``; else columns that were left out then are left out again.
     """
     if not is_frame(X):
@@ -92,7 +92,7 @@ def features_of(estimator: Any, X: Any, reset: bool, lengths: Sequence[int] | No
     if reset:
         counts = np.asarray([len(X)] if lengths is None else lengths)
         is_right = counts.ndim == 1 and counts.dtype.kind in "iu" and (counts >= 0).all() and counts.sum() == len(X)
-        offsets = np.concatenate([[0], np.cumsum(counts)]) if is_right else None  # others are refused later
+        offsets = np.concatenate([[0], np.cumsum(counts)]) if is_right else None  # invalid ones are refused later
         known, _ = choose(table, None, NO_ROLES, "X", PLAIN_READING, in_values(lambda label: X[label], "X", offsets))
         vars(estimator)[CHOSEN] = known
     apart, widths = (set(), {}) if known is None else (set(known.others), dict(known.layout))
@@ -106,9 +106,9 @@ def features_of(estimator: Any, X: Any, reset: bool, lengths: Sequence[int] | No
 
 
 def like_rows(values: Any, rows: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """``function`` of the results for rows, in the container that goes with these.
+    """``function`` of the results for rows, in the container that matches the rows.
 
-    A Series or DataFrame with their index for a pandas DataFrame, a lazy Dask array where the results are one.
+    A Series or DataFrame with their index for a pandas DataFrame, a lazy Dask array if the results are one.
     """
     if is_dask_array(values):
         return values.map_blocks(function, dtype=np.float64 if values.ndim == 2 else np.int64)
@@ -121,7 +121,7 @@ def like_rows(values: Any, rows: Any, function: Callable[[np.ndarray], np.ndarra
 
 
 def moments_of(posterior: Posterior) -> dict[str, np.ndarray]:
-    """``means_`` and ``covariances_`` as scikit-learn calls them, clusters first, where the likelihood has them."""
+    """``means_`` and ``covariances_``, named as in scikit-learn, clusters first, if the likelihood has them."""
     found = estimates_of(posterior.model.observation, posterior.observation, None)
     names = {"mean": "means_", "rate": "means_", "probability": "means_", "covariance": "covariances_"}
     return {names[n]: e.values for n, e in found.items() if n in names} | (
@@ -136,7 +136,7 @@ def places_of(posterior: Posterior, labels: np.ndarray) -> np.ndarray:
 
 
 def seed_of_estimator(random_state: Any) -> int:
-    """A seed from what scikit-learn calls ``random_state``, or any other source of randomness that train takes."""
+    """A seed from scikit-learn's ``random_state``, or any other source of randomness that train takes."""
     if isinstance(random_state, (np.random.Generator, np.random.SeedSequence)):
         return seed_of(random_state, "random_state")
     from sklearn.utils import check_random_state
@@ -147,9 +147,9 @@ def seed_of_estimator(random_state: Any) -> int:
 
 
 def frame_with_levels(estimator: Any, observation: Observation, X: Any, reset: bool) -> bool:
-    """Whether data are a DataFrame in which some columns may be texts; scikit-learn notes its columns then, no more.
+    """Whether data are a DataFrame in which some columns may be texts; scikit-learn then only records its columns.
 
-    What is in them is checked where the data are opened.
+    Their values are checked as the data are opened.
     """
     if not (is_frame(X) and level_keys(observation)):
         return False
@@ -170,12 +170,11 @@ def run_estimator(
     store: str | os.PathLike[str] | None = None,
     collapsed: int | None = None,
 ) -> TrainResult:
-    """Train with an estimator's settings; ``init`` and ``moves`` hold where it has none, None as in ``train``;
+    """Train with an estimator's settings; ``init`` and ``moves`` are its defaults, None as in ``train``;
     a schedule that opens clusters itself starts from none.
 
     The posterior keeps the names of features that scikit-learn saw.  Sets ``posterior_``, ``history_``, ``converged_``
-    and ``n_iter_``.  It does not warn: see
-    :func:`warn_unless_converged`, for when everything else was learned too.
+    and ``n_iter_``.  It does not warn: see :func:`warn_unless_converged`, to be called once all else was learned.
     """
     vars(estimator).pop(RUN, None)
     laps = whole_number("max_laps", estimator.max_laps, 1, what="a whole number of laps")
@@ -183,7 +182,7 @@ def run_estimator(
     usual = Memoized(laps=laps, tolerance=tolerance)
     begin = None if isinstance(estimator.schedule, OPENING) else init
     with warnings.catch_warnings():
-        # told later, as scikit-learn's own warning
+        # reported later, as scikit-learn's own warning
         warnings.simplefilter("ignore", ConvergenceWarning)
         result = train(
             model,
@@ -210,7 +209,7 @@ def keep_run(estimator: Any, posterior: Posterior, history: History) -> None:
 
 
 def freeze_learned(estimator: Any) -> None:
-    """Make all that an estimator has learned read-only, as a result of ``train`` is."""
+    """Make all learned attributes of an estimator read-only, like a result of ``train``."""
     for name, value in vars(estimator).items():
         if name.endswith("_") and name != "feature_names_in_":  # scikit-learn's own
             setattr(estimator, name, frozen(value))
@@ -219,7 +218,7 @@ def freeze_learned(estimator: Any) -> None:
 def source_of(
     estimator: Any, observation: Observation, data: Any, weights: Any = None, batch_size: int | None = None
 ) -> Source:
-    """A source of the data, with the names that scikit-learn found in a DataFrame; sources have theirs."""
+    """A source of the data, with the names that scikit-learn found in a DataFrame; sources keep their own."""
     if isinstance(data, Source):
         return data
     levels = list(level_keys(observation)) if is_frame(data) else None
@@ -228,21 +227,21 @@ def source_of(
 
 
 def columns_in(estimator: Any) -> Columns | None:
-    """Columns that an estimator was fitted on; None where these had no names."""
+    """Columns that an estimator was fitted on; None if these had no names."""
     names = vars(estimator).get("feature_names_in_")
     return None if names is None else Columns.of(names.tolist())
 
 
 def columns_for(estimator: Any, observation: Observation, data: Any) -> Columns | None:
-    """Columns of data that a likelihood is about: those that it chooses of a table, else :func:`columns_in`."""
+    """Columns of data for a likelihood: the columns that it chooses of a table, else :func:`columns_in`."""
     chosen = chosen_columns(observation) if is_frame(data) else None
     return columns_in(estimator) if chosen is None else replace(Columns.of(chosen), chosen=True)
 
 
 def warn_unless_converged(estimator: Any, result: TrainResult) -> None:
-    """Scikit-learn's warning to the caller of ``fit``, where more laps would have gone on.
+    """Issue scikit-learn's warning to the caller of ``fit`` if the run stopped before convergence.
 
-    One pass of a filter, and the draws of a sampler, are whole.
+    One pass of a filter, and the draws of a sampler, are complete.
     """
     from sklearn.exceptions import ConvergenceWarning as Warned
 

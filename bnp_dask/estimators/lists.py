@@ -13,12 +13,12 @@ from bnp_dask.inputs.arrow_streams import is_stream
 
 
 def one_below_the_other(X: Any, lengths: Any) -> tuple[Any, Any]:
-    """Rows of a list of matrices ``(n_g, D)`` and their lengths; anything else as it is.
+    """Rows of a list of matrices ``(n_g, D)`` and their lengths; other values unchanged.
 
     Raises
     ------
     DataError
-        Lengths beside a list, or matrices that differ in their columns.
+        Lengths together with a list, or matrices with unequal columns.
     """
     arrays = isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X)
     if lengths is not None and (arrays or is_list_of_frames(X)):
@@ -36,7 +36,7 @@ def one_below_the_other(X: Any, lengths: Any) -> tuple[Any, Any]:
 
 
 def as_given(values: np.ndarray, X: Any, offsets: np.ndarray) -> np.ndarray | list[np.ndarray]:
-    """Values of all rows as a list where ``X`` is a list of sequences."""
+    """Values of all rows, as a list if ``X`` is a list of sequences."""
     listed = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1
     whole = listed and all(is_stream(x) or np.ndim(x) == 2 for x in X)
     return np.split(values, offsets[1:-1]) if whole else values

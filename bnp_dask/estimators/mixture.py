@@ -1,4 +1,4 @@
-"""The scikit-learn face: :class:`DirichletProcessMixture` over exactly ``train``, ``predict`` and ``score``."""
+"""The scikit-learn estimator :class:`DirichletProcessMixture` on top of ``train``, ``predict`` and ``score``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OBSERVATIONS = likelihoods(without=("AutoRegressiveGaussian", "Product"))
 """Likelihoods by the names that ``observation`` takes; each with its prior set from the data."""
 
 HALF = 0.5
-"""Rows that a cluster expects from which on it counts after ``partial_fit``."""
+"""Least expected rows of a cluster that counts after ``partial_fit``."""
 
 SPARSE = (Multinomial,)
 """Observation models of sparse counts."""
@@ -75,29 +75,29 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     observation
-        What a cluster generates: ``"gaussian"`` (full covariance), ``"zero_mean_gaussian"``, ``"diag_gaussian"``,
+        Likelihood of a cluster: ``"gaussian"`` (full covariance), ``"zero_mean_gaussian"``, ``"diag_gaussian"``,
         ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"categorical"``, ``"multinomial"``, ``"poisson"``,
         ``"von_mises_fisher"`` (rows of length one), or an observation model with the prior you choose, such as
         ``bnp_dask.Gaussian(nu=10)``; a DataFrame of numbers and texts takes ``bnp_dask.Product.of(X)``.
     n_clusters
-        None: the number of clusters is learned.  A number: it starts with so many, and there are never more; those that
-        the data do not call for are merged and deleted.
+        None: the number of clusters is learned.  A number: the initial and largest number of clusters; superfluous ones
+        are merged and deleted.
     gamma
         Concentration of the Dirichlet process, > 0: larger expects more clusters.
     max_laps
-        Passes over the data at most.
+        Largest number of passes over the data.
     tol
         Stop when a lap changes the objective by less, in nats per unit of weight; default as :class:`bnp_dask.Memoized`
         does.
     init
-        Where to start; default ``BregmanKMeans(n_clusters)``, of 25 clusters where their number is learned.
+        Initialisation; default ``BregmanKMeans(n_clusters)``, of 25 clusters if their number is learned.
     n_init
-        Starts, of which the one whose objective is highest after ten laps goes on.
+        Number of starts; the one with the highest objective after ten laps continues.
     shadow
-        A second state beside that of the run, which takes its place where its exact objective is higher, such as
+        A second state beside the run's state, which replaces it when its exact objective is higher, such as
         :class:`bnp_dask.Shadow`; None for none.  :meth:`partial_fit` has one in its first call only.
     schedule
-        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; a given schedule's own settings override these two.
     moves
         Proposals that change the number of clusters; default ``[Birth(), Merge(), Delete()]``, without births for a
         given ``n_clusters``.  ``()`` for none.
@@ -110,10 +110,10 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
     learn_prior
-        Whether the likelihood's prior fits itself to the clusters: ``"auto"``, ``"never"``, ``"diagonal"`` or
+        Whether the likelihood's prior is fitted to the clusters: ``"auto"``, ``"never"``, ``"diagonal"`` or
         ``"full"``, as for :class:`bnp_dask.Model`.
     store
-        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` goes on with, also in another process;
+        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.
 
     Attributes
@@ -133,12 +133,12 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     ids_
         Id of each cluster, ``(K,)``, in the order of ``weights_``; it lasts through all calls of :meth:`partial_fit`.
     posterior_, history_
-        What ``train`` gave; ``order_ (K,)`` are the positions of this class's clusters in it.
+        Results of ``train``; ``order_ (K,)`` are the positions of this class's clusters in the posterior.
     draws_
         Draws of the partition, :class:`bnp_dask.Draws`.  Only after ``fit`` with ``schedule=Gibbs(...)``, whose labels
-        and clusters are those of its point estimate.
+        and clusters are its point estimate.
     lower_bound_
-        The objective (ELBO) after the last lap, nats, for all atoms together; of filters and samplers the number that
+        The objective (ELBO) after the last lap, nats, for all atoms together; for filters and samplers the number that
         their history has in its place.
     lower_bounds_
         The same after each lap.
@@ -195,7 +195,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.store = store
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` says how often each row counts."""
+        """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` are weights of the rows."""
         X = self._checked(X, reset=True)
         result = self._trained(X, self._weights(X, sample_weight))
         self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
@@ -208,11 +208,11 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more rows: the first call fits, later ones take in ``X`` as :func:`bnp_dask.update` does.
 
-        Later rows are visited once, and may bring new clusters; those of before keep their ids (``ids_``) and their
+        Later rows are visited once, and may open new clusters; existing clusters keep their ids (``ids_``) and their
         places in ``weights_`` and ``labels_``.  Rows count as often as they are given.  Older rows are not visited
-        again, so that clusters are not merged or deleted any more.  After :meth:`fit` it goes on from there; prior
-        settings stay those of the first call.  ``labels_`` and ``lower_bounds_`` are those of this call, and
-        ``n_clusters_`` counts clusters that expect half a row or more.
+        again, so clusters are no longer merged or deleted.  After :meth:`fit` it continues from there; prior settings
+        stay as in the first call.  ``labels_`` and ``lower_bounds_`` belong to this call, and ``n_clusters_`` counts
+        clusters with half an expected row or more.
         """
         first = "posterior_" not in vars(self)
         X = self._checked(X, reset=first, least=2 if is_first(self) else 1)
@@ -225,7 +225,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return self
 
     def _weights(self, X: Any, sample_weight: Any) -> Any:
-        """Weights of the rows ``(n,)``; None where all count once."""
+        """Weights of the rows ``(n,)``; None if all count once."""
         if sample_weight is None:
             return None
         given = sound_input(sample_weight, "sample_weight")
@@ -250,13 +250,13 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return run_estimator(self, model, X, start, usual, weights, self.batch_size, store)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
-        """Learn the clusters of ``X`` and give the cluster of each row, ``(n,)``."""
+        """Learn the clusters of ``X`` and return the cluster of each row, ``(n,)``."""
         return self.fit(X, y, sample_weight).labels_
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable cluster of each row, ``(n,)``; a Series with its index for a pandas DataFrame.
 
-        Of a Dask array or DataFrame a lazy Dask array.
+        A lazy Dask array for a Dask array or DataFrame.
         """
         check_is_fitted(self)
         rank, place = self._rank, partial(places_of, self.posterior_)
@@ -277,7 +277,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
     def aic(self, X: Any) -> float:
         """Akaike's criterion of rows, nats: lower is better.
 
-        For comparison with scikit-learn's mixtures; the score of rows that were kept apart says more.
+        For comparison with scikit-learn's mixtures; the score of held-out rows is more informative.
         """
         value = float(np.sum(self._compute(score_samples, X)))
         return aic_of(self._n_free(), value)
@@ -288,7 +288,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return bic_of(self._n_free(), float(np.sum(values)), len(values))
 
     def _n_free(self) -> int:
-        """Free numbers of all clusters and their weights."""
+        """Number of free parameters of all clusters and their weights."""
         return free_parameters(self.posterior_, self.posterior_.n_clusters - 1)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -300,7 +300,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return like_rows(self._compute(score_samples, X), X, lambda values: values)
 
     def _compute(self, task: Callable[..., Any], X: Any) -> Any:
-        """Result of predict, score or score_samples on rows, computed where this estimator computes."""
+        """Result of predict, score or score_samples on rows, computed with this estimator's client."""
         check_is_fitted(self)
         if is_dask(X) and task not in (score, score_samples):
             return task(self.posterior_, X)
@@ -308,7 +308,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return task(self.posterior_, X, batch_size=self.batch_size, client=self.client)
 
     def _keep(self, labels: np.ndarray, known: np.ndarray | None = None) -> None:
-        """Set what is learned; ``labels`` of the rows by id, ``known`` ids in the order of before partial_fit."""
+        """Set the learned attributes; ``labels`` of the rows by id, ``known`` ids in their order before partial_fit."""
         posterior, history = self.posterior_, self.history_
         # the last row of each lap
         ends = [row for row, after in zip(history, [*history[1:], None]) if after is None or after["lap"] != row["lap"]]
@@ -339,9 +339,9 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         return OBSERVATIONS[self.observation]()
 
     def _checked(self, X: Any, reset: bool, least: int | None = None) -> Any:
-        """Rows that are finite float64 of the right width, or sparse counts where the likelihood takes them.
+        """Rows that are finite float64 of the right width, or sparse counts if the likelihood takes them.
 
-        NaN is let through where the likelihood takes missing entries.
+        NaN passes if the likelihood takes missing entries.
         """
         X = as_frame(X)
         X = sound_input(with_nan(X) if marginalises(self.observation) else X, "X")

@@ -1,4 +1,4 @@
-"""``partial_fit`` of all estimators: the first call begins a run, later ones let it take in more."""
+"""``partial_fit`` of all estimators: the first call begins a run, later calls add data to it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from bnp_dask.training.results import History, TrainResult
 
 
 def is_first(estimator: Any) -> bool:
-    """Whether nothing was learned yet, by this estimator or by the run in its directory."""
+    """Whether neither this estimator nor the run in its directory has learned anything."""
     own = estimator.store is not None and RunStore.has_begun(estimator.store)
     return not own and "posterior_" not in vars(estimator)
 
 
 def take_in(estimator: Any, source: Source, begin: Callable[[str | None], TrainResult]) -> History:
-    """Let an estimator's run take in data, or begin it; rows of the history of this call.
+    """Add data to an estimator's run, or begin it; return the history of this call.
 
     ``begin`` trains on these data, with a run directory or without.
     """
@@ -53,7 +53,7 @@ def take_in(estimator: Any, source: Source, begin: Callable[[str | None], TrainR
 
 
 def _begun(estimator: Any, begin: Callable[[str | None], TrainResult]) -> TrainResult:
-    """Train; of several starts only the posterior is kept, of one all that an update goes on from."""
+    """Train; after several starts only the posterior is kept, after one all state from which an update continues."""
     if estimator.store is not None or estimator.n_init != 1:
         return begin(estimator.store)
     result, run = begun_in_memory(begin)
@@ -62,7 +62,7 @@ def _begun(estimator: Any, begin: Callable[[str | None], TrainResult]) -> TrainR
 
 
 def in_known_order(posterior: Posterior, order: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """An order of clusters ``(K,)`` in which those whose ids are ``known`` come first, as they did before."""
+    """An order of clusters ``(K,)`` in which clusters with ``known`` ids come first, in their earlier order."""
     place = {int(i): position for position, i in enumerate(known)}
     keys = [place.get(int(i), len(place) + position) for position, i in enumerate(posterior.ids[order])]
     return np.asarray(order)[np.argsort(keys)]

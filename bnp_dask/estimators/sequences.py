@@ -1,4 +1,4 @@
-"""The scikit-learn face of hidden Markov models: :class:`SequenceModel` over ``train``, ``predict`` and ``score``."""
+"""The scikit-learn estimator of hidden Markov models: :class:`SequenceModel` over ``train``, ``predict``, ``score``."""
 
 from __future__ import annotations
 
@@ -88,31 +88,31 @@ class SequenceModel(BaseEstimator):
     Parameters
     ----------
     observation
-        What a state generates: ``"gaussian"`` (full covariance), ``"diag_gaussian"``, ``"bernoulli"``,
+        Likelihood of a state: ``"gaussian"`` (full covariance), ``"diag_gaussian"``, ``"bernoulli"``,
         ``"categorical"``, ``"poisson"``, ``"autoregressive"`` (each row follows from the row before), or an observation
         model with the prior you choose, such as ``AutoRegressiveGaussian(lags=2)``.
         Rows are given as they were recorded, also for autoregressive models.
     n_states
         None: a sticky HDP-HMM, which learns the number of states by births, merges and deletes.  A number: a finite
-        hidden Markov model of so many.
+        hidden Markov model with that number of states.
     kappa
-        How many self-transitions each state is believed to have made before the data, >= 0: larger makes states last.
+        Prior number of self-transitions of each state, >= 0: larger makes states last.
     alpha, gamma
         Concentrations of a state's successors, and of the HDP's top level, > 0.
     max_laps
-        Passes over the data at most.
+        Largest number of passes over the data.
     tol
         Stop when a lap changes the objective by less, in nats per row; default as :class:`bnp_dask.Memoized` does.
     init
-        Where to start; default ``BregmanKMeans(n_states)`` for a fixed number of states, ``ContiguousBlocks(10)`` when
-        it is learned; autoregressive models start from ``ContiguousBlocks`` always.
+        Initialisation; default ``BregmanKMeans(n_states)`` for a fixed number of states, ``ContiguousBlocks(10)`` if
+        it is learned; autoregressive models always start from ``ContiguousBlocks``.
     n_init
-        Starts, of which the one whose objective is highest after ten laps goes on.
+        Number of starts; the one with the highest objective after ten laps continues.
     shadow
-        A second state beside that of the run, which takes its place where its exact objective is higher, such as
+        A second state beside the run's state, which replaces it when its exact objective is higher, such as
         :class:`bnp_dask.Shadow`; None for none.  :meth:`partial_fit` has one in its first call only.
     schedule
-        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; a given schedule's own settings override these two.
     moves
         Default ``[Birth(), Merge(), Delete()]`` when the number of states is learned, none otherwise.
     batch_size
@@ -124,7 +124,7 @@ class SequenceModel(BaseEstimator):
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
     store
-        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` goes on with, also in another process;
+        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.
 
     Attributes
@@ -136,15 +136,15 @@ class SequenceModel(BaseEstimator):
     weights_
         Long-run share of each state, ``(K,)``.
     means_, covariances_
-        Expected row of each state ``(K, D)``, and covariance within it ``(K, D, D)``, or variances ``(K, D)``; where
-        the likelihood has them.
+        Expected row of each state ``(K, D)``, and covariance within it ``(K, D, D)``, or variances ``(K, D)``; if the
+        likelihood has them.
     transmat_, startprob_
-        Expected transition ``(K, K)`` and start probabilities ``(K,)``; rows sum to one, or to a little less, which is
-        left for states that were not met yet.
+        Expected transition ``(K, K)`` and start probabilities ``(K,)``; rows sum to one, or to a little less: the rest
+        is for states not met yet.
     ids_
         Id of each state, ``(K,)``, in the order of ``weights_``; it lasts through all calls of :meth:`partial_fit`.
     posterior_, history_
-        What ``train`` gave; ``order_ (K,)`` are the positions of this class's states in it.
+        Results of ``train``; ``order_ (K,)`` are the positions of this class's states in the posterior.
     bound_
         The objective (ELBO), nats, for all rows together.
     n_iter_
@@ -218,11 +218,11 @@ class SequenceModel(BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """Learn from more sequences, given as in :meth:`fit`: the first call fits, later ones take in ``X``.
 
-        They do so as :func:`bnp_dask.update` does: later sequences are visited once, and may bring new states; those
-        of before keep their ids (``ids_``) and their places in ``weights_`` and ``labels_``.  Sequences count as often
-        as they are given, and none goes on from one call to the next.  Older ones are not visited again, so that
-        states are not merged or deleted any more.  After :meth:`fit` it goes on from there; prior settings stay
-        those of the first call.  ``labels_`` are those of this call.
+        They do so as :func:`bnp_dask.update` does: later sequences are visited once, and may open new states; existing
+        states keep their ids (``ids_``) and their places in ``weights_`` and ``labels_``.  Sequences count as often
+        as they are given, and none continues from one call to the next.  Older ones are not visited again, so states
+        are no longer merged or deleted.  After :meth:`fit` it continues from there; prior settings stay as in the
+        first call.  ``labels_`` belong to this call.
         """
         first = "posterior_" not in vars(self)
         known = np.zeros(0, np.int64) if first else self.ids_
@@ -242,7 +242,7 @@ class SequenceModel(BaseEstimator):
         return run_estimator(self, model, source, start, store=store)
 
     def _keep(self, rows: np.ndarray, offsets: np.ndarray, known: np.ndarray | None = None) -> None:
-        """Set what is learned; states whose ids are ``known`` come first, in that order."""
+        """Set the learned attributes; states with ``known`` ids come first, in that order."""
         posterior = self.posterior_
         self.bound_ = float(self.history_[-1]["elbo"])
         self.order_ = np.argsort(-posterior.weights, kind="stable")
@@ -259,7 +259,7 @@ class SequenceModel(BaseEstimator):
         freeze_learned(self)
 
     def fit_predict(self, X: Any, y: Any = None, lengths: Any = None) -> np.ndarray:
-        """Learn the states of sequences, given as in :meth:`fit`, and give that of each row, ``(n,)``."""
+        """Learn the states of sequences, given as in :meth:`fit`, and return the state of each row, ``(n,)``."""
         return self.fit(X, y, lengths).labels_
 
     def predict(self, X: Any, lengths: Any = None) -> np.ndarray | list[np.ndarray]:
@@ -267,8 +267,8 @@ class SequenceModel(BaseEstimator):
 
         A list of sequences gives a list of vectors, one for each.
 
-        In autoregressive models the first row of a sequence has nothing before it: it is given the state of the second;
-        with ``lags=L`` the first L rows that of the next.
+        In autoregressive models the first row of a sequence has no row before it and gets the state of the second;
+        with ``lags=L`` the first L rows get the state of the next.
         """
         check_is_fitted(self)
         rows, offsets = self._rows(X, lengths, reset=False)
@@ -315,7 +315,7 @@ class SequenceModel(BaseEstimator):
     def aic(self, X: Any, lengths: Any = None) -> float:
         """Akaike's criterion of sequences, given as in :meth:`fit`, nats: lower is better.
 
-        For comparison with hmmlearn's models; the score of sequences that were kept apart says more.
+        For comparison with hmmlearn's models; the score of held-out sequences is more informative.
         """
         return aic_of(free_parameters(self.posterior_, self.n_states_**2 - 1), self._log_density(X, lengths)[0])
 
@@ -324,14 +324,14 @@ class SequenceModel(BaseEstimator):
         return bic_of(free_parameters(self.posterior_, self.n_states_**2 - 1), *self._log_density(X, lengths))
 
     def _log_density(self, X: Any, lengths: Any) -> tuple[float, int]:
-        """Log density of all rows that have one, nats, and how many these are."""
+        """Log density of all rows that have one, nats, and their number."""
         check_is_fitted(self)
         source = self._source(*self._rows(X, lengths, reset=False))
         values = score_samples(self.posterior_, source, client=self.client)
         return float(np.nansum(values)), int(np.sum(~np.isnan(values)))
 
     def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
-        """Log density of the sequences per row, nats; in autoregressive models per row that has one before it."""
+        """Log density of the sequences per row, nats; in autoregressive models per row with a row before it."""
         check_is_fitted(self)
         source = self._source(*self._rows(X, lengths, reset=False))
         return score(self.posterior_, source, client=self.client)
@@ -339,7 +339,7 @@ class SequenceModel(BaseEstimator):
     def _states(
         self, rows: np.ndarray, offsets: np.ndarray, ids: Callable[[Source], np.ndarray] | None = None
     ) -> np.ndarray:
-        """State of each row, ``(n,)``; ``ids`` gives those of a source, the most likely ones unless given."""
+        """State of each row, ``(n,)``; ``ids`` gives the states of a source, by default the most likely ones."""
         rank = np.argsort(self.order_)
         first = int(np.argmax(self.startprob_))
         ids = ids or (lambda source: predict(self.posterior_, source, client=self.client))
@@ -350,9 +350,9 @@ class SequenceModel(BaseEstimator):
         return self._of_rows(rows, offsets, states, np.int64(first))
 
     def _of_rows(self, rows: np.ndarray, offsets: np.ndarray, what: Any, alone: Any) -> np.ndarray:
-        """``what`` of each row; where only rows with one before them are steps, the first has that of the second.
+        """``what`` of each row; if only rows with a row before them are steps, the first row has the second's value.
 
-        ``alone`` is for rows that are a sequence by themselves there.
+        ``alone`` is for rows that are then a sequence by themselves.
         """
         lagged = self._is_lagged()
         if lagged and len(rows) == len(offsets) - 1:  # every sequence is a single row
@@ -371,7 +371,7 @@ class SequenceModel(BaseEstimator):
         return out
 
     def _is_lagged(self) -> bool:
-        """Whether rows with the row before are made here: a model that has ``lags`` takes them out of plain data."""
+        """Whether rows with the row before are made here: a model with ``lags`` makes them from plain data itself."""
         named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
         return named is AutoRegressiveGaussian and lags_of(self.observation) == 0
 
@@ -389,7 +389,7 @@ class SequenceModel(BaseEstimator):
         return as_source(rows, groups=offsets, batch_size=self.batch_size, columns=names, levels=levels)
 
     def _rows(self, X: Any, lengths: Any, reset: bool, least: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of all sequences, and where each starts, ``(G + 1,)``."""
+        """Rows of all sequences, and their offsets, ``(G + 1,)``."""
         may_miss = marginalises(self.observation)
         X = as_frame(X)
         X = with_nan(X) if may_miss else X

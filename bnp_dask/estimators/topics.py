@@ -1,4 +1,4 @@
-"""The scikit-learn face of topic models: :class:`TopicModel` over exactly ``train``, ``predict`` and ``score``."""
+"""The scikit-learn estimator of topic models: :class:`TopicModel` on top of ``train``, ``predict`` and ``score``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     ----------
     n_topics
         None: an HDP topic model, which learns the number of topics by births, merges and deletes.  A number: LDA with
-        so many.
+        that number of topics.
     alpha
         Total prior mass of a document's weights, > 0: small values expect few topics per document.
     gamma
@@ -72,25 +72,25 @@ class TopicModel(TransformerMixin, BaseEstimator):
     word_prior
         Prior count of a word in a topic, > 0, on average over the words.
     common
-        Share of it that words get in proportion to how often they are in the documents, 0 to less than 1; defaults of
-        both are those of :class:`bnp_dask.Multinomial`.
+        Share of ``word_prior`` that words get in proportion to their frequency in the documents, 0 to less than 1;
+        defaults of both as in :class:`bnp_dask.Multinomial`.
     max_laps
-        Passes over the documents at most.
+        Largest number of passes over the documents.
     tol
         Stop when a lap changes the objective by less, in nats per document; default as :class:`bnp_dask.Memoized` does.
     init
-        Where to start; default ``SampledTopics(n_topics)``, which sets their number from the data if it is learned.
+        Initialisation; default ``SampledTopics(n_topics)``, which sets their number from the data if it is learned.
     n_init
-        Starts, of which the one whose objective is highest after ten laps goes on.
+        Number of starts; the one with the highest objective after ten laps continues.
     shadow
-        A second state beside that of the run, which takes its place where its exact objective is higher, such as
+        A second state beside the run's state, which replaces it when its exact objective is higher, such as
         :class:`bnp_dask.Shadow`; None for none.  :meth:`partial_fit` has one in its first call only.
     collapsed
-        Passes over the documents after the last lap that find the words which :meth:`score` asks, with each document's
-        own counts left out; None for four, or none where the schedule is another; see :func:`bnp_dask.train`.
+        Passes over the documents after the last lap that find the words for :meth:`score`, with each document's own
+        counts left out; None for four, or none with another schedule; see :func:`bnp_dask.train`.
         :meth:`partial_fit` finds them in its first call only.
     schedule
-        Default ``Memoized(laps=max_laps, tolerance=tol)``; another one's own settings win over these two.
+        Default ``Memoized(laps=max_laps, tolerance=tol)``; a given schedule's own settings override these two.
     moves
         Default ``[DocumentBirth(), Merge(), Delete()]`` when the number of topics is learned, none otherwise.
     batch_size
@@ -102,7 +102,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
     store
-        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` goes on with, also in another process;
+        Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.
     text
         How raw texts become counts, such as ``Text(analyzer=my_words.cut)``: documents are then lists of texts, and
@@ -114,13 +114,13 @@ class TopicModel(TransformerMixin, BaseEstimator):
         Id of each topic, ``(K,)``, in the order of ``components_``; it lasts through all calls of :meth:`partial_fit`.
     components_
         Expected counts of words plus prior, ``(K, V)``, the largest topic first; rows over their sums are the topics,
-        which scikit-learn's mixtures would call means: there are no ``means_`` besides.
+        which scikit-learn's mixtures would call means: there are no separate ``means_``.
     n_topics_
         Topics K.
     weights_
         Expected share of each topic in a document, ``(K,)``.
     posterior_, history_
-        What ``train`` gave; ``order_ (K,)`` are the positions of this class's topics in it.
+        Results of ``train``; ``order_ (K,)`` are the positions of this class's topics in the posterior.
     bound_
         The objective (ELBO), nats, for all documents together.
     n_iter_
@@ -130,7 +130,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     n_features_in_
         Words.
     vocabulary_
-        Words of raw texts, and how these are cut, a :class:`bnp_dask.Vocabulary`; with ``text`` only.
+        Words of raw texts, and the settings that cut them, a :class:`bnp_dask.Vocabulary`; with ``text`` only.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense; they may be fractions.
 
-        Of raw texts with ``text``.
+        With ``text``, documents are raw texts.
         """
         result = self._trained(_with_words(self._checked(X, reset=True)))
         self._keep()
@@ -197,9 +197,9 @@ class TopicModel(TransformerMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more documents: the first call fits, later ones take in ``X`` as :func:`bnp_dask.update` does.
 
-        Later documents are visited once; topics of before keep their ids (``ids_``) and their places in
-        ``components_``.  Documents count as often as they are given; those without words are passed over.  New topics
-        need visits of all documents, so that the first call finds them, or :meth:`fit`, after which it goes on.
+        Later documents are visited once; existing topics keep their ids (``ids_``) and their places in
+        ``components_``.  Documents count as often as they are given; documents without words are skipped.  New topics
+        need visits of all documents, so only the first call finds them, or :meth:`fit`, after which it continues.
         """
         first = "posterior_" not in vars(self)
         X = self._checked(X, reset=first, least=2 if is_first(self) else 1)
@@ -224,7 +224,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         return Multinomial(self.word_prior, self.common, fractional=True)
 
     def _keep(self, known: np.ndarray | None = None) -> None:
-        """Set what is learned; topics whose ids are ``known`` come first, in that order."""
+        """Set the learned attributes; topics with ``known`` ids come first, in that order."""
         posterior: Posterior = vars(self)["posterior_"]
         if self.text is not None:
             posterior = replace(posterior, words=words_in(self.vocabulary_))
@@ -259,8 +259,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
     def aic(self, X: Any) -> float:
         """Akaike's criterion of documents, nats: lower is better.
 
-        Of the probability of whole documents, by importance sampling as in :func:`bnp_dask.word_score`; counts are
-        whole numbers then.  The score of documents that were kept apart says more.
+        From the probability of whole documents, by importance sampling as in :func:`bnp_dask.word_score`; counts must
+        be whole numbers.  The score of held-out documents is more informative.
         """
         value, _ = self._log_probability(X)
         return aic_of(self._n_free(), value)
@@ -270,11 +270,11 @@ class TopicModel(TransformerMixin, BaseEstimator):
         return bic_of(self._n_free(), *self._log_probability(X))
 
     def _n_free(self) -> int:
-        """Free numbers of all topics, and of their weights where these are learned."""
+        """Number of free parameters of all topics, and of their weights if these are learned."""
         return free_parameters(self.posterior_, self.n_topics_ - 1 if self.n_topics is None else 0)
 
     def _log_probability(self, X: Any) -> tuple[float, int]:
-        """Log probability of all documents, nats, and how many these are."""
+        """Log probability of all documents, nats, and their number."""
         check_is_fitted(self)
         X = self._checked(X, reset=False)
         each = word_score(self.posterior_, X, batch_size=self.batch_size, client=self.client)
@@ -327,7 +327,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
 
 
 def _with_words(X: sparse.csr_array) -> sparse.csr_array:
-    """Documents that have words; SettingError where none has."""
+    """Documents that have words; SettingError if none has."""
     found = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
     if found.shape[0] == 0:
         raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")

@@ -1,7 +1,6 @@
 """Executors: run pure tasks here, in threads, or on a Dask cluster.
 
-``execute.dask`` is the door to Dask: it and the modules that it is made of alone import it here (``tests.test_layers``
-names them).
+Only ``execute.dask`` and the modules that it is made of import Dask here (``tests.test_layers`` names them).
 """
 
 from bnp_dask.execute.base import Executor, Handle

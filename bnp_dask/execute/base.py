@@ -21,13 +21,13 @@ AGAIN = "Start a cluster and make the call again."
 """Advice for errors of a lost cluster, unless a caller has better."""
 
 DEFAULT_RETRIES = 3
-"""How often a task is tried again whose failure may pass: storage does not always answer at the first try."""
+"""Number of retries of a task after a transient failure: storage does not always answer at the first try."""
 
 
 class Handle:
-    """A value that is somewhere else, or will be; only its executor can open it.
+    """Reference to a value that is elsewhere or not yet computed; only its executor can open it.
 
-    Dropping the last reference to a handle releases what it stands for.
+    Dropping the last reference to a handle releases its value.
     """
 
     __slots__ = ("__weakref__", "_content", "_owner", "name")
@@ -62,41 +62,41 @@ class Executor(Protocol):
     """Runs pure functions of their arguments, here or elsewhere.
 
     Tasks may be run again, because they failed or because a machine was lost.  So they must not change their
-    arguments, and must have no effects other than writing files whose name is made of what they compute.  Every
+    arguments.  Their only side effects may be files whose names are derived from the computed result.  Every
     task runs inside :func:`~bnp_dask.execute.blas.one_blas_thread`.
     """
 
     @property
     def n_workers(self) -> int:
-        """How many tasks can run at the same time, now.  Results must never depend on it."""
+        """Number of tasks that can currently run at the same time.  Results must never depend on it."""
         ...
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes that a worker may take; None where nobody set a limit."""
+        """Memory limit of a worker in bytes; None without a limit."""
         ...
 
     def share(self, name: str, value: Any) -> Handle:
-        """Put a value where tasks can use it as an argument, once for many tasks."""
+        """Make a value available as an argument of tasks, once for many tasks."""
         ...
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
         """Start ``function(*args)``; handles among ``args`` (not inside them) stand for their values.
 
-        ``name`` is what the dashboard shows, such as ``local_step-lap3-batch17``: tasks are grouped by the words
-        before the first one with a digit in it.  A name may be used again.
+        The dashboard shows ``name``, such as ``local_step-lap3-batch17``, and groups tasks by the words before
+        the first one that contains a digit.  A name may be used again.
         """
         ...
 
     def result(self, handle: Handle) -> Any:
-        """Wait for a task and give its value, or raise its error with a note that names the task.
+        """Wait for a task and return its value, or raise its error with a note that names the task.
 
         The handle is void afterwards; tasks that were submitted with it before keep its value.
         """
         ...
 
     def close(self) -> None:
-        """Cancel what is still running and give back what was taken; handles are void afterwards."""
+        """Cancel running tasks and release resources; handles are void afterwards."""
         ...
 
 
@@ -106,43 +106,43 @@ Task = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 @runtime_checkable
 class GroupExecutor(Protocol):
-    """Executor that submits many tasks in one message, where a message for each costs more."""
+    """Executor that submits many tasks in one message, which is cheaper than one message for each."""
 
     def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
-        """As :meth:`Executor.submit` for each of some tasks, none of which needs another.
+        """As :meth:`Executor.submit` for each of several tasks, none of which needs another.
 
-        With ``first`` they go before all others that wait.
+        With ``first`` they run before all other waiting tasks.
         """
         ...
 
     def results_together(self, handles: Sequence[Handle]) -> list[Any]:
-        """As :meth:`Executor.result` for each of some handles; all values are in memory at once."""
+        """As :meth:`Executor.result` for each of several handles; all values are in memory at once."""
         ...
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where the value of the ``position``-th handle goes among the arguments of a task."""
+    """Placeholder among the arguments of a task for the value of its ``position``-th handle."""
 
     position: int
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One task as it travels.
+    """One task in the form in which it is sent.
 
-    Dask looks into lists, tuples and dicts that it is handed, but not into this: arguments arrive as they were.
+    Dask looks into lists, tuples and dicts that it is given, but not into this class: arguments arrive unchanged.
 
     Parameters
     ----------
     name
         Name of the task, put on errors as a note.
     function
-        What to run.
+        Function to run.
     args
-        Its arguments, with a :class:`Slot` where the value of a handle goes.
+        Its arguments, with a :class:`Slot` in place of each handle.
     fixed
-        Whether to compute in fixed order, as the thread that submits it does.
+        Whether to compute in fixed order, as the submitting thread does.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Call:
 
     @property
     def first_load(self) -> Load[Any] | None:
-        """Data that the task reads first; None where that cannot be told from its arguments."""
+        """Data that the task reads first; None if its arguments do not show it."""
         return next((load for arg in self.args if (load := load_of(arg)) is not None), None)
 
     def run(self, values: Sequence[Any] = ()) -> Any:
@@ -166,7 +166,7 @@ class Call:
             raise
 
     def run_with_retries(self, values: Sequence[Any], retries: int) -> Any:
-        """Run the task, up to ``1 + retries`` times while its failures may pass; the last error is raised."""
+        """Run the task, up to ``1 + retries`` times while its failures are transient; the last error is raised."""
         for left in range(retries, -1, -1):
             try:
                 return self.run(values)
@@ -192,10 +192,10 @@ def make_call(owner: Executor, name: str, function: Callable[..., Any], args: Se
 
 @contextmanager
 def plain_interrupts() -> Iterator[None]:
-    """A Ctrl-C that arrives while compiled code is being called comes out as what it is.
+    """Raise a KeyboardInterrupt for a Ctrl-C that arrives while compiled code is being called.
 
-    Python then reports a SystemError, or one caused by another, at whose root is the KeyboardInterrupt; it would be
-    taken for a failure of the task and tried again.
+    Python then reports a SystemError, or a chain of them, whose root cause is the KeyboardInterrupt.  It would be
+    taken for a failure of the task and retried.
     """
     try:
         yield
@@ -218,14 +218,14 @@ def add_task_note(error: BaseException, name: str) -> None:
 
 
 def task_of(error: BaseException) -> str | None:
-    """Name of the task that raised an error, where that is noted."""
+    """Name of the task that raised an error; None without such a note."""
     notes = getattr(error, "__notes__", ())
     return next((note.removeprefix(TASK_NOTE) for note in notes if note.startswith(TASK_NOTE)), None)
 
 
 @contextmanager
 def errors_of_tasks(name: str) -> Iterator[None]:
-    """Errors of a task, as they come out where its result is asked for: they name it, and are brief in notebooks."""
+    """Make errors of a task name the task and be brief in notebooks, as its result is requested."""
     try:
         yield
     except ExecutionError:
@@ -238,7 +238,7 @@ def errors_of_tasks(name: str) -> Iterator[None]:
 
 
 def tell_retry(name: str, left: int, error: BaseException) -> None:
-    """Log that a task is tried again, and why."""
+    """Log that a task is retried, and why."""
     tries = "try" if left == 1 else "tries"
     logger.warning("task %s failed, %d %s left: %s: %s", name, left, tries, type(error).__name__, redacted(str(error)))
 

@@ -1,7 +1,7 @@
 """One BLAS thread per task.
 
-The last bits of a matrix product depend on how many threads computed it, and on a machine where every core
-already runs a task more threads make it slower by an order of magnitude.  So every task runs on one thread.
+The last bits of a matrix product depend on the number of threads that computed it.  On a machine where every core
+already runs a task, more threads make it slower by an order of magnitude.  So every task runs on one thread.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from threadpoolctl import ThreadpoolController
 
 
 class _BlasLimit:
-    """Counts who wants one thread: the first sets the limit, the last lifts it.
+    """Counts the users of the one-thread limit: the first sets the limit, the last lifts it.
 
-    Most BLAS libraries have one pool for the process, so nested or concurrent users that each saved and restored its
-    size for themselves would lift the limit under one another's feet.  OpenBLAS over OpenMP has a pool per thread:
-    there every thread sets its own limit and lifts it.
+    Most BLAS libraries have one pool for the process.  If nested or concurrent users each saved and restored its size,
+    one would lift the limit while another still needs it.  OpenBLAS over OpenMP has a pool per thread: there every
+    thread sets and lifts its own limit.
     """
 
     def __init__(self) -> None:
-        # Looking through all loaded libraries costs milliseconds: done once.
+        # Searching all loaded libraries costs milliseconds: done once.
         self._all = ThreadpoolController().select(user_api="blas")
         self._per_thread = self._all.select(internal_api="openblas").select(threading_layer="openmp")
         self._lock = threading.Lock()
@@ -60,8 +60,8 @@ class _BlasLimit:
             self._local.own = None
 
     def _take_control(self) -> None:
-        # From 3.8 on, threadpoolctl silently ignores a limit on OpenBLAS that is set while another thread, any that
-        # once set one, is alive.  Here the lock and the count keep order, so the word of every thread must hold.
+        # From 3.8 on, threadpoolctl silently ignores a limit on OpenBLAS while another thread that once set one is
+        # alive.  Here the lock and the count keep order, so the limit of every thread must take effect.
         for library in self._all.lib_controllers:
             clear = getattr(library, "clear_controlling_thread", None)
             if clear is not None:
@@ -69,7 +69,7 @@ class _BlasLimit:
 
 
 class _Local(threading.local):
-    """How deep this thread is inside blocks, and the limit of what is its own."""
+    """Nesting depth of this thread's blocks, and the limit of its own pool."""
 
     depth = 0
     own: Any = None
@@ -84,8 +84,8 @@ def _process_limit() -> _BlasLimit:
 def one_blas_thread() -> Iterator[None]:
     """Limit the BLAS of this process to one thread inside the block.
 
-    Blocks may be nested and may run in several threads at once: the number of threads found by the first one that
-    enters is restored when the last one leaves.
+    Blocks may be nested and may run in several threads at once.  The number of threads before the first block is
+    restored when the last block ends.
     """
     limit = _process_limit()
     limit.enter()

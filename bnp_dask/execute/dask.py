@@ -47,18 +47,18 @@ FETCH_SECONDS = 20.0
 FETCH_TRIES = 3
 LOOK_SECONDS = 1.0
 WORKER_LOSSES = 20
-"""How many more workers may die under one task after Dask gave it up: spot machines go in dozens, and a task that
-kills its workers itself must still come to an end."""
+"""Number of further workers that may die under one task after Dask gave it up: spot machines go in dozens, and a task
+that kills its own workers must still end."""
 LARGE_IS_MEANT = {"distributed.admin.large-graph-warning-threshold": 2**60}
-"""Dask advises against graphs of more than 10 MB.  What is sent here is what tasks need: a posterior once for many of
-them, or the atoms that some were chosen to work on."""
+"""Dask advises against graphs of more than 10 MB.  Tasks need everything that is sent here: a posterior once for many
+of them, or the atoms that some of them work on."""
 
 
 def current_client() -> Client | Executor:
-    """Dask's current client; this thread where there is none, and inside of a task.
+    """Dask's current client; a SerialExecutor without one, and inside a task.
 
-    Tasks that wait for others while they hold the threads of their workers would wait for ever; such are those of
-    joblib's Dask backend.
+    Tasks that wait for other tasks while they occupy the threads of their workers would deadlock; tasks of joblib's
+    Dask backend do so.
     """
     if is_in_task():
         return SerialExecutor()
@@ -86,10 +86,10 @@ def is_in_task() -> bool:
 
 @contextmanager
 def giving_way() -> Iterator[None]:
-    """Inside of a task, the worker may run another one in this one's place: it waits for tasks that it submits."""
+    """Let the worker run another task in place of this one, which waits for tasks that it submits."""
     try:
         secede()
-    except (ValueError, AttributeError, KeyError):  # no task; one of coroutines; one that has given way already
+    except (ValueError, AttributeError, KeyError):  # no task; a task of coroutines; a task that already gave way
         yield
         return
     try:
@@ -101,30 +101,30 @@ def giving_way() -> Iterator[None]:
 class DaskExecutor:
     """Runs tasks on the workers of a client's cluster.
 
-    Tasks are never pinned to a worker and shared values are results of tasks, so that whatever dies with a
+    Tasks are never pinned to a worker and shared values are results of tasks, so that everything lost with a
     worker is computed again on another.  The client must stay open while the executor is used.
 
-    Each task names the code of this process, and a worker with other code runs none: its results could have other bits.
-    Such a worker is left out from then on, with a line in the log, and its tasks go to the others.
+    Each task names the code of this process.  A worker with other code runs none, as its results could differ in their
+    last bits.  Such a worker is excluded from then on, with a line in the log, and its tasks go to the others.
 
     Parameters
     ----------
     client
         A synchronous client.
     run_name
-        Put at the end of every key, to tell apart the runs on one cluster.
+        Suffix of every key, to distinguish the runs on one cluster.
     retries
-        How often a task is tried again whose failure may pass, on whatever worker is free.
+        Number of retries of a task after a transient failure, on any free worker.
     direct
         Whether results come straight from the workers instead of through the scheduler: two to three times
-        faster, where this process can reach the workers.  None: as the client is set.
+        faster, if this process can reach the workers.  None: as the client is set.
     worker_timeout
         Seconds without a single worker after which :meth:`result` gives up; a warning is logged every minute.
     worker_losses
-        How many workers may die while they run or hold one task, beyond those that Dask itself allows
+        Number of workers that may die while they run or hold one task, beyond the number that Dask itself allows
         (``distributed.scheduler.allowed-failures``, 3).
     advice
-        What to call after the cluster was lost; ends the error's text.
+        Advice after the cluster was lost, such as a call to make; the end of the error's text.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class DaskExecutor:
             raise SettingError("the client is asynchronous; needs one made with Client(address), asynchronous=False")
         check_retries(retries)
         self._client = client
-        # The token keeps the keys of two executors apart that were given the same name.
+        # The token distinguishes the keys of two executors with the same run name.
         self._suffix = f"{run_name}-{uuid.uuid4().hex[:8]}"
         self._retries = retries
         self._direct = direct
@@ -162,7 +162,7 @@ class DaskExecutor:
 
     @property
     def n_workers(self) -> int:
-        """Worker threads that are connected, or were a second ago: to ask the scheduler takes a message."""
+        """Number of connected worker threads, at most a second old: asking the scheduler takes a message."""
         if time.monotonic() >= self._look_again:
             threads = {worker: n for worker, n in self._ask("ncores").items() if worker not in self._strangers}
             self._n_workers, self._others = sum(threads.values()), list(threads)
@@ -171,13 +171,13 @@ class DaskExecutor:
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes that the smallest worker may take; None where there are no workers yet, or none has a limit."""
+        """Memory limit of the smallest worker in bytes; None if there are no workers yet, or none has a limit."""
         workers = self._ask("identity", n_workers=-1)["workers"].values()
         limits = [int(w["memory_limit"]) for w in workers if w["memory_limit"]]
         return min(limits, default=None)
 
     def share(self, name: str, value: Any) -> Handle:
-        """Make a value the result of a task; what a dead worker held is made again from the scheduler's copy."""
+        """Make a value the result of a task; if its worker dies, it is made again from the scheduler's copy."""
         return self._submit(name, Call(name, _identity, (Message.of(value),)), [])
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
@@ -186,17 +186,17 @@ class DaskExecutor:
         return self._submit(name, call, needed)
 
     def submit_together(self, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
-        """Send tasks to the scheduler in one message: each message takes it some milliseconds."""
+        """Send tasks to the scheduler in one message: each message costs it some milliseconds."""
         priority = 1 if first else 0
         names = [name for name, _, _ in tasks]
         made = [make_call(self, *task) for task in tasks]
-        if len({len(needed) for _, needed in made}) != 1:  # Dask takes as many arguments for each
+        if len({len(needed) for _, needed in made}) != 1:  # Dask takes the same number of arguments for each
             return [self._submit(name, *one, priority) for name, one in zip(names, made, strict=True)]
         columns = [list(column) for column in zip(*(needed for _, needed in made), strict=True)]
         return self._send(names, [call for call, _ in made], columns, priority)
 
     def result(self, handle: Handle) -> Any:
-        """Wait for a task, bring its value here and release it on the cluster, or raise its error.
+        """Wait for a task, return its value and release it on the cluster, or raise its error.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class DaskExecutor:
             future.release()
 
     def results_together(self, handles: Sequence[Handle]) -> list[Any]:
-        """Wait for tasks and bring their values here in one message; one by one where anything is amiss."""
+        """Wait for tasks and return their values, fetched in one message; one by one after any failure."""
         futures = [handle.content(self) for handle in handles]
         for handle, future in zip(handles, futures, strict=True):
             self._wait(handle.name, future)
@@ -228,18 +228,18 @@ class DaskExecutor:
         return [self.result(handle) for handle in handles]
 
     def close(self) -> None:
-        """Cancel all tasks whose handles are alive; tasks that are running come to their end unheard."""
+        """Cancel all tasks whose handles are alive; running tasks finish and their results are ignored."""
         if self._closed:
             return
         self._closed = True
         futures = []
         for handle in list(self._handles):
-            # A handle may have become void since, by result().
+            # result() may have voided a handle since.
             with suppress(ExecutionError):
                 futures.append(handle.content(self))
             handle.void()
         # A client that lost its cluster has cancelled everything itself.
-        with suppress(*GONE, RuntimeError):  # nor has one that was closed an event loop
+        with suppress(*GONE, RuntimeError):  # a closed client has no event loop
             self._client.loop.add_callback(self._pulse.stop)
             if futures and self._client.status == "running" and not self._is_lost:
                 self._client.cancel(futures)
@@ -248,10 +248,10 @@ class DaskExecutor:
         return self._send([name], [call], [[future] for future in needed], priority)[0]
 
     def _send(self, names: list[str], calls: list[Call], needed: list[list[Future]], priority: int = 0) -> list[Handle]:
-        """Submit tasks together; ``needed`` are what each needs first, what each needs second, and so on."""
+        """Submit tasks together; ``needed`` are the first values that each needs, their second values, and so on."""
         if self._closed:
             raise ExecutionError(f"cannot take {names[0]!r}: this executor was closed; make a new one")
-        # Dask groups keys by the words before the first that is not purely letters: the number must come first.
+        # Dask groups keys by the words before the first word with other characters than letters: number first.
         keys = [f"{name}-{self._count + i}-{self._suffix}" for i, name in enumerate(names, 1)]
         self._count += len(names)
         self._reproducible = calls[0].fixed
@@ -268,7 +268,7 @@ class DaskExecutor:
                     priority=priority,
                     pure=False,
                     fifo_timeout=0,
-                    # to whom it goes is left to Dask, unless some workers must not have it
+                    # Dask chooses the worker, unless some workers are excluded
                     workers=self._others if self._strangers else None,
                     allow_other_workers=bool(self._strangers),
                     code=code_here().token(self._reproducible),
@@ -280,7 +280,7 @@ class DaskExecutor:
         return handles
 
     def _value_or_loss(self, name: str, future: Future) -> Any:
-        """The value of a task, or its error; what happens to the cluster becomes an ExecutionError."""
+        """Value of a task, or its error; failures of the cluster become an ExecutionError."""
         try:
             value = self._outlive(name, future)
         except NoValidWorkerError as error:
@@ -294,9 +294,9 @@ class DaskExecutor:
         return value.open()
 
     def _outlive(self, name: str, future: Future) -> Any:
-        """The value of a task, whose workers may die now and then, and which may fail for reasons that pass.
+        """Value of a task, retried when its workers die or when its failure is transient.
 
-        Dask itself tries again whatever the error says, so it is not asked to.
+        Dask's own retries ignore the kind of error, so they are not used.
         """
         losses, broken, excused, failures, patience = 0, 0, 0, Counter[str](), FETCH_SECONDS
         while True:
@@ -314,13 +314,13 @@ class DaskExecutor:
                 self._listen(f"task {name}", self._revive, future)
             except Exception as error:
                 if future.status != "error":
-                    # of the connection that brought the value, if others of the client hold
+                    # error of the connection that brought the value, while the client is still connected
                     if not isinstance(error, OSError) or broken >= FETCH_TRIES or self._client.status != "running":
                         raise
                     broken += 1
                     continue
                 if not may_pass(error):
-                    # an error that is no failure of the task itself comes from a worker that cannot open it
+                    # an error that is not the task's own comes from a worker that cannot open the task
                     if excused > len(self._strangers) or not self._left_out():
                         raise
                     excused += 1
@@ -334,15 +334,15 @@ class DaskExecutor:
                 self._listen(f"task {name}", self._revive, future)
 
     async def _fetch(self, future: Future | list[Future], patience: float) -> tuple[bool, Any]:
-        """Whether the value, or the values of several, came within some seconds, and the value.
+        """Whether the value, or the values of several futures, arrived within ``patience`` seconds, and the value.
 
-        Whoever holds it may die before it is fetched.  Dask then waits for it to be computed again, even where nobody
-        is left to do that: only :meth:`_wait` sees to this.
+        The worker that holds it may die before it is fetched.  Dask then waits for it to be computed again, even if no
+        worker is left: only :meth:`_wait` notices this.
         """
         return await within(patience, self._client.gather(future, direct=self._direct, asynchronous=True))
 
     def _left_out(self) -> bool:
-        """Whether workers have other code than this process; they get no more tasks.
+        """Whether workers have other code than this process; such workers get no more tasks.
 
         Raises
         ------
@@ -353,7 +353,7 @@ class DaskExecutor:
         answers = self._listen("a question about the code of workers", self._codes)
         for worker, found in answers.items():
             if not isinstance(found, Code):
-                if not isinstance(found, OSError):  # of one that is leaving
+                if not isinstance(found, OSError):  # the worker is leaving
                     why[worker] = f"no bnp_dask that says which it is ({type(found).__name__}: {found})"
             elif found.token(self._reproducible) != here.token(self._reproducible):
                 why[worker] = here.difference(found) or "other code"
@@ -370,12 +370,12 @@ class DaskExecutor:
         return bool(why)
 
     async def _codes(self) -> dict[str, Any]:
-        """Code of each worker, or the error of one that could not say."""
+        """Code of each worker, or its error."""
         found: dict[str, Any] = await self._client.run(code_here, on_error="return", asynchronous=True)
         return found
 
     async def _revive(self, future: Future) -> None:
-        # Client.retry() fails on what a task needs and nobody holds any more, such as an older posterior.
+        # Client.retry() fails on inputs of a task that no worker holds any more, such as an older posterior.
         if self._strangers:
             failed = [key for key, state in self._client.futures.items() if state.status == "error"]
             own = {key: self._others for key in (*failed, future.key) if str(key).endswith(self._suffix)}
@@ -412,10 +412,10 @@ class DaskExecutor:
         try:
             return bool(self._listen(f"task {name}", self._answer, "ncores"))
         except GONE:
-            return False  # the connection is going; the future or the client's status will tell
+            return False  # the connection is breaking; the future or the client's status will show it
 
     def _ask(self, question: str, **settings: Any) -> Any:
-        """The scheduler's answer to a question about its workers."""
+        """Return the scheduler's answer to a question about its workers."""
         try:
             return self._listen("a question about workers", partial(self._answer, question, **settings))
         except GONE as error:
@@ -427,7 +427,7 @@ class DaskExecutor:
         return await getattr(self._client.scheduler, question)(**settings)
 
     def _listen(self, what: str, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine on the client's event loop while the scheduler answers; ``what`` is waited for."""
+        """Run a coroutine on the client's event loop while the scheduler answers; ``what`` names it in errors."""
         try:
             return self._client.sync(self._pulse.wait_for, function, *args)
         except SilenceError as error:
@@ -442,7 +442,7 @@ class DaskExecutor:
         )
 
     def _lost(self, what: str, error: BaseException | None) -> ExecutionError:
-        """The error of a lost cluster, in one line; Dask's own of the same are told from now on to nobody."""
+        """One-line error of a lost cluster; Dask's own messages about it are suppressed from now on."""
         if not self._is_lost:
             told(self._client)
         self._is_lost = True

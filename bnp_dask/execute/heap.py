@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system."""
+"""Returns freed memory to the system."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import ctypes
 import time
 
 SECONDS = 5.0
-"""Least time between two tidyings; one takes some milliseconds."""
+"""Least time between two calls of ``malloc_trim``; one takes some milliseconds."""
 
 
 class Heap:
-    """Keeps what a process has freed from staying with it.
+    """Returns memory that a process has freed to the system.
 
-    What a lap needs for a moment, such as samples for small runs, tears other holes each time: after twenty laps they
-    were twice what was in use.
+    Short-lived arrays of a lap, such as samples for small runs, fragment the heap differently each time: after twenty
+    laps the holes were twice the memory in use.
     """
 
     def __init__(self) -> None:
         self._tidied = time.monotonic()
 
     def tidy(self) -> None:
-        """Return pages in which nothing lies any more, now and then; only glibc can."""
+        """Return empty pages to the system, at most every ``SECONDS``; only glibc can."""
         if time.monotonic() - self._tidied < SECONDS:
             return
         with contextlib.suppress(AttributeError, OSError, TypeError):

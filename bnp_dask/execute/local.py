@@ -1,4 +1,4 @@
-"""How workers are set, and a cluster of them on this machine."""
+"""Dask settings for workers, and a cluster of workers on this machine."""
 
 from __future__ import annotations
 
@@ -31,79 +31,79 @@ LEAN = {
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.tick.interval": "200ms",
 }
-"""A worker keeps a tree of what its threads were doing for every second of the last 1,000, for the dashboard's page of
-profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these it keeps one for
-every 10 seconds, 10 of them.
+"""By default, a worker keeps a profile of its threads for every second of the last 1,000, for the dashboard's page of
+profiles: some 50 kB each while data are read, so that it grows for a quarter of an hour.  With these settings it keeps
+one for every 10 seconds, 10 of them.
 
-The same setting says how many messages below 1 MB a scheduler remembers of those that it has sent to each worker, with
-the batches and parameters that tasks take: 1,000 as it comes, which is most of what grows in a process that trains and
-holds the scheduler too.
+``low-level-log-length`` also sets how many sent messages below 1 MB a scheduler remembers for each worker, with the
+batches and parameters of their tasks: 1,000 by default.  They are most of the growth of a process that trains and also
+runs the scheduler.
 
-As they come, every process of a cluster also looks a hundred times a second at its threads, fifty times at its event
-loop and twice at the machine, which takes 4 % of a core where nothing else is done; with these 0.7 %.
+By default, every process of a cluster also samples its threads a hundred times a second, its event loop fifty times and
+the machine twice, which takes 4 % of a core when idle; with these settings 0.7 %.
 """
 
 FAITHFUL = {"distributed.deploy.lost-worker-timeout": "365 days"}
-"""As it comes, a cluster that starts its own workers looks 15 seconds after a worker's death whether the worker is
-back, and strikes it off for good if not: one that dies twice, 15 seconds apart, is never started again, and in the end
-nobody is left.
+"""By default, a cluster that starts its own workers checks 15 seconds after a worker's death whether it is back, and
+removes it for good if not: a worker that dies twice, 15 seconds apart, is never started again, and in the end no worker
+is left.
 """
 
 PROMPT = {"distributed.scheduler.work-stealing-interval": "50ms"}
-"""As it comes, a scheduler looks once a second whether idle workers could take over tasks that wait for busy ones.
-Where batches take about a second, half of one goes by at the end of a lap before somebody helps.
+"""By default, a scheduler checks once a second whether idle workers could take over tasks that wait for busy ones.
+If batches take about a second, half a second passes at the end of a lap before an idle worker helps.
 """
 
 SWIFT = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**27,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
 }
-"""As they come, workers give back to the system whatever is freed, and glibc then maps every array above 128 kB anew,
-page by page: a quarter to a third of the CPU time of batches of 1 MB.  With these a worker may keep 128 MB for itself.
+"""By default, workers return all freed memory to the system, and glibc then maps every array above 128 kB anew, page by
+page: a quarter to a third of the CPU time of batches of 1 MB.  With these settings a worker may keep 128 MB.
 """
 
 ROOMY = 10**9
-"""Bytes of a worker's memory from which on those 128 MB do not matter."""
+"""Worker memory in bytes above which 128 MB of kept memory do not matter."""
 
 STARTS = 3
-"""Times that a cluster is tried to start: a worker may be killed meanwhile, as where memory is short for a moment."""
+"""Number of attempts to start a cluster: a worker may be killed meanwhile, for example while memory is short."""
 
 GUARD = 'if __name__ == "__main__":'
-"""Line below which a script keeps what it alone does, and not a process that imports it."""
+"""Guard of the code that a script runs itself, and that processes which import it skip."""
 
 WHO = frozenset({"__name__", "current_process", "parent_process"})
-"""Names in conditions that tell who runs a script."""
+"""Names in conditions that distinguish the main process from processes that import the script."""
 
 LEAST = 22 * 10**7
-"""Bytes that a worker takes before it reads anything (measured: 218 MB); Dask ends one that takes more than it may."""
+"""Bytes that a worker takes before it reads anything (measured: 218 MB); Dask ends a worker above its limit."""
 
 ANY_PORT = "127.0.0.1:0"
-"""Address of a server that nobody looks for."""
+"""Address of a server on any free port."""
 
 PER_CORE = 16
-"""Processes that may be started here for each core: beyond it, a slip of the finger is likelier than a purpose."""
+"""Largest number of processes for each core: beyond it, a typing error is more likely than intent."""
 
 DASHBOARD = "127.0.0.1:8787"
-"""Where the dashboard of a cluster that is started here is tried first; only this machine can see it."""
+"""Preferred address of the dashboard of a cluster that is started here; only this machine can see it."""
 
 
 def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]:
-    """Settings of Dask for workers that compute local steps, to be in force when they start and while they run.
+    """Dask settings for workers that compute local steps, to be in force when they start and while they run.
 
-    They must be set before a process starts its first cluster: Dask keeps what it told the first workers.
-    ``dask.config.set(worker_settings())`` before a cluster is made; :func:`local_client` and ``bnp-dask train`` do it
-    for workers that they start.
+    They must be set before a process starts its first cluster, as Dask keeps the settings of the first workers: call
+    ``dask.config.set(worker_settings())`` before a cluster is made.  :func:`local_client` and ``bnp-dask train`` do
+    so for workers that they start.
 
     Parameters
     ----------
     memory_limit
-        Of each worker: bytes, text such as "4GB", "auto", or None or 0 for none.  Workers with less than 1 GB keep no
-        freed memory for themselves.
+        Limit of each worker: bytes, text such as "4GB", "auto", or None or 0 for no limit.  Workers with less than 1 GB
+        keep no freed memory.
 
     Raises
     ------
     SettingError
-        ``memory_limit`` is no size.
+        ``memory_limit`` is not a size.
     """
     limit = _bytes_of(memory_limit)
     roomy = limit == "auto" or not limit or limit >= ROOMY
@@ -111,11 +111,11 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
 
 
 def _bytes_of(memory_limit: str | float | None) -> int | Literal["auto"]:
-    """A limit in bytes, 0 for none; SettingError when it is no size."""
+    """A limit in bytes, 0 for no limit; SettingError if it is not a size."""
     if isinstance(memory_limit, str) and memory_limit == "auto":
         return "auto"
     try:
-        # Dask takes a unit alone for one of it
+        # Dask reads a unit alone as one of that unit
         has_number = not isinstance(memory_limit, str) or any(c.isdigit() for c in memory_limit)
         limit = -1 if not has_number else 0 if memory_limit is None else int(parse_bytes(memory_limit))
     except (AttributeError, OverflowError, TypeError, ValueError):
@@ -129,7 +129,7 @@ def _bytes_of(memory_limit: str | float | None) -> int | Literal["auto"]:
 
 
 def _limit_of_each(memory_limit: str | float | None) -> int | Literal["auto"]:
-    """A limit that workers can live with, 0 for none; SettingError when it is none."""
+    """A limit with which workers can run, 0 for no limit; SettingError if it is not a size or too small."""
     limit = _bytes_of(memory_limit)
     if limit != "auto" and 0 < limit < LEAST:
         raise SettingError(
@@ -143,26 +143,26 @@ def _limit_of_each(memory_limit: str | float | None) -> int | Literal["auto"]:
 def local_client(
     workers: int, memory_limit: str | float | None = "auto", dashboard: str | None = DASHBOARD
 ) -> Iterator[Client]:
-    """A client of processes that are started on this machine, and stopped at the end.
+    """Client of a cluster of processes on this machine, which are stopped at the end.
 
-    The scheduler runs in this process, as with ``Client(LocalCluster())``.  Here the client also speaks to it directly
-    instead of through a socket, which takes a sixth off the CPU time that the two need beside workers.  It is nobody's
-    default: hand it on as ``client=``.
+    The scheduler runs in this process, as with ``Client(LocalCluster())``.  Here the client also talks to it directly
+    instead of through a socket, which saves a sixth of the CPU time of the two.  It is not set as Dask's default
+    client: pass it as ``client=``.
 
     Parameters
     ----------
     workers
         Processes, of one thread each; at most 16 for each core of this machine.
     memory_limit
-        Of each: bytes (220 MB at least), text such as "4GB", "auto" for an even share of the machine's, or None or 0
-        for none.  What the machine does not have is no limit.
+        Limit of each worker: bytes (220 MB at least), text such as "4GB", "auto" for an even share of the machine's
+        memory, or None or 0 for no limit.  A limit above the machine's memory is reduced to it.
     dashboard
-        Address of Dask's dashboard; another port is taken where that is in use.  None for no dashboard.
+        Address of Dask's dashboard; another port is taken if that one is in use.  None for no dashboard.
 
     Raises
     ------
     SettingError
-        ``workers`` is not a whole number, at least 1, or far more than this machine has cores; ``memory_limit`` is no
+        ``workers`` is not a whole number of at least 1, or far above the number of cores; ``memory_limit`` is not a
         size, or less than a worker needs; or a script calls this without ``if __name__ == "__main__":``.
     ExecutionError
         The processes cannot be started.
@@ -183,8 +183,8 @@ def local_client(
 def _processes(workers: int, limit: int | Literal["auto"], dashboard: str | None) -> LocalCluster:
     """Start a cluster.
 
-    Nobody reads the log of its processes, which goes to this one's standard error: errors of tasks are told where their
-    results are asked for, and nowhere else.
+    The log of its processes, which would go to this one's standard error, is silenced: errors of tasks are raised only
+    as their results are requested.
     """
     require_main_guard("local_client()")
     with _deaf_to_interrupts():
@@ -210,10 +210,10 @@ def _processes(workers: int, limit: int | Literal["auto"], dashboard: str | None
 
 
 def require_main_guard(caller: str) -> None:
-    """SettingError where a process that is started here would run this script once more, and start others in turn.
+    """Raise SettingError if a new process would run this script once more, and start others in turn.
 
-    A new process imports the script, for functions of it that it is to run; only what stands below the guard is left
-    out.  ``caller`` is what would start processes, for the message.
+    A new process imports the script for the functions that it is to run, and skips only code below the guard.
+    ``caller`` names the function that would start processes, for the message.
     """
     if dask.config.get("distributed.worker.multiprocessing-method") == "fork":
         return
@@ -229,7 +229,7 @@ def require_main_guard(caller: str) -> None:
 
 
 def _unguarded_line() -> int | None:
-    """Line of the script that is being run, if its statement stands below no question who runs it; else None."""
+    """Line of the script that is being run, if its statement is not below a guard; else None."""
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     if path is None or getattr(main, "__spec__", None) is not None:  # a prompt, a notebook, python -m
@@ -254,9 +254,9 @@ def _words(expression: ast.expr) -> set[str]:
 
 
 def _free_address(wanted: str | None) -> str:
-    """The address of a dashboard, with another port where that is in use: Dask would take one too, and warn.
+    """Address of a dashboard, with another port if that one is in use: Dask would also choose another, and warn.
 
-    Without a dashboard the scheduler serves its state all the same, at port 8787 if it is not told another.
+    Without a dashboard the scheduler still serves its state, at port 8787 unless another is given.
     """
     if wanted is None:
         return ANY_PORT
@@ -273,14 +273,14 @@ def _free_address(wanted: str | None) -> str:
 
 
 def beside(cluster: LocalCluster) -> Client:
-    """A client in the process of a cluster's scheduler, to which it speaks without a socket."""
+    """Client in the process of a cluster's scheduler, to which it talks without a socket."""
     client = Client(cluster.sync(_listen_here, cluster), loop=cluster.loop, set_as_default=False)
-    client.cluster = cluster  # as of Client(cluster): its links, and what waits for workers or asks for more
+    client.cluster = cluster  # as in Client(cluster): for its links, and for waiting for workers or adding some
     return client
 
 
 async def _listen_here(cluster: LocalCluster) -> str:
-    """Let the scheduler, which goes on listening to workers, listen to this process too; its address there."""
+    """Make the scheduler also listen to this process, besides its workers; return its address there."""
     await cluster.scheduler.listen("inproc://")
     address: str = cluster.scheduler.listeners[-1].contact_address
     return address
@@ -288,9 +288,9 @@ async def _listen_here(cluster: LocalCluster) -> str:
 
 @contextmanager
 def _environment_given_back() -> Iterator[None]:
-    """Variables that Dask sets in this process, for workers to inherit, are as before at the end.
+    """Restore at the end the environment variables that Dask sets in this process for workers to inherit.
 
-    What is set in a process wins over settings, so that they would otherwise hold for all its later clusters.
+    Environment variables take precedence over settings, so they would otherwise apply to all later clusters.
     """
     before = dict(os.environ)
     try:
@@ -303,14 +303,14 @@ def _environment_given_back() -> Iterator[None]:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started inside, also later by threads that are, do not hear Ctrl-C.
+    """Make processes that are started inside, also later by threads started inside, ignore Ctrl-C.
 
-    A terminal sends it to all processes of a program.  Workers must live until this one has saved what they found.
+    A terminal sends it to all processes of a program.  Workers must live until this process has saved their results.
     """
     if os.name != "posix":
         yield
         return
-    # multiprocessing starts this one together with the first process, and hears all signals again afterwards
+    # multiprocessing starts the tracker together with the first process, and unblocks signals afterwards
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

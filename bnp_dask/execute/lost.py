@@ -1,4 +1,4 @@
-"""Clients whose scheduler is gone: closed in time, and without Dask's own lines about what has been told."""
+"""Clients whose scheduler is gone: closed in time, and without Dask's own log of an error already raised."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ GONE = (OSError, ClosedClientError, CancelledError, asyncio.CancelledError)
 """Errors of a connection that broke."""
 
 LEFT = (*GONE, RuntimeError)
-"""Errors of a client that was closed while it tried to connect again: its pool of connections is closed under it."""
+"""Errors of a client that was closed while it tried to reconnect: its connection pool is closed during the attempt."""
 
 CLOSE_SECONDS = 5.0
-"""Longest time that closing a client may take: what it still has to send may find nobody who takes it."""
+"""Longest time that closing a client may take: its last messages may have no receiver."""
 
 LOGGERS = ("distributed.client", "distributed.core", "distributed.batched", "tornado.application", "asyncio")
-"""Loggers by which Dask tells, at length, that it cannot connect."""
+"""Loggers in which Dask reports, at length, that it cannot connect."""
 
 
 @contextmanager
 def closed_in_time(client: Client) -> Iterator[Client]:
-    """Inside, a client; it is closed at the end, which neither takes long nor hides an error."""
+    """Yield a client and close it at the end, which neither takes long nor hides an error."""
     try:
         yield client
     finally:
@@ -39,9 +39,9 @@ def closed_in_time(client: Client) -> Iterator[Client]:
 
 
 def told(client: Client) -> None:
-    """From now on leave out what Dask logs of a client that has lost its scheduler, for as long as the client is there.
+    """Suppress Dask's log about a client that has lost its scheduler, for as long as the client exists.
 
-    It would go on for half a minute, or while the client is closed, and the error that was raised says it in one line.
+    Dask would log for half a minute, or while the client is closed; the raised error says the same in one line.
     """
     about = _Told(client)
     for name in LOGGERS:
@@ -51,7 +51,7 @@ def told(client: Client) -> None:
 
 
 class _Told(logging.Filter):
-    """Leaves out tracebacks of broken connections while a client has none."""
+    """Suppresses tracebacks of broken connections while a client has no connection."""
 
     def __init__(self, client: Client) -> None:
         super().__init__()
@@ -66,10 +66,10 @@ class _Told(logging.Filter):
 
 
 def remember_no_messages(client: Client) -> None:
-    """Let a client forget what it has sent.
+    """Stop a client from keeping sent messages.
 
-    For those who develop Dask it keeps the last 1,000 messages below 1 MB, among them tasks with what they take.  Dask
-    does not promise that a client looks like this inside; where it does not, that memory is not saved.
+    For Dask's developers it keeps the last 1,000 messages below 1 MB, among them tasks with their arguments.  The
+    attribute is internal to Dask; if it is missing, that memory is not saved.
     """
     try:
         client.scheduler_comm.recent_message_log = deque(maxlen=0)

@@ -1,11 +1,12 @@
-"""Tasks and values as they travel: pickled once, and opened only by the thread that needs them.
+"""Tasks and values as they are sent: pickled once, and opened only by the thread that needs them.
 
-A scheduler unpickles a task and pickles it again for a worker, and every array is a frame of its own on both ways.  A
+A scheduler unpickles a task and pickles it again for a worker, and every array is a separate frame both times.  A
 task on a batch has dozens of arrays, most of a few numbers: in a :class:`Message` they are one frame, and the scheduler
-passes on what it does not look at.
+forwards it without opening it.
 
-Values of tasks are messages too.  A worker that cannot open what another sends it tells nobody whose task then waits
-for ever, and in a worker that has just started an import may meet another thread's; in a task both are errors.
+Values of tasks are messages too.  A worker that cannot unpickle a value from another worker reports no error, and the
+task waits for ever; in a worker that has just started, an import may collide with one in another thread.  Inside a task
+both are errors.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from distributed.core import clean_exception, error_message
 from distributed.protocol.pickle import dumps, loads
 
 SMALL = 1 << 14
-"""Bytes of an array below which it is copied beside others: a frame takes as long as copying this."""
+"""Bytes of an array below which it is copied into the shared frame: a separate frame costs as much as copying this."""
 
 ALIGNED = 64
-"""Arrays begin at multiples of so many bytes."""
+"""Alignment of arrays in bytes."""
 
 ONE_OPENS = RLock()
-"""Held while a value is unpickled, which imports modules.  In a worker that has just started, the thread of a task and
-the one that looks ahead would import a package from two ends, and Python ends one of the imports with an error."""
+"""Lock held while a value is unpickled, which imports modules.  In a worker that has just started, the threads of a
+task and of reading ahead could import a package in opposite orders, and Python ends one of the imports with an
+error."""
 
 
 class Message:
@@ -39,11 +41,11 @@ class Message:
     data
         The value without its arrays' numbers.
     sizes
-        Bytes of each array in turn; None of those that travel alone.
+        Bytes of each array in turn; None for arrays in separate frames.
     small
         The small arrays, one after the other.
     large
-        The others, as bytes: the memory of those they were made from, so that this must not change.
+        The others, as bytes: they share the memory of the original arrays, which must not change.
     """
 
     def __init__(self, data: bytes, sizes: Sequence[int | None], small: bytearray, large: Sequence[np.ndarray]) -> None:
@@ -61,7 +63,7 @@ class Message:
             raw = buffer.raw()
             sizes.append(raw.nbytes if raw.nbytes < SMALL else None)
             if raw.nbytes >= SMALL:
-                # no memoryview: the interpreter's garbage collector breaks those that others still look through
+                # no memoryview: the interpreter's garbage collector breaks memoryviews that are still in use
                 large.append(np.frombuffer(raw, np.uint8))
                 continue
             small += raw
@@ -70,11 +72,11 @@ class Message:
 
     @classmethod
     def around(cls, value: Any) -> Message | Failure:
-        """The value of a task as it travels; what travels already stays as it is."""
+        """Value of a task as a message; a message or failure is returned unchanged."""
         return value if isinstance(value, (Message, Failure)) else cls.of(value)
 
     def open(self) -> Any:
-        """The value: the same object every time."""
+        """Return the value: the same object every time."""
         if self._value:
             return self._value[0]
         with ONE_OPENS:
@@ -93,10 +95,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that travels as the value of its task, and of all tasks that need it.
+    """An error that is sent as the value of its task, and of all tasks that need it.
 
-    Dask logs errors that tasks raise, with their traceback, where nobody or the user's notebook sees it; the user is
-    told of this one where the value is asked for.
+    Dask logs errors that tasks raise, with their traceback, in the user's notebook or where no one reads it; this error
+    is raised as the value is requested.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which failures may pass by themselves, so that trying again makes sense."""
+"""Tells transient failures, after which a retry makes sense, from permanent ones."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ FACTS = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
-"""Refusals of an operating system that stay until somebody does something: a missing file, a full disk."""
+"""Permanent errors of an operating system, such as a missing file or a full disk."""
 
 FACT_ERRORS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""Types of refusals that stay: storage libraries raise them without a number."""
+"""Types of permanent errors: storage libraries raise them without an error number."""
 
 STORAGE_LIBRARIES = frozenset(
     ("adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "ftplib", "gcsfs", "google", "httpx", "paramiko",
      "requests", "s3fs", "urllib3")
 )  # fmt: skip
-"""Packages that speak to remote storage; their errors are of types of their own and mean that it did not answer."""
+"""Packages that access remote storage; they have their own types of errors, which mean that it did not answer."""
 
 IMPORTING = "_frozen_importlib"
-"""Module of the error that an import ends with where two threads import a package from two ends: in a worker that has
-just started, a thread of tasks and the one that receives values of others.  The other import goes on."""
+"""Module of the import error when two threads import a package in opposite orders: in a worker that has just started,
+the threads of a task and of receiving values from other workers.  The other import goes on."""
 
 
 def may_pass(error: BaseException) -> bool:
     """Whether the task that raised an error may succeed when it is run again.
 
-    So do operating system errors (timeouts and lost connections are among them) other than refusals that stay, errors
-    of libraries for remote storage, imports of two threads that waited for each other, and a lack of memory, of which
-    another worker or moment may have more.  An error of this package may pass if the one that it was raised from may.
-    All others, of likelihoods or of the data, are the same at every try.
+    It may after operating system errors (including timeouts and lost connections) that are not permanent, errors of
+    libraries for remote storage, imports of two threads that waited for each other, and a lack of memory, which another
+    worker or moment may have.  An error of this package is transient if its cause is.  All others, of likelihoods or of
+    the data, recur at every try.
     """
     if isinstance(error, BnpDaskError):
         return error.__cause__ is not None and may_pass(error.__cause__)

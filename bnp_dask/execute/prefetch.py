@@ -1,13 +1,13 @@
 """Reading for the next task, or for the next part of a task, while this one computes.
 
-What tasks read with is a :class:`Load`.  Where one task calls several, one after another (:func:`in_turn`), each is at
-work while what was read before is computed.  Where a worker knows its next task (:func:`looking_ahead`), the same goes
-from task to task.  Both only if reading means waiting: what is computed anyway is not done sooner by two threads that
-share an interpreter, and small batches are read several times slower by them.
+Tasks read with a :class:`Load`.  If one task calls several, one after another (:func:`in_turn`), each reads while the
+data before it are computed.  If a worker knows its next task (:func:`looking_ahead`), reading overlaps from task to
+task.  Both happen only if reading is mostly waiting: two threads that share an interpreter do not speed up a read that
+computes, and slow down the reading of small batches several times.
 
-What is read ahead is a guess and no more.  It is found again by the very object that the task would have called, so
-that it can only be what the task would have read; it is dropped when that task has gone elsewhere; and an attempt that
-fails is forgotten, so that a task meets errors itself, where they are named and tried again.
+Reading ahead is only a guess.  Its result is found by the very object that the task would have called, so it can only
+be the data that the task would have read.  It is dropped when that task has gone to another worker.  A failed attempt
+is forgotten: the task meets the error itself, which is then named and retried.
 """
 
 from __future__ import annotations
@@ -30,71 +30,71 @@ T = TypeVar("T")
 THREAD_NAME = "bnp-dask-ahead"
 
 LEAST_SECONDS = 0.01
-"""Waiting of a read below which another thread is not worth its trouble."""
+"""Waiting time of a read below which another thread does not pay."""
 
 WAITING = 0.75
-"""Share of a read's time that must have been waiting.  Files in the page cache are copied and unpacked all the time:
-they are left to their tasks, and no batch is held for them."""
+"""Share of a read's time that must have been waiting.  Files in the page cache are copied and unpacked without waiting:
+they are not read ahead, and no batch is held for them."""
 
 BEYOND = 3
-"""Reading takes up to so many times what it gives: pieces as they are stored, and unpacked."""
+"""Peak memory of a read as a multiple of its result: pieces as they are stored, and unpacked."""
 
 REMEMBERED = 100
-"""Reads whose sizes are remembered: the largest of them stands for one that nobody has read yet."""
+"""Number of reads whose sizes are remembered: the largest estimates the size of the next."""
 
 LOOK_SECONDS = 0.02
-"""How often a task looks for the next while there is none: a scheduler may send it only when the last one is done."""
+"""Seconds between two looks for a next task: a scheduler may send it only when the last one is done."""
 
 HOLD_SECONDS = 0.1
-"""How often somebody looks whether what was read ahead is still wanted."""
+"""Seconds between two checks whether data read ahead are still wanted."""
 
 
 class Load(ABC, Generic[T]):
-    """Reads something that never changes; tasks call it, and others may have called :meth:`fetch` for them."""
+    """Reads immutable data; tasks call it, and another thread may have called :meth:`fetch` for them."""
 
     @property
     def key(self) -> str | None:
-        """Name of what it reads, which is one of its own within a run; None where nobody can say."""
+        """Name of the data that it reads, unique within a run; None if unknown."""
         return None
 
     @abstractmethod
     def fetch(self) -> T:
-        """Read it, here and now."""
+        """Read the data in this thread, now."""
 
     def __call__(self) -> T:
-        """Result of :meth:`fetch`, or that of whoever read it ahead."""
+        """Result of :meth:`fetch`, possibly read ahead."""
         return _load(self)
 
 
 def load_of(argument: Any) -> Load[Any] | None:
-    """The load that an argument of a task is, or that it names as its ``first_load``."""
+    """Load of a task's argument: the argument itself or its ``first_load``; None without one."""
     found = argument if isinstance(argument, Load) else getattr(argument, "first_load", None)
     return found if isinstance(found, Load) else None
 
 
 @dataclass(frozen=True, eq=False)
 class Coming:
-    """Read of a task that waits; ``is_wanted`` tells later whether that task is still to come, or at work."""
+    """Read of a waiting task; ``is_wanted`` tells later whether that task still waits or runs here."""
 
     load: Load[Any]
     is_wanted: Callable[[], bool]
 
 
 class Outlook(Protocol):
-    """Knowledge of a task about the place where it runs.  Answers may be wrong a moment later."""
+    """Knowledge of a task about its worker.  Answers may be wrong a moment later."""
 
     def coming(self) -> Sequence[Coming]:
         """Reads of tasks that wait here and have not begun: the next one first."""
         ...
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether so many bytes may be taken beside all that the tasks which run here will take."""
+        """Whether ``nbytes`` more may be taken beside the memory of the tasks that run here."""
         ...
 
 
 @contextmanager
 def looking_ahead(outlook: Outlook | None) -> Iterator[None]:
-    """Around a task: while it computes, the next one's batch is read, where that pays."""
+    """Run a task inside; while it computes, the batch of the next one is read, where that pays."""
     task = _Task(outlook)
     with _LOCK:
         _PLACE.running += 1
@@ -110,8 +110,8 @@ def looking_ahead(outlook: Outlook | None) -> Iterator[None]:
 
 @contextmanager
 def in_turn(loads: Sequence[Any]) -> Iterator[None]:
-    """Inside, each but the first of what a task calls one after another is read while the one before is computed, if
-    reading means waiting."""
+    """Overlap the loads that a task calls one after another: each but the first is read while the data before it are
+    computed, if reading is mostly waiting."""
     if len(loads) < 2:
         yield
         return
@@ -126,7 +126,7 @@ def in_turn(loads: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Inside, what several loads of one key read is read by the first of them."""
+    """Inside, several loads of one key share the data that the first of them reads."""
     token = _ONCE.set({})
     try:
         yield
@@ -135,12 +135,12 @@ def reading_once() -> Iterator[None]:
 
 
 def n_held() -> int:
-    """How many things this process reads ahead now, or has read and holds."""
+    """Number of reads ahead that this process holds, under way or complete."""
     return len(_HELD)
 
 
 class _Task:
-    """A task that is running, and who looks ahead for it."""
+    """A running task, and the thread that looks ahead for it."""
 
     def __init__(self, outlook: Outlook | None) -> None:
         self.outlook = outlook
@@ -149,7 +149,7 @@ class _Task:
 
 
 class _Turn:
-    """Loads of one task, in the order in which it calls them."""
+    """Loads of one task, in the order of its calls."""
 
     def __init__(self, loads: list[Load[Any]]) -> None:
         self._loads = loads
@@ -163,7 +163,7 @@ class _Turn:
 
 
 class _Place:
-    """Reads of this process, and how many tasks run in it."""
+    """Reads of this process, and the number of tasks that run in it."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -176,18 +176,18 @@ class _Place:
             self._sizes.append(nbytes)
 
     def note_times(self, wall: float, cpu: float, running: int) -> None:
-        """Judge by one read: CPU time is that of the process, of which other tasks take all they can get."""
+        """Judge by one read whether reading is waiting: CPU time is the process's, and other tasks use all they get."""
         waited = min(running * wall - cpu, wall)
         self.is_waiting = waited >= max(LEAST_SECONDS, WAITING * wall)
 
     @property
     def largest(self) -> int | None:
-        """Bytes of the largest thing read lately; None where nobody can say."""
+        """Bytes of the largest recent read; None before any."""
         return max(self._sizes, default=None)
 
 
 class _Ahead:
-    """One thing that a thread reads, and holds until somebody asks for it or nobody will."""
+    """One read ahead by a thread, held until it is taken or no longer wanted."""
 
     def __init__(self, coming: Coming) -> None:
         self._coming = coming
@@ -201,7 +201,7 @@ class _Ahead:
         return self._coming.load
 
     def run(self) -> None:
-        """Read, then wait for whoever wants it."""
+        """Read, then hold the value until it is taken or no longer wanted."""
         try:
             self._value = self.load.fetch()
         except BaseException as error:
@@ -211,19 +211,19 @@ class _Ahead:
         while not self._failed and not self._is_taken.wait(HOLD_SECONDS) and self._is_wanted():
             pass
         with _LOCK:
-            if _HELD.get(id(self.load)) is self:  # nobody has it, and now nobody will
+            if _HELD.get(id(self.load)) is self:  # not taken, and from now on it cannot be
                 del _HELD[id(self.load)]
                 self._value = None
 
     def _is_wanted(self) -> bool:
         try:
             return self._coming.is_wanted()
-        except Exception as error:  # of a worker that is closing, all may be gone
+        except Exception as error:  # a closing worker may have lost all its attributes
             logger.debug("dropping what was read ahead: %r", error)
             return False
 
     def take(self) -> tuple[bool, Any]:
-        """Whether it could be read, and what was; once, by whoever took it out of what is held."""
+        """Whether it could be read, and its value; called once, by the caller that removed it from ``_HELD``."""
         self._is_taken.set()
         self.is_read.wait()
         value, self._value = self._value, None
@@ -233,7 +233,7 @@ class _Ahead:
 _LOCK = threading.Lock()
 _PLACE = _Place()
 _HELD: dict[int, _Ahead] = {}
-"""By the id of the load, which lives as long as it is in here."""
+"""Reads ahead by the id of their load, which lives as long as its entry."""
 
 _TASK: ContextVar[_Task | None] = ContextVar("bnp_dask_task", default=None)
 _TURN: ContextVar[_Turn | None] = ContextVar("bnp_dask_turn", default=None)
@@ -284,7 +284,7 @@ def _taken_or_read(load: Load[T]) -> T:
 
 
 def _watch(task: _Task) -> None:
-    """Wait until a next task is there, or this one is over; then read for it."""
+    """Wait until there is a next task, and read for it; stop when this task is over."""
     while True:
         with _LOCK:
             if task.is_over:
@@ -297,10 +297,10 @@ def _watch(task: _Task) -> None:
 
 
 def _claim(task: _Task) -> _Ahead | None:
-    """Read to begin now, if any.
+    """Read to begin now; None if there is none.
 
-    The lock is held: a task that has not begun when the outlook is asked cannot look for what it needs before it is
-    written down here.  So nothing is read ahead that its task reads itself.
+    The lock is held: a task that has not begun when the outlook is asked cannot look for its data before they are
+    registered here.  So no data are read both ahead and by their task.
     """
     assert task.outlook is not None
     if len(_HELD) >= _PLACE.running or _PLACE.largest is None:
@@ -316,13 +316,13 @@ def _claim(task: _Task) -> _Ahead | None:
 
 
 def _hold(coming: Coming) -> _Ahead:
-    """Write down that this is read ahead; the lock is held."""
+    """Register a read ahead; the lock is held."""
     _HELD[id(coming.load)] = ahead = _Ahead(coming)
     return ahead
 
 
 def _start(function: Callable[[], None], ahead: _Ahead | None = None) -> threading.Thread | None:
-    """A thread that nobody waits for at the end; None, and nothing is read ahead, where the system has no more."""
+    """Start a daemon thread; None, and nothing is read ahead, if the system has no more threads."""
     thread = threading.Thread(target=function, name=THREAD_NAME, daemon=True)
     try:
         thread.start()

@@ -1,8 +1,8 @@
-"""Waiting for a Dask scheduler no longer than it answers: one that hangs or was cut off breaks no connection.
+"""Waits for a Dask scheduler only while it answers: one that hangs or was cut off breaks no connection.
 
-The kernel of a machine goes on taking what is sent to a process that is stopped, and packets that are lost on their
-way are sent again for a long time.  So while this process waits for anything, it asks the scheduler to repeat nothing,
-and gives up once a question has been left unanswered for too long.
+The kernel of a machine goes on accepting data for a stopped process, and lost packets are sent again for a long time.
+So while this process waits, it asks the scheduler to echo a message, and gives up once a question has been unanswered
+for too long.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ASK_SECONDS = 1.0
 """Time without news from the scheduler after which it is asked."""
 
 STEP_SECONDS = 0.5
-"""Silence is counted in steps, and one that took longer than this counts as two at most.
+"""Silence is counted in steps; a longer step counts as two at most.
 
-A process that was stopped itself, whose machine slept, or whose event loop unpacked a large result, has not listened
-meanwhile; what was answered is read first when it goes on.
+A process that was stopped, whose machine slept, or whose event loop unpacked a large result has not listened
+meanwhile; when it goes on, it reads pending answers first.
 """
 
 SHARE = 0.75
-"""Silence that is borne, as a share of Dask's limit for making a connection: what comes before and after, such as the
-closing of the client, takes its time as well."""
+"""Tolerated silence as a share of Dask's timeout for connecting: steps before and after, such as closing the client,
+take time as well."""
 
 
 class SilenceError(OSError):
@@ -38,23 +38,23 @@ class SilenceError(OSError):
 
 
 def patience() -> float:
-    """Seconds of silence that are borne, by Dask's setting ``distributed.comm.timeouts.connect``.
+    """Seconds of tolerated silence, by Dask's setting ``distributed.comm.timeouts.connect``.
 
-    A scheduler that is merely busy answers between two things that it does.  One that does a single thing for longer
-    is lost to its workers as well, which cannot connect to it within that setting.
+    A scheduler that is only busy answers between two operations.  One whose single operation takes longer is lost to
+    its workers as well, which cannot connect to it within that setting.
     """
     return SHARE * float(parse_timedelta(dask.config.get("distributed.comm.timeouts.connect")))
 
 
 class Pulse:
-    """Tells whether the scheduler of a client answers, while somebody waits.
+    """Tells whether the scheduler of a client answers, while a caller waits.
 
     Parameters
     ----------
     client
-        Whose scheduler is asked.
+        Client of the scheduler that is asked.
     limit
-        Seconds of silence that are borne.
+        Seconds of tolerated silence.
     """
 
     def __init__(self, client: Client, limit: float) -> None:
@@ -70,7 +70,7 @@ class Pulse:
         Raises
         ------
         SilenceError
-            The scheduler was silent for too long; what was waited for is cancelled.
+            The scheduler was silent for too long; the call is cancelled.
         """
         work = asyncio.ensure_future(function(*args))
         self._looked = time.monotonic()
@@ -87,7 +87,7 @@ class Pulse:
                 work.cancel()
 
     def _heard_nothing(self) -> float:
-        """Seconds in which this process listened and heard nothing; asks again if that is due."""
+        """Return the seconds in which this process listened and heard nothing; ask again if that is due."""
         now = time.monotonic()
         self._silence += min(now - self._looked, 2.0 * STEP_SECONDS)
         self._looked = now
@@ -100,7 +100,7 @@ class Pulse:
         return self._silence
 
     def stop(self) -> None:
-        """Ask no more; on the client's event loop."""
+        """Stop asking; to be called on the client's event loop."""
         if self._question is not None:
             self._question.cancel()
             self._question = None
@@ -110,13 +110,13 @@ async def _answers(client: Client) -> bool:
     """Whether a scheduler answers; it may take its time."""
     try:
         await client.scheduler.echo(data=0)
-    except (OSError, AttributeError):  # a client that was closed has no scheduler
+    except (OSError, AttributeError):  # a closed client has no scheduler
         return False
     return True
 
 
 async def within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:
-    """Whether something ended within some seconds, and what it gave."""
+    """Whether ``work`` ended within some seconds, and its result."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task}, timeout=seconds)

@@ -1,9 +1,9 @@
-"""The executor behind whatever a caller names, and whether a scheduler answers, found out before a client is made.
+"""Opens the executor for a caller's ``client`` argument, and checks that a scheduler answers before a client is made.
 
-Dask is imported where it is needed: a run in one process loads none of it.
+Dask is imported only when it is needed: a run in one process loads none of it.
 
-A client that cannot connect goes on trying in threads of its own, and takes another half a minute to give up when it is
-closed.
+A client that cannot connect keeps trying in threads of its own, and takes another half a minute to give up when it is
+closed: hence the check.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
     from distributed.comm import Comm
 
 LISTEN_SECONDS = 5.0
-"""How long it is tried again and again to connect: a scheduler may be about to start."""
+"""Time for repeated attempts to connect: a scheduler may be about to start."""
 
 ANSWER_SECONDS = 10.0
-"""How long one that listens may take to say who it is: it may be busy."""
+"""Time for a listening server to identify itself: it may be busy."""
 
 PAUSE_SECONDS = 0.1
-"""Between two tries."""
+"""Pause between two tries."""
 
 
 @contextmanager
 def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -> Iterator[Executor]:
-    """The executor behind ``client``: a client, the address of a scheduler, an executor, or None for Dask's current
-    client, and this thread where there is none or inside of a Dask task.  A task that names a client gives up its place
-    on its worker while the executor is open.
+    """Executor for ``client``: a client, the address of a scheduler, an executor, or None for Dask's current client (a
+    SerialExecutor without one, or inside a Dask task).  A task that names a client gives up its place on its worker
+    while the executor is open.
 
-    What was made here is closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
+    Objects made here are closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
     a lost cluster.
     """
     with ExitStack() as stack:
         found: Any = client
-        if isinstance(found, str) or "distributed" in sys.modules:  # there is no client where nobody imported it
+        if isinstance(found, str) or "distributed" in sys.modules:  # without the import there is no client
             found = _of_dask(found, advice, stack)
         elif found is None:
             found = SerialExecutor()
         require("client", found, Executor, 'a distributed.Client, "tcp://10.0.0.1:8786", an executor, or None')
-        with plain_interrupts():  # also those of compiled code that this process calls itself
+        with plain_interrupts():  # also in compiled code that this process calls itself
             yield found
 
 
 def _of_dask(client: Any, advice: str, stack: ExitStack) -> Any:
-    """The executor on a cluster, which the stack closes; anything but clients and addresses as it is."""
+    """Executor on a cluster, which the stack closes; other values than clients and addresses are returned unchanged."""
     from distributed import Client
 
     from bnp_dask.execute.dask import DaskExecutor, current_client, giving_way
@@ -78,14 +78,14 @@ def _of_dask(client: Any, advice: str, stack: ExitStack) -> Any:
 def require_scheduler(
     address: str, security: Security | None = None, listen: float = LISTEN_SECONDS, answer: float = ANSWER_SECONDS
 ) -> None:
-    """Ask who is at an address.
+    """Check that a scheduler answers at an address.
 
     Raises
     ------
     SettingError
-        This is no address, or that of something else.
+        ``address`` is not an address, or the address of something else.
     ExecutionError
-        Nobody answers; says what was tried, for how long, and what came of it.
+        No answer; the message gives the attempts, their duration and their outcome.
     """
     from distributed import Security
     from distributed.comm import parse_address, parse_host_port
@@ -97,7 +97,7 @@ def require_scheduler(
             name, port = parse_host_port(host)
             _wait_for_port(name, port, listen)
         found = asyncio.run(asyncio.wait_for(_identity(address, security or Security()), answer))
-    except Exception as error:  # no address, a name that nobody knows, something else that listens there
+    except Exception as error:  # no address, an unknown name, something else that listens there
         kind = SettingError if isinstance(error, ValueError) else ExecutionError
         raise kind(
             f"cannot reach a scheduler at {place}: {_reason(error, listen, answer)}. Start one with "
@@ -109,7 +109,7 @@ def require_scheduler(
 
 
 def client_of(address: str) -> Client:
-    """A client of the scheduler at an address, nobody's default.
+    """Client of the scheduler at an address, not set as Dask's default.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def client_of(address: str) -> Client:
 
 
 def _wait_for_port(host: str, port: int, seconds: float) -> None:
-    """Return when somebody listens; the last refusal is raised when nobody does in time."""
+    """Return once a server listens; raise the last refusal if none does in time."""
     if not 0 < port < 2**16:
         raise ValueError(f"there is no port {port}")
     deadline = time.monotonic() + seconds
@@ -141,7 +141,7 @@ def _wait_for_port(host: str, port: int, seconds: float) -> None:
 
 
 async def _identity(address: str, security: Security) -> Any:
-    """Answer of one of Dask's servers to who it is."""
+    """Answer of a Dask server to the question for its identity."""
     from distributed.comm import connect
 
     comm: Comm = await connect(address, **security.get_connection_args("client"))
@@ -153,11 +153,11 @@ async def _identity(address: str, security: Security) -> Any:
 
 
 def _reason(error: BaseException, listen: float, answer: float) -> str:
-    """Why a connection failed, in the words of its first cause."""
+    """Reason why a connection failed, from the text of its first cause."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__
-    if isinstance(first, asyncio.CancelledError | MemoryError):  # others' greetings, read as Dask's, tell absurd sizes
+    if isinstance(first, asyncio.CancelledError | MemoryError):  # other greetings, read as Dask's, give absurd sizes
         return f"what listens there does not answer as one (waited up to {answer:g} s)"
     words = getattr(first, "strerror", None) or str(first) or type(first).__name__
     return f"{words} (tried for {listen:g} s)" if first is error and isinstance(error, OSError) else words

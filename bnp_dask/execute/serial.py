@@ -16,7 +16,7 @@ class SerialExecutor:
     Parameters
     ----------
     retries
-        How often a task is tried again whose failure may pass.
+        Number of retries of a task after a transient failure.
     """
 
     n_workers = 1
@@ -33,12 +33,12 @@ class SerialExecutor:
         return self._handle(name, _Node.of_value(value))
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
-        """Note a task down; :meth:`result` runs it."""
+        """Record a task; :meth:`result` runs it."""
         call, needed = make_call(self, name, function, args)
         return self._handle(name, _Node(call, needed))
 
     def result(self, handle: Handle) -> Any:
-        """Run the task, and first those whose values it needs, and give its value or raise its error."""
+        """Run the task after the tasks whose values it needs; return its value or raise its error."""
         node = handle.content(self)
         handle.void()
         # A stack instead of recursion: a chain of tasks may be longer than Python's stack is deep.
@@ -90,7 +90,7 @@ class _Node:
         except Exception as error:
             self._error = error
         self.done = True
-        # What the task held is not needed again; its handle may live on.
+        # The arguments of the task are not needed again; its handle may live on.
         self.call, self.needed = None, []
 
     def value(self) -> Any:

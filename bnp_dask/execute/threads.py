@@ -12,14 +12,14 @@ from bnp_dask.execute.base import DEFAULT_RETRIES, Call, Handle, check_retries, 
 
 
 class ThreadExecutor:
-    """Runs tasks in a pool of threads; numba kernels and BLAS let go of the interpreter, so they run side by side.
+    """Runs tasks in a pool of threads; numba kernels and BLAS release the interpreter's lock, so they run in parallel.
 
     Parameters
     ----------
     n_workers
         Number of threads.
     retries
-        How often a task is tried again whose failure may pass.
+        Number of retries of a task after a transient failure.
     """
 
     memory_limit = None
@@ -47,14 +47,14 @@ class ThreadExecutor:
         return self._handle(name, self._pool.submit(_run, call, needed, self._retries))
 
     def result(self, handle: Handle) -> Any:
-        """Wait for a task and give its value or raise its error."""
+        """Wait for a task and return its value or raise its error."""
         future = handle.content(self)
         handle.void()
         with errors_of_tasks(handle.name):
             return future.result()
 
     def close(self) -> None:
-        """Drop what is queued and wait for what is running."""
+        """Drop queued tasks and wait for running ones."""
         self._closed = True
         for handle in list(self._handles):
             handle.void()
@@ -72,6 +72,6 @@ class ThreadExecutor:
 
 
 def _run(call: Call, needed: Sequence[Future[Any]], retries: int) -> Any:
-    # The pool takes tasks in the order they were submitted, so whatever this one needs has been taken already:
-    # waiting for it here cannot lock up.
+    # The pool starts tasks in the order of submission, so all tasks that this one needs have started:
+    # waiting for them here cannot deadlock.
     return call.run_with_retries([f.result() for f in needed], retries)

@@ -1,4 +1,4 @@
-"""Tasks on a Dask worker: how one is run, those that wait, and the worker's memory."""
+"""Tasks on a Dask worker: running one, the queue of waiting ones, and the worker's memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.prefetch import Coming, looking_ahead
 
 ROOM_AHEAD = 0.4
-"""Share of a worker's limit that it may hold with a batch read ahead: while a task computes, it takes at most as much
-again (a summary beside the posterior, tables beside the batch), and at 0.8 Dask pauses a worker."""
+"""Share of a worker's memory limit that it may hold with a batch read ahead.  While a task computes, it takes at most
+as much again (a summary beside the posterior, tables beside the batch), and at 0.8 Dask pauses a worker."""
 UNLIMITED_AHEAD = 200 * 10**6
-"""Bytes that reading ahead may take where a worker has no limit."""
+"""Bytes that reading ahead may take on a worker without a limit."""
 
 
 class WorkerQueue:
-    """Tasks that wait on a worker, and its memory: the outlook of the tasks that run there.
+    """Outlook of the tasks on a worker: its waiting tasks and its memory.
 
-    Dask does not promise that a worker looks like this inside.  Where it does not, nothing is read ahead.
+    The attributes used are internal to Dask.  If one is missing, nothing is read ahead.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -38,10 +38,10 @@ class WorkerQueue:
             return None
 
     def coming(self) -> Sequence[Coming]:
-        """Reads of the tasks that have all they need and wait for a thread."""
+        """Reads of the tasks that have all their inputs and wait for a thread."""
         try:
-            # A copy, which takes one step of the interpreter: the worker's event loop changes the queue meanwhile, and
-            # methods such as peek() tidy it up, which only that thread may do.
+            # A copy, which is atomic in the interpreter: the worker's event loop changes the queue meanwhile, and
+            # methods such as peek() reorganise it, which only that thread may do.
             waiting = list(self._worker.state.ready)
             waiting.sort(key=lambda task: task.priority)
             return [found for task in waiting if (found := self._coming(task)) is not None]
@@ -50,7 +50,7 @@ class WorkerQueue:
             return []
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether a worker can spare so much."""
+        """Whether the worker can spare ``nbytes``."""
         try:
             limit = self._worker.memory_manager.memory_limit
             held = self._worker.monitor.get_process_memory() if limit else 0
@@ -66,27 +66,27 @@ class WorkerQueue:
         return None if load is None else Coming(load, lambda: self._has(task))
 
     def _has(self, task: Any) -> bool:
-        """Whether a task is still this worker's, which goes on working."""
+        """Whether a task still belongs to this worker, and the worker is running."""
         is_here = self._worker.state.tasks.get(task.key) is task and task.state in ("ready", "executing")
         return bool(is_here and self._worker.status == Status.running)
 
 
 class StrangerError(Exception):
-    """This worker has other code than the process that sent a task, and ran nothing of it."""
+    """This worker has other code than the process that sent a task, and did not run it."""
 
 
 def run_message(message: Message, *values: Any, code: str | None = None) -> Any:
-    """The task: a message of its value, or as a value what failed here or before and will fail again; what may pass is
-    raised.
+    """Run a task: return a message of its value, or a :class:`Failure` for a permanent error here or in a needed task;
+    a transient error is raised.
 
     Parameters
     ----------
     message
         A call, packed.
     values
-        Of the tasks that it needs.
+        Values of the tasks that it needs.
     code
-        :meth:`~bnp_dask.core.code.Code.token` of the process that sends it.  Workers of versions that do not know this
+        :meth:`~bnp_dask.core.code.Code.token` of the sending process.  Workers of versions that do not know this
         argument fail at it.
 
     Raises

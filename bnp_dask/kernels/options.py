@@ -1,9 +1,9 @@
-"""Options of kernels: how they are compiled, and where what was compiled is kept.
+"""Options of kernels: how they are compiled, and where compiled code is kept.
 
-Numba keeps compiled code beside the sources where it can, and looks only at the file of a kernel to see whether it is
-still that kernel's.  But a kernel holds the code of those of other files that it calls: after an upgrade that changes
-only these, it would be the old one.  Here the folder is named after the content of all files that a kernel may call,
-and lies with the user, so that it also outlives the environment that the package was installed in.
+Numba keeps compiled code beside the sources if possible, and checks only the kernel's own file to see whether it is
+still valid.  But compiled code includes the kernels of other files that it calls: after an upgrade that changes only
+these, it would be outdated.  Here the folder is named after the content of all files that a kernel may call, and is in
+the user's cache folder, so that it also outlives the environment that the package was installed in.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from llvmlite.binding import get_host_cpu_name
 from numba import config
 
 INNER: dict[str, Any] = {"nogil": True, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Without entrances for Python and for C: a call from Python fails.
+"""Options without wrappers for Python and for C: a call from Python fails.
 
-An entrance takes arguments apart, and for records of many arrays that is more to compile than the kernel itself.
+A wrapper unpacks arguments, and for records of many arrays it takes longer to compile than the kernel itself.
 Kernels that only kernels call need none.
 """
 
 _KERNELS = Path(__file__).parent
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Numba is told the folder by a setting of the whole process."""
+"""Lock for Numba's cache folder, which is a setting of the whole process."""
 
 _IMPORTED = re.compile(r"^from bnp_dask\.kernels\.([\w.]+) import ([\w ,]*)", re.MULTILINE)
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's decorator; with ``cache`` what it compiles is kept in :func:`cache_folder`.
+    """Numba's decorator; with ``cache`` compiled code is kept in :func:`cache_folder`.
 
-    Where no folder can be written, each process compiles what it needs.
+    If no folder is writable, each process compiles its own kernels.
     """
 
     def decorated(function: Callable[..., Any]) -> Any:
@@ -65,11 +65,11 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
 
 @lru_cache
 def cache_folder() -> Path | None:
-    """Folder for compiled kernels, the first of these that can be written; None where none can.
+    """Folder for compiled kernels, the first writable one of the following; None if there is none.
 
-    Below ``NUMBA_CACHE_DIR`` if that is set, else below the user's folder for caches; or, where homes are read-only or
-    there are none, as in many containers, below that for temporary files, so that processes of a machine still share
-    what they compile.  It may be removed at any time: what is missing is compiled again.
+    Below ``NUMBA_CACHE_DIR`` if that is set, else below the user's folder for caches; or, if homes are read-only or
+    missing, as in many containers, below the folder for temporary files, so that processes of a machine still share
+    compiled code.  It may be removed at any time: missing kernels are compiled again.
     """
     home = Path(config.CACHE_DIR) if config.CACHE_DIR else _home()
     if home is not None and _is_writable(home / "bnp_dask"):
@@ -89,7 +89,7 @@ def _home() -> Path | None:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which is made where it is missing."""
+    """Whether files can be made in a folder, which is created if missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -99,7 +99,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _temporary() -> Path | None:
-    """Folder among the temporary files that only this user may write to, since what lies there is run; else None."""
+    """Folder for temporary files that only this user may write to, since its code is run; else None."""
     user = os.getuid() if hasattr(os, "getuid") else None  # without: folders for temporary files are each user's own
     folder = Path(tempfile.gettempdir()) / ("bnp_dask" if user is None else f"bnp_dask-{user}")
     try:
@@ -122,7 +122,7 @@ def compiler_stamp() -> str:
 
 @lru_cache
 def sources_digest(file: Path) -> str:
-    """Digest of the sources of a file of kernels and of all those that it imports kernels from, directly or not."""
+    """Digest of the sources of a file of kernels and of all files that it imports kernels from, directly or not."""
     todo, found = [file], dict[Path, bytes]()
     while todo:
         path = todo.pop()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # pictures bring most of the package along: who wants one line about a run (reports.describe) loads none of it
+    # pictures import most of the package; one line about a run (reports.describe) needs none of it
     if name != "plot":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
     return importlib.import_module(f"{__name__}.plot")

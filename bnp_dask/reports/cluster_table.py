@@ -22,7 +22,7 @@ RANGES = "of many numbers: least .. median .. largest"
 HEAD = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
 
 PRICE = ("without it", "united", "with")
-"""Columns of prices: nats lost without a cluster, nats lost where it is united with its nearest, and which that is."""
+"""Columns of prices: nats lost without a cluster, nats lost if united with its nearest cluster, and that cluster."""
 
 PRICED = "without it, united: nats of the objective that are lost without a cluster, or where it is one with another"
 """Note under a table with prices."""
@@ -51,12 +51,12 @@ class ClusterTable(Sequence[ClusterRow]):
     title
         Kind of the model, clusters and atoms.
     rows
-        Clusters that are listed: ``id``, ``weight`` (expected share of atoms), ``count`` (atoms; None when unknown) and
+        Listed clusters: ``id``, ``weight`` (expected share of atoms), ``count`` (atoms; None when unknown) and
         ``text`` (parameters in a few words).
     facts
         More about the posterior, such as its columns.
     rest
-        How many clusters are not listed, and their share; empty where all are.
+        Number of clusters not listed, and their share; empty if all are listed.
     """
 
     title: str
@@ -72,7 +72,7 @@ class ClusterTable(Sequence[ClusterRow]):
         facts: dict[str, str] | None = None,
         prices: Sequence[ClusterPrice] | None = None,
     ) -> ClusterTable:
-        """The ``limit`` heaviest clusters; ``names`` are those of features or words, ``(D,)``."""
+        """The ``limit`` heaviest clusters; ``names`` of features or words, ``(D,)``."""
         rows = tuple(cluster_rows(posterior, names, limit, prices))
         return ClusterTable(title_of(posterior), rows, tuple((facts or {}).items()), rest_of(posterior, len(rows)))
 
@@ -127,7 +127,7 @@ class ClusterTable(Sequence[ClusterRow]):
 
 
 def clusters_html(rows: Sequence[ClusterRow], caption: str = "") -> str:
-    """The table of clusters; readers of screens are told what columns and rows are, and nothing of the bars."""
+    """Table of clusters; screen readers get the headers of columns and rows, and skip the bars."""
     largest = max((row.weight for row in rows), default=1.0) or 1.0
     told = f"<caption class='text'><b>{html.escape(caption)}</b></caption>" if caption else ""
     names = [f"<th scope='col'>{name}</th>" for name in HEAD[:3]]
@@ -157,7 +157,7 @@ def title_of(posterior: Posterior) -> str:
 
 
 def rest_of(posterior: Posterior, shown: int) -> str:
-    """How many clusters are left out where so many are shown; empty for none."""
+    """Number of clusters left out if ``shown`` are shown; empty for none."""
     if shown >= posterior.n_clusters:
         return ""
     share = 1.0 - np.sort(posterior.weights)[::-1][:shown].sum()
@@ -170,7 +170,7 @@ def count_of(row: ClusterRow) -> str:
 
 
 def price_of(row: ClusterRow) -> tuple[str, str, str]:
-    """Price of a cluster, in words: nats lost without it, nats lost where it is united, and with which."""
+    """Price of a cluster, in words: nats lost without it, nats lost if united, and the cluster it is united with."""
     if row.price is None or row.price.nearest is None:
         return "?", "?", "?"
     return f"{row.price.without:,.1f}", f"{row.price.united:,.1f}", str(row.price.nearest)

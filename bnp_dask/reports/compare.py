@@ -31,11 +31,11 @@ class RunLine:
     n_clusters
         K.
     objective
-        The last objective of its history, nats; None where there is no history.
+        The last objective of its history, nats; None without a history.
     heldout
         Mean log likelihood of the held-out data, nats per atom (per held-out word for topic models); None without.
     laps, seconds
-        How far it came and how long it took; None where there is no history.
+        Laps done and seconds taken; None without a history.
     """
 
     run: str
@@ -119,7 +119,7 @@ def compare(
     Raises
     ------
     SettingError
-        There is no run, or one is none of these.
+        There is no run, or one is of another kind.
     """
     named: dict[str, Subject | Mapping[str, Subject]]
     if len(runs) == 1 and isinstance(runs[0], Mapping):

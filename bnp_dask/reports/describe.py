@@ -1,4 +1,4 @@
-"""Clusters as tables and pictures show them: their share, and what each is like."""
+"""Clusters as tables and pictures show them: their share and a short description."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
 
 MEANS = ("mean", "probability", "rate")
-"""Names that likelihoods give the expected value of an atom."""
+"""Names of the expected value of an atom in likelihoods."""
 
 
 @dataclass(frozen=True)
 class ClusterRow:
-    """One cluster in a table: id, expected share, atoms (None when unknown), description, and price where it is known.
+    """One cluster in a table: id, expected share, atoms (None when unknown), description, and price if known.
 
-    Prices are those of :func:`bnp_dask.prices`.
+    Prices are from :func:`bnp_dask.prices`.
     """
 
     id: int
@@ -41,9 +41,9 @@ def cluster_rows(
     limit: int | None = None,
     prices: Sequence[ClusterPrice] | None = None,
 ) -> list[ClusterRow]:
-    """Clusters by falling weight, the first ``limit`` of them; ``names`` are those of features or words, ``(D,)``.
+    """Clusters by falling weight, the first ``limit`` of them; ``names`` of features or words, ``(D,)``.
 
-    SettingError where ``prices`` are not those of the posterior's clusters.
+    SettingError if ``prices`` do not belong to the posterior's clusters.
     """
     known = {price.id: price for price in prices or ()}
     if known and sorted(known) != sorted(posterior.ids.tolist()):
@@ -68,7 +68,7 @@ def cluster_rows(
 
 
 def means(observation: Any, params: Any) -> np.ndarray | None:
-    """Expected value of an atom of each cluster, ``(K, D)``; None where the likelihood has none that says much."""
+    """Expected value of an atom of each cluster, ``(K, D)``; None if the likelihood has no informative one."""
     found = estimates_of(observation, params, None)
     return next((found[name].values for name in MEANS if name in found), None)
 
@@ -97,7 +97,7 @@ def covariance(observation: Any, params: Any, k: int) -> np.ndarray | None:
 
 
 def check_names(posterior: Posterior, names: Sequence[str] | None) -> Sequence[str] | None:
-    """The names, or those that the posterior knows; DataError unless there is one for each feature or word."""
+    """The names, or the posterior's own; DataError unless there is one for each feature or word."""
     if names is None:
         return posterior.feature_names
     names = in_order(names)

@@ -1,4 +1,4 @@
-"""Lineage of clusters: which was born of which, when, and where the atoms of those went that are gone."""
+"""Lineage of clusters: their parents, laps of birth and end, and the successors that took over their atoms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN = 200
 """Clusters that a page lists."""
 
 FEW = 6
-"""Ids of others that a page names for each."""
+"""Most ids of other clusters that a page names for each cluster."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Life:
     id
         The cluster.
     born
-        Lap of its birth; None where it is there from the start.
+        Lap of its birth; None if it existed from the start.
     parents
-        Clusters that it was split from; empty for those that took from all, and for those from the start.
+        Clusters that it was split from; empty if it took atoms from all clusters or existed from the start.
     ended
-        Lap in which it was split, merged or deleted; None where it is there at the end.
+        Lap in which it was split, merged or deleted; None if it exists at the end.
     how
-        The move that ended it; empty where it is there at the end.
+        The move that ended it; empty if it exists at the end.
     successors
         Clusters that took over its atoms.
     """
@@ -44,10 +44,10 @@ class Life:
 
 
 def lineage(result: TrainResult) -> list[Life]:
-    """Lives of all clusters of a run that its history knows, by id: who was born of whom, when, and what became of it.
+    """Lives of all clusters in the history of a run, by id: their parents, laps of birth and end, and successors.
 
-    Clusters that no accepted move names are known from the end of the run; those there from the start that went with
-    moves which name them too.
+    Clusters that no accepted move names are known if they exist at the end of the run; initial clusters that ended are
+    known from the moves that name them.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def lineage(result: TrainResult) -> list[Life]:
 
 
 def lineage_html(lives: Sequence[Life]) -> str:
-    """Lives as a table to unfold, those that are there at the end first."""
+    """Lives as a table to unfold, clusters that exist at the end first."""
     order = sorted(lives, key=lambda life: (life.ended is not None, life.id))
     lines = [f"<details><summary>{len(lives)} clusters, from birth to end</summary><table><thead><tr>"]
     lines.append("<th>cluster</th><th>born in lap</th><th class='text'>of</th><th>ended in lap</th>")

@@ -1,4 +1,4 @@
-"""Where a page is written, and what it may replace: nothing but a page."""
+"""Writes a page, which may replace only another page."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MARK = b"<footer>bnp-dask "
 
 
 def page_target(path: str | os.PathLike[str]) -> Path:
-    """The file that a page is to be, behind any links; asked before the page is made, which may take long.
+    """Target file of a page, with links resolved; checked before the page is made, which may take long.
 
     Raises
     ------
     StoreError
-        Something else lies there, or nothing can be written there.
+        There is another file, or the target is not writable.
     """
     target = Path(os.path.realpath(local_path(path)))
     if target.is_dir():
@@ -38,11 +38,11 @@ def page_target(path: str | os.PathLike[str]) -> Path:
 
 
 def write_page(target: Path, page: str) -> None:
-    """Write a page in one step; StoreError when that fails, and what was there is as it was."""
+    """Write a page in one step; StoreError if that fails, which leaves an existing file unchanged."""
     partial = target.with_name(f".{uuid.uuid4().hex}.partial")
     try:
         try:
-            # a document's id may hold what UTF-8 does not
+            # a document's id may hold characters that UTF-8 cannot encode
             partial.write_bytes(redacted(page).encode("utf-8", "replace"))
             partial.replace(target)
         finally:

@@ -1,4 +1,4 @@
-"""Pictures of runs and of what they learned, under short names: ``bnp_dask.plot.history(result)``.
+"""Pictures of runs and of their results, under short names: ``bnp_dask.plot.history(result)``.
 
 Each function draws on ``ax``, or on a new figure without pyplot, and returns the axes; ``ax.figure.savefig(path)``
 writes it, and notebooks show ``ax.figure``.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["clusters", "history", "mixture", "segmentation", "topic_map", "topics", "topics_over"]
 
 SHOWN = 2000
-"""Atoms that a scatter plot draws, at most: evenly spaced ones."""
+"""Most atoms in a scatter plot: evenly spaced ones."""
 
 
 def history(what: TrainResult | History, column: str = "elbo", ax: Axes | None = None) -> Axes:
@@ -55,7 +55,7 @@ def clusters(
     what
         Posterior, or result, of a likelihood over pixels.
     kind
-        ``"mean"``, ``"directions"`` of largest variance, ``"covariance"``, or ``"auto"``: means where there are any.
+        ``"mean"``, ``"directions"`` of largest variance, ``"covariance"``, or ``"auto"``: means if there are any.
     limit
         Most clusters shown.
     shape
@@ -83,13 +83,13 @@ def segmentation(
     labels
         State of each step, ``(n,)``, or one vector for each sequence.
     sequences
-        Of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.
+        Sequences of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.
     truth
         True labels, drawn below.
     x
         The data, whose columns are drawn as lines above the strips.
     names
-        Of the sequences.
+        Names of the sequences.
     limit
         Most sequences shown.
     ax
@@ -101,7 +101,7 @@ def segmentation(
 def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, ax: Axes | None = None) -> Axes:
     """The foremost words of the largest topics, side by side, each with its probability in the topic as a bar.
 
-    SettingError where the likelihood has no words.
+    SettingError if the likelihood has no words.
     """
     posterior = _posterior(what)
     found = describe.means(posterior.model.observation, posterior.observation)
@@ -128,7 +128,7 @@ def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, 
 
 
 def topic_map(what: TrainResult | Posterior, n_labels: int = 20, ax: Axes | None = None) -> Axes:
-    """Topics as circles in the plane: near one another where their words are alike, of areas as their shares.
+    """Topics as circles in the plane: near one another if their words are alike, with areas by their shares.
 
     The plane is classical scaling of the Hellinger distances between topics.
 
@@ -137,7 +137,7 @@ def topic_map(what: TrainResult | Posterior, n_labels: int = 20, ax: Axes | None
     what
         Posterior, or result, of topics of words.
     n_labels
-        Topics that are named, the largest: id and two words, where no other name is in the way.
+        Number of named topics, the largest: id and two words, if no other name overlaps.
     ax
         Where to draw.
     """

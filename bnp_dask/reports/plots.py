@@ -1,4 +1,4 @@
-"""Pictures of a run and of what it learned.  Each function draws on ``ax`` (a new figure by default), and returns it.
+"""Pictures of a run and its result.  Each function draws on ``ax`` (a new figure by default), and returns it.
 
 Figures are made without pyplot: nothing is opened, and no global state of matplotlib is touched.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BLUE, RED = "#2b6cb0", "#c05621"
 MOVE_COLORS = {"birth": "#2f855a", "merge": "#d69e2e", "delete": "#c53030"}
 OTHER_COLOR = "#553c9a"
-"""Of moves of other packages."""
+"""Colour of moves of other packages."""
 
 
 def new_figure(width: float = 6.4, height: float = 3.6) -> Figure:
@@ -48,7 +48,7 @@ def _tidy(ax: Axes) -> None:
 def plot_history(history: History, column: str = "elbo", ax: Axes | None = None) -> Axes:
     """One column of the history over laps (over steps when rows have no lap).
 
-    The objective is shown once it is that of the whole data set: not while the first lap still goes on.
+    The objective is shown once it covers the whole data set: not during the first lap.
     """
     ax = new_figure().add_subplot() if ax is None else ax
     from matplotlib.ticker import MaxNLocator
@@ -80,7 +80,7 @@ def plot_history(history: History, column: str = "elbo", ax: Axes | None = None)
 
 
 def lap_positions(history: History) -> tuple[np.ndarray, np.ndarray]:
-    """Where each step lies on the axis of laps, ``(n,)``, and whether its objective is of all data, ``(n,)``.
+    """Position of each step on the axis of laps, ``(n,)``, and whether its objective covers all data, ``(n,)``.
 
     The last step of lap L lies at L; steps of one lap are evenly spaced.
     """
@@ -100,7 +100,7 @@ def lap_positions(history: History) -> tuple[np.ndarray, np.ndarray]:
 
 
 def plot_run(history: History) -> Figure:
-    """Objective and number of clusters over the run, side by side, and below them the moves where there are any."""
+    """Objective and number of clusters over the run, side by side, and below them the moves if there are any."""
     moved = bool(history.moves())
     figure = new_figure(10.0, 6.4 if moved else 3.4)
     axes = figure.subplots(2 if moved else 1, 2, width_ratios=(3, 2), squeeze=False)
@@ -115,7 +115,7 @@ def plot_run(history: History) -> Figure:
 
 
 def plot_moves(history: History, ax: Axes | None = None) -> Axes:
-    """Accepted proposals per lap: those that make more clusters upwards, such as births, the others downwards."""
+    """Accepted proposals per lap: proposals that add clusters, such as births, upwards, the others downwards."""
     ax = new_figure().add_subplot() if ax is None else ax
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -130,7 +130,7 @@ def plot_moves(history: History, ax: Axes | None = None) -> Axes:
         height = np.bincount(np.array([m["lap"] for m in accepted], np.int64), minlength=laps + 1)[1 : laps + 1].astype(
             float
         )
-        # deletes name as others the clusters that share their atoms
+        # deletes name the clusters that share their atoms as others
         up = kind == "birth" or (kind in others and any(len(m["others"]) > len(m["targets"]) for m in accepted))
         color = MOVE_COLORS.get(kind, OTHER_COLOR)
         label = f"{kind}s ({len(accepted)})"
@@ -194,7 +194,7 @@ def plot_clusters(
     Raises
     ------
     SettingError
-        The likelihood has no such image, or D is no square and no shape was given.
+        The likelihood has no such image, or D is not a square and no shape was given.
     """
     order = np.argsort(-posterior.weights, kind="stable")[:limit]
     tiles, each = _tiles(posterior, kind, order, shape)

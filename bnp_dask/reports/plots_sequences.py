@@ -1,4 +1,4 @@
-"""Pictures of hidden Markov models: sequences as coloured strips, which state follows which, how long states last.
+"""Pictures of hidden Markov models: sequences as coloured strips, transitions, and durations of states.
 
 Each function draws on ``ax`` (a new figure by default), and returns it.
 """
@@ -26,7 +26,7 @@ PALETTE = (
     "#2b6cb0", "#dd6b20", "#2f855a", "#c53030", "#6b46c1", "#b7791f", "#00838f", "#d53f8c", "#718096", "#7cb342",
     "#5d4037", "#90cdf4", "#fbb6ce", "#9ae6b4", "#faf089", "#d6bcfa",
 )  # fmt: skip
-"""Colours of states, those with most steps first."""
+"""Colours of states, by falling number of steps."""
 
 NAMED = 12
 """States in a legend."""
@@ -35,11 +35,11 @@ SEQUENCES = 8
 """Sequences shown."""
 
 CELLS = 25
-"""States up to which a matrix has its numbers written in."""
+"""Most states of a matrix with written numbers."""
 
 
 def state_colors(labels: Sequence[Any] | np.ndarray) -> dict[Any, tuple[float, float, float]]:
-    """A colour for each distinct label, in the order of how often it occurs; never the same for two."""
+    """A distinct colour for each distinct label, by falling frequency."""
     from matplotlib.colors import to_rgb
 
     names, counts = np.unique(np.asarray(labels), return_counts=True)
@@ -76,14 +76,13 @@ def plot_segments(
     labels
         State of each step, ``(n,)``, or one vector for each sequence.
     sequences
-        Of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source; None: one
-        sequence.
+        Sequences of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source; None:
+        one sequence.
     truth
         True labels, as ``labels``.  They are drawn below, and a state then has the colour of the true label with
-        which it overlaps most (thesis Fig. 6.4); white lines show where one state goes over to another of the same
-        colour.
+        which it overlaps most (thesis Fig. 6.4); white lines mark changes between states of the same colour.
     names
-        Of the sequences, to write beside them.
+        Names of the sequences, to write beside them.
     x
         The data ``(n, D)``, or one matrix for each sequence: columns (six at most) are drawn as lines above the strips.
     marks
@@ -151,7 +150,7 @@ def _offsets(found: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _colors(found: Sequence[np.ndarray], true: Sequence[np.ndarray] | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Colours of states, and those that a legend explains."""
+    """Colours of states, and the colours in the legend."""
     states = np.concatenate(found)
     if true is None:
         colors = state_colors(states)
@@ -199,9 +198,9 @@ def _legend(ax: Axes, colors: Mapping[Any, Any], title: str) -> None:
 
 
 def plot_transitions(what: Posterior | Transitions, limit: int = 60, ax: Axes | None = None) -> Axes:
-    """Expected transition probabilities as a heat map, states by weight; the colour is that of leaving.
+    """Expected transition probabilities as a heat map, states by weight; colours show the probability of leaving.
 
-    Most steps stay in their state, which would leave nothing else to see: the diagonal has a scale of its own.
+    Most steps stay in their state, which would hide all else: the diagonal has its own scale.
 
     Parameters
     ----------

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 MAP_AREA = 0.12
-"""Share of the map that all circles together cover, overlaps counted twice."""
+"""Share of the map covered by all circles together, overlaps counted twice."""
 
 
 def map_radii(share: np.ndarray, xy: np.ndarray) -> np.ndarray:
-    """Radius of each topic on a map, ``(K,)``: areas go with shares, and have the same sum on every map."""
+    """Radius of each topic on a map, ``(K,)``: areas are proportional to shares, with equal sums on all maps."""
     side = float(np.ptp(xy, axis=0).max(initial=0.0))
-    # topics that are all alike lie on one point
+    # identical topics are all at one point
     radii: np.ndarray = (side if side > 1e-4 else 1.0) * np.sqrt(MAP_AREA * share / np.pi)
     return radii
 
@@ -54,7 +54,7 @@ def plot_topic_map(posterior: Posterior, n_labels: int, ax: Axes | None) -> Axes
 
 
 def _label(ax: Axes, xy: np.ndarray, radii: np.ndarray, labels: list[tuple[int, str]]) -> None:
-    """Name circles, the first of the list first, each where no other name is: on it, below, above, or beside."""
+    """Name circles in the order of the list, each at a free place: on it, below, above, or beside."""
     ax.apply_aspect()
     taken: list[Bbox] = []
     for k, label in labels:

@@ -1,4 +1,4 @@
-"""Tables and pages about what was learned."""
+"""Tables and pages about results."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ MOVES_SHOWN = 200
 """Proposals that a page lists one by one."""
 
 IDS_SHOWN = 12
-"""Cluster ids of a proposal that it names."""
+"""Most cluster ids of a proposal that a page names."""
 
 Subject = TrainResult | Posterior | str | os.PathLike[str]
 """Subjects of a report: a result, a posterior, a saved posterior, a run directory."""
 
 Sections = Sequence[tuple[str, Sequence[Any]]]
-"""Headings, and under each HTML, or figures with what they show."""
+"""Headings, and under each HTML, or figures with descriptions."""
 
 
 # -- text -----------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def inspect(
     limit
         Most clusters listed, or None for all.
     prices
-        Price of each cluster, which :func:`bnp_dask.prices` tells from the data: the table has them beside it.
+        Price of each cluster, from :func:`bnp_dask.prices`: additional columns of the table.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def inspect(
 
 
 def open_subject(what: Subject) -> tuple[Posterior, TrainResult | None]:
-    """The posterior of what can be reported on, and the result where it is of a run."""
+    """Posterior of a subject, and its result if it is a run; else None."""
     if isinstance(what, Posterior):
         return what, None
     if isinstance(what, TrainResult):
@@ -115,12 +115,12 @@ def report(
 ) -> None:
     """Write an HTML page about a result: settings, clusters, and pictures; one file, nothing loaded from elsewhere.
 
-    The page of a topic model of words is made to be browsed: topics by size, the words of each by a ranking between
-    frequent and distinctive, the documents that show it best, topics like it, and a search for words.
+    The page of a topic model of words can be browsed: topics by size, the words of each by a ranking between
+    frequent and distinctive, its best documents, similar topics, and a search for words.
 
-    That of a hidden Markov model shows how long states last, which follow which, and the segments of some sequences.
+    The page of a hidden Markov model shows durations of states, transitions, and the segments of some sequences.
 
-    Pages of clusters show the features that tell these apart best (by the Bhattacharyya distance): ellipses and
+    Pages of clusters show the features that distinguish these best (by the Bhattacharyya distance): ellipses and
     densities of Gaussians, tables of probabilities and rates, bars of levels.
 
     Parameters
@@ -129,32 +129,32 @@ def report(
         Result or posterior, or the path of a run directory or a saved posterior.  Only results and run directories
         have a history to draw.
     path
-        File to write; a page that is there already is replaced, in one step.
+        File to write; an existing page is replaced, in one step.
     vocabulary
         Names of the words or features, ``(D,)``.  Default: the words that the posterior was trained with.
     data
-        Documents to show beside topics, or sequences to show the states of, as for :func:`bnp_dask.predict`; one pass
+        Documents to show beside topics, or sequences whose states to show, as for :func:`bnp_dask.predict`; one pass
         is made over them.  Atoms to draw in the ellipses of their clusters: 2,000, from 16 batches at most.  Default:
-        what a run directory was trained on, if it is still there.
+        the training data of a run directory, if they still exist.
     reference
         Known labels of all steps of the sequences, as for :func:`bnp_dask.sequence_distances`, in the order of the
         data: the page has a table of the sequences with their distance from these, by a second pass.
     prices
-        Price of each cluster, as for :func:`inspect`; pages to browse topics do without.
+        Price of each cluster, as for :func:`inspect`; pages of topics do not show them.
     images
-        Rows and columns of the images that features are the pixels of; True for square ones, False for no images.
-        Default: images are shown where features without names are clearly pixels: a square of 64 at least, of which
+        Rows and columns of the images whose pixels are the features; True for square ones, False for no images.
+        Default: images are shown if features without names are clearly pixels: a square of 64 at least, in which
         neighbours are alike in both directions.
     client
-        Where that pass is computed, as in :func:`bnp_dask.predict`.
+        Client for that pass, as in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        matplotlib is not installed (pages about topics do without), ``reference`` for a model that has no sequences,
+        matplotlib is not installed (pages about topics do not need it), ``reference`` for a model without sequences,
         or ``images`` that features do not fill.
     StoreError
-        Something else than a page lies there, or it cannot be written.
+        The path holds a file other than a page, or is not writable.
     """
     target = page_target(path_text("path", path))
     posterior, result = open_subject(what)
@@ -302,7 +302,7 @@ def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _first_few(ids: Sequence[int]) -> str:
-    """Cluster ids in words: the first of many, and how many more there are."""
+    """Cluster ids in words: the first ones, and the number of the rest."""
     more = f", ... ({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""
     return ", ".join(map(str, ids[:IDS_SHOWN])) + more
 

@@ -1,4 +1,4 @@
-"""The part of a page that is about sequences: how long states last, which follow which, and some sequences."""
+"""Part of a page about sequences: durations of states, transitions, and some sequences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STEPS = 1500
 
 
 def sequences_for(posterior: Posterior, what: Any, data: Any) -> Source | str:
-    """Sequences to show beside the model: those given, or those of the run directory; or why there are none."""
+    """Sequences to show beside the model: the given ones, or the run directory's; or the reason for none."""
     if data is not None:
         return open_for(posterior, data)
     if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
@@ -67,7 +67,7 @@ def has_sequences(source: Source) -> bool:
 def sequence_sections(
     posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None = None, reference: Any = None
 ) -> list[tuple[str, list[Any]]]:
-    """Headings, and under each what to show: HTML text, or figures with a description."""
+    """Headings, and under each HTML text, or figures with a description."""
     sections: list[tuple[str, list[Any]]] = []
     if isinstance(sequences, str):
         if reference is not None:
@@ -92,11 +92,11 @@ def sequence_sections(
 def _distances(
     posterior: Posterior, source: Source, reference: Any, client: Client | Executor | str | None
 ) -> list[Any]:
-    """Recordings with their distance from labels that are known."""
+    """Recordings with their distance from known labels."""
     namers = [namer() for i in range(source.n_batches) if (namer := namer_of(source, i)) is not None]
     names = [_name(i, b) for ids, begin in namers for i, b in zip(ids.to_pylist(), begin.tolist(), strict=True)]
     states = predict(posterior, source, client=client)
-    if is_list_of_arrays(reference):  # of whole sequences, which may have been cut since
+    if is_list_of_arrays(reference):  # labels of whole sequences, which may have been cut since
         reference = np.concatenate([plain(labels, "reference") for labels in reference])
     found = sequence_distances(states, reference, source, names=names or None)
     rest = f" The first {ROWS:,} of {len(found):,} sequences." if len(found) > ROWS else ""

@@ -1,4 +1,4 @@
-"""A page about topics that a person can browse: one file, nothing loaded from elsewhere."""
+"""A page for browsing topics: one file, nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ SEARCHED = 30_000
 """Words that can be searched for: the most frequent ones."""
 
 TOPICS_OF_WORD, LEAST_SHARE = 8, 0.01
-"""Topics that are listed for a word, and the share of its tokens that one needs."""
+"""Most topics that are listed for a word, and the least share of its tokens for a listed topic."""
 
 TITLE_COLUMNS, TEXT_COLUMNS = ("title", "subject", "headline"), (BEGINS, "summary", "text")
-"""Metadata that says what a document is about: the first there is of each is shown as its title and its text."""
+"""Metadata that describe a document: the first existing column of each is shown as its title and its text."""
 
 CUT = 200
 """Characters of metadata that are shown."""
@@ -67,7 +67,7 @@ class PageFacts:
     words
         Names of the columns, or None.
     survey
-        Of documents, or None.
+        Survey of documents, or None.
     documents
         Ids (column ``id``) and metadata of the documents, in the order of the rows; or None.
     over
@@ -77,7 +77,7 @@ class PageFacts:
     run, settings
         Facts for two small tables.
     note
-        Why there are no documents, in words.
+        Reason for the absence of documents, in words.
     """
 
     title: str
@@ -94,7 +94,7 @@ class PageFacts:
 def topics_page(posterior: Posterior, facts: PageFacts) -> str:
     """The page as text.
 
-    All that comes from data travels as JSON, and the page's script puts it into the document as text, never as
+    All text from data is embedded as JSON, and the page's script puts it into the document as text, never as
     markup; the page's own policy forbids requests.
     """
     content = json.dumps(page_data(posterior, facts), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -105,11 +105,11 @@ def topics_page(posterior: Posterior, facts: PageFacts) -> str:
         "STYLE": (folder / "topics_browser.css").read_text(encoding="utf-8"),
         "SCRIPT": (folder / "topics_browser.js").read_text(encoding="utf-8"),
         "VERSION": html.escape(__version__),
-        # nothing in JSON needs these but strings, and a "</script>" or "<!--" there would end or confuse the element
+        # only strings in JSON contain these, and a "</script>" or "<!--" there would end or confuse the element
         "DATA": content.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
     }
     head, *rest = template.split("@@")
-    # the template is cut once: what is put in is not looked at again
+    # the template is cut once: inserted text is not searched again
     return head + "".join(pieces[part] if i % 2 == 0 else part for i, part in enumerate(rest))
 
 
@@ -122,7 +122,7 @@ def page_data(posterior: Posterior, facts: PageFacts) -> dict[str, Any]:
     near = _neighbours(posterior, facts.survey, order)
     shares = token_shares(posterior)
     summary, survey = posterior.summary, facts.survey
-    # two words at least are needed to go together
+    # coherence needs two words at least
     pairs = survey is not None and survey.pairs is not None and survey.pairs.single.shape[1] > 1
     coherence = survey.npmi() if survey is not None and pairs else np.full(posterior.n_clusters, np.nan)
     topics = []
@@ -160,7 +160,7 @@ def page_data(posterior: Posterior, facts: PageFacts) -> dict[str, Any]:
 def _candidates(
     posterior: Posterior, phi: np.ndarray, overall: np.ndarray, order: np.ndarray
 ) -> tuple[np.ndarray, list[list[float]]]:
-    """Columns of all words that some position of the slider shows; of each topic ``[place, phi, place, phi, ...]``."""
+    """Columns of all words shown at any position of the slider; for each topic ``[place, phi, place, phi, ...]``."""
     tokens = word_tokens(posterior)
     allowed = np.ones(phi.shape[1], np.bool_)
     if tokens is not None and (tokens >= LEAST_TOKENS).any():
@@ -183,7 +183,7 @@ def _candidates(
 
 
 def _neighbours(posterior: Posterior, survey: TopicSurvey | None, order: np.ndarray) -> list[dict[str, Any]]:
-    """Topics with the most alike words, and those that come in the same documents: ``[place, value]`` each."""
+    """Topics with the most similar words, and topics in the same documents: ``[place, value]`` each."""
     distance = hellinger(posterior)[np.ix_(order, order)]
     together = None if survey is None else survey.correlation[np.ix_(order, order)]
     out: list[dict[str, Any]] = []
@@ -253,7 +253,7 @@ def _cut(text: str, length: int) -> str:
 def _word_index(
     posterior: Posterior, names: Sequence[str], order: np.ndarray, phi: np.ndarray, shares: np.ndarray
 ) -> dict[str, Any]:
-    """For the search box: words, how many tokens each has, and ``[place, share of its tokens, ...]`` of its topics."""
+    """For the search box: words, tokens of each, and ``[place, share of its tokens, ...]`` of its topics."""
     counts = phi * shares[:, None] if posterior.summary is None else np.asarray(posterior.summary["x"])
     tokens = counts.sum(axis=0)
     there = np.flatnonzero(tokens > 0)
@@ -272,5 +272,5 @@ def _word_index(
 
 
 def _short(value: float) -> float:
-    """Four digits: what a page can show."""
+    """Rounded to four digits, as a page shows it."""
     return float(f"{float(value):.4g}")

@@ -1,4 +1,4 @@
-"""The page of a topic model: from a run and its documents to what :mod:`bnp_dask.reports.topics_browser` shows."""
+"""The page of a topic model: from a run and its documents to the facts for :mod:`bnp_dask.reports.topics_browser`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def page_of_topics(
     settings: Mapping[str, str],
     client: Client | Executor | str | None = None,
 ) -> str:
-    """The page as text; ``documents`` is their source, or why there are none."""
+    """The page as text; ``documents`` is their source, or the reason for none."""
     survey = table = None
     over: list[TopicShares] = []
     if not isinstance(documents, str):
@@ -66,7 +66,7 @@ def page_of_topics(
 
 
 def documents_for(what: Any, data: Any) -> Source | str:
-    """Documents to show: those given, else those that a run directory was trained on; or why there are none."""
+    """Documents to show: the given ones, else the training data of a run directory; or the reason for none."""
     if data is not None:
         return as_source(data)
     if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
@@ -83,7 +83,7 @@ def documents_for(what: Any, data: Any) -> Source | str:
 
 
 def _found(path: str) -> str:
-    """A path as it was given when the run was started; DataError when nothing is there."""
+    """A path as it was given when the run was started; DataError if it does not exist."""
     if not path or ("://" not in path and not Path(path).exists()):
         raise DataError(f"there is no {path or 'stored data set'} here")
     return path
@@ -101,7 +101,7 @@ def table_of(source: Source) -> pa.Table | None:
 
 
 def curve_of(history: History) -> dict[str, list[float]]:
-    """Objective and number of topics over laps, where the objective is that of all data."""
+    """Objective and number of topics over laps, for laps whose objective covers all data."""
     if not len(history) or "elbo" not in history:
         return {}
     lap, exact = lap_positions(history)

@@ -1,4 +1,4 @@
-"""Reading hidden Markov models: states of steps, how long they last, and which follow which."""
+"""Reading hidden Markov models: states of steps, their durations, and their transitions."""
 
 from bnp_dask.analysis.sequences.distances import SequenceDistance, SequenceDistances, sequence_distances
 from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts, state_durations

@@ -1,4 +1,4 @@
-"""Recordings held against labels that are known: how far the states of each are from them."""
+"""Distances between the states of recordings and known labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = ("sequence", "steps", "distance", "states", "labels", "segments", "of lab
 
 @dataclass(frozen=True)
 class SequenceDistance:
-    """One recording held against its labels.
+    """Distance of one recording from its labels.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class SequenceDistance:
     n_steps
         Steps whose label counts.
     distance
-        Share of these whose state stands for another label (Hamming distance), 0 to 1; NaN where there are none.
+        Share of these whose state stands for another label (Hamming distance), 0 to 1; NaN without such steps.
     n_states, n_labels
         Different states and labels of the recording.
     n_segments, n_label_segments
@@ -57,7 +57,7 @@ class SequenceDistance:
 
 @dataclass(frozen=True)
 class SequenceDistances(Sequence[SequenceDistance]):
-    """Recordings in order, held against their labels; a sequence that prints as a table.
+    """Distances of recordings from their labels, in order; a sequence that prints as a table.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class SequenceDistances(Sequence[SequenceDistance]):
 
 
 def distances_html(found: SequenceDistances, most: int) -> str:
-    """The table of at most so many recordings, and of all together."""
+    """Table of at most ``most`` recordings, and of all together."""
     lines = ["<table class='clusters'><thead><tr>", *(f"<th scope='col'>{name}</th>" for name in HEAD)]
     lines.append("</tr></thead><tbody>")
     for row in (*found.rows[:most], found.whole):
@@ -129,7 +129,7 @@ def sequence_distances(
     ignore: Any = (),
     names: Sequence[Any] | None = None,
 ) -> SequenceDistances:
-    """How far the states of each recording are from labels that are known.
+    """Distance of the states of each recording from known labels.
 
     States are matched to labels once, over all recordings, so that one state stands for one label everywhere.
 
@@ -142,17 +142,17 @@ def sequence_distances(
         The known label of each step, numbers or text, in one of these forms.
     sequences
         Where recordings start: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.  None:
-        as the list says that ``labels`` or ``reference`` is; where both are vectors, all steps are one recording.
+        by the list that ``labels`` or ``reference`` is; if both are vectors, all steps are one recording.
     rule, ignore
-        As in :func:`bnp_dask.analysis.metrics.match_labels`: how states are matched, and labels that do not count, such
-        as background.
+        As in :func:`bnp_dask.analysis.metrics.match_labels`: how states are matched, and labels to ignore, such as
+        background.
     names
-        Of the recordings, ``(G,)``; default: their numbers.
+        Names of the recordings, ``(G,)``; default: their numbers.
 
     Raises
     ------
     DataError
-        Labels and reference are of other lengths, or no step counts.
+        Labels and reference differ in length, or no step counts.
 
     References
     ----------
@@ -220,6 +220,6 @@ def _held(labels: Any, sequences: Any) -> tuple[np.ndarray, np.ndarray]:
     if not pieces:
         raise DataError("there are no labels to compare")
     values = np.concatenate([values for values, _ in pieces])
-    if isinstance(labels, (str, os.PathLike)):  # pieces of a file are no recordings
+    if isinstance(labels, (str, os.PathLike)):  # pieces of a file are not recordings
         return values, np.append(np.flatnonzero(np.concatenate([starts for _, starts in pieces])), len(values))
     return values, np.cumsum([0, *(len(values) for values, _ in pieces)])

@@ -1,4 +1,4 @@
-"""How long states last: lengths of runs of one state, counted as labels go by."""
+"""Durations of states: lengths of runs of one state, counted in one pass over labels."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LEVELS = (0.1, 0.5, 0.9)
 
 @dataclass(frozen=True, eq=False)
 class RunCounts:
-    """How often there are runs of each state and length; additive.
+    """Number of runs of each state and length; additive.
 
     Parameters
     ----------
     state, length
-        Of each kind of run, ``(m,)``, sorted.
+        State and length of each kind of run, ``(m,)``, sorted.
     ended
         Whether runs of this kind touch neither end of their sequence, ``(m,)``: others may have lasted longer.
     count
-        How many there are, ``(m,)``.
+        Number of runs of each kind, ``(m,)``.
     """
 
     state: np.ndarray
@@ -40,7 +40,7 @@ class RunCounts:
 
     @staticmethod
     def of(state: np.ndarray, length: np.ndarray, ended: np.ndarray, count: np.ndarray | None = None) -> RunCounts:
-        """Runs listed one by one, or with their counts."""
+        """Counts of runs that are listed one by one, or with their counts."""
         count = np.ones(len(state), np.int64) if count is None else count
         rank = np.lexsort((ended, length, state))
         state, length, ended, count = state[rank], length[rank], ended[rank], count[rank]
@@ -63,14 +63,14 @@ class RunCounts:
 
 @dataclass(eq=False)
 class RunCounter:
-    """Counts runs of labels that come piece by piece; a run may go on from one piece to the next."""
+    """Counts runs of labels that arrive piece by piece; a run may continue from one piece to the next."""
 
     _parts: list[RunCounts] = field(default_factory=list)
     _open: tuple[int, int, bool] | None = None
-    """State and length so far of the run that goes on, and whether it began inside its sequence."""
+    """State and length so far of the current run, and whether it began inside its sequence."""
 
     def add(self, labels: np.ndarray, starts: np.ndarray) -> None:
-        """More steps ``(n,)``, and whether a sequence starts at each."""
+        """Add steps ``(n,)``, and whether a sequence starts at each."""
         if len(labels) == 0:
             return
         fresh = np.array(starts, np.bool_)
@@ -94,7 +94,7 @@ class RunCounter:
             self._parts = [reduce(RunCounts.__add__, self._parts)]
 
     def finish(self) -> RunCounts:
-        """All runs; what comes after is a new sequence."""
+        """Return all runs; later steps are a new sequence."""
         self._close(ended=False)
         nothing = np.zeros(0, np.int64)
         empty = RunCounts(nothing, nothing, np.zeros(0, np.bool_), nothing)
@@ -114,7 +114,7 @@ class RunCounter:
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """How long each state lasts; prints as a table.
+    """Durations of each state; prints as a table.
 
     Parameters
     ----------
@@ -123,15 +123,15 @@ class Durations:
     steps, runs
         Steps in each state and runs of them, ``(K,)``.
     ended
-        Runs that touch neither end of their sequence, ``(K,)``; the others may have lasted longer, so means are
-        somewhat too small where there are many of those.
+        Runs that touch neither end of their sequence, ``(K,)``; the others may have lasted longer, so many of them make
+        means somewhat too small.
     mean
         Mean length of a run, steps, ``(K,)``; NaN for states without one.
     levels, quantiles
-        Which quantiles, ``(Q,)``, and lengths ``(K, Q)``: the shortest length that so large a share of the runs does
-        not exceed.
+        Levels of the quantiles, ``(Q,)``, and lengths ``(K, Q)``: the shortest length that such a share of the runs
+        does not exceed.
     counts
-        How often each length occurs.
+        Counts of each length.
     """
 
     ids: np.ndarray
@@ -145,7 +145,7 @@ class Durations:
 
     @staticmethod
     def of(counts: RunCounts, ids: np.ndarray | None = None, levels: Sequence[float] = LEVELS) -> Durations:
-        """From counts of runs; ``ids`` are the states to list, by default those that occur."""
+        """From counts of runs; ``ids`` are the states to list, by default all states that occur."""
         shares = plain(levels, "levels")
         if shares.ndim != 1 or shares.dtype.kind not in "iuf" or not ((shares > 0) & (shares <= 1)).all():
             raise SettingError(f"levels={shown(levels)}: needs shares between 0 and 1, such as (0.1, 0.5, 0.9)")
@@ -169,7 +169,7 @@ class Durations:
         return Durations(ids, steps, runs, ended, mean, levels, quantiles, counts)
 
     def lengths(self, state: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lengths of the runs of a state and how often each occurs, ``(m,)`` both."""
+        """Lengths of the runs of a state and their counts, ``(m,)`` both."""
         own = self.counts.state == state
         length, index = np.unique(self.counts.length[own], return_inverse=True)
         return length, np.bincount(index, self.counts.count[own], len(length)).astype(np.int64)
@@ -201,26 +201,26 @@ def _state_ids(ids: Any) -> np.ndarray:
 def state_durations(
     labels: Any, sequences: Any = None, *, ids: np.ndarray | None = None, levels: Sequence[float] = LEVELS
 ) -> Durations:
-    """How long states last, from the labels of steps.
+    """Durations of states, from the labels of steps.
 
     Parameters
     ----------
     labels
-        What :func:`bnp_dask.predict` gives, ``(n,)``; or one vector for each sequence; or the path of what it wrote
+        Labels from :func:`bnp_dask.predict`, ``(n,)``; or one vector for each sequence; or the path of its output
         with ``out="labels.parquet"``, which is read piece by piece.
     sequences
-        Of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source; None: one
-        sequence.  A block of a sequence that was cut is a sequence of its own here; in written labels blocks are
-        together again.
+        Sequences of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source; None:
+        one sequence.  A block of a sequence that was cut is a separate sequence here; in written labels blocks are
+        joined again.
     ids
-        States to list, such as ``posterior.ids``; default: those that occur.
+        States to list, such as ``posterior.ids``; default: all states that occur.
     levels
-        Which quantiles of lengths.
+        Levels of the quantiles of lengths.
 
     Raises
     ------
     DataError
-        Labels that are no whole numbers, or of other states than those listed.
+        Labels that are not whole numbers, or of states that are not listed.
     """
     counter = RunCounter()
     for x, starts in label_pieces(labels, sequences):

@@ -20,7 +20,7 @@ from bnp_dask.inputs.arrays import plain, to_float
 from bnp_dask.inputs.settings import shown
 
 ROWS = 2**18
-"""Rows of written labels that are held at a time."""
+"""Number of rows of written labels in memory at a time."""
 
 Piece = tuple[np.ndarray, np.ndarray]
 """Labels ``(n,)``, and whether a sequence starts at each, ``(n,)`` bool."""
@@ -61,7 +61,7 @@ def split_sequences(labels: Any, sequences: Any) -> list[np.ndarray]:
     Parameters
     ----------
     labels
-        ``(n,)`` or ``(n, ...)``, in the order of the data: what :func:`bnp_dask.predict` gives.
+        ``(n,)`` or ``(n, ...)``, in the order of the data, as :func:`bnp_dask.predict` gives them.
     sequences
         Offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.
     """
@@ -102,7 +102,7 @@ def label_pieces(labels: Any, sequences: Any = None) -> Iterator[Piece]:
 
 
 def _written(location: Location) -> Iterator[Piece]:
-    """Columns ``sequence`` and ``state`` of what :func:`bnp_dask.predict` wrote."""
+    """Columns ``sequence`` and ``state`` of an output of :func:`bnp_dask.predict`."""
     location.require()
     with open_file(parquet_files(location)[0]) as file:
         known = file.schema_arrow.names
@@ -125,7 +125,7 @@ def _written(location: Location) -> Iterator[Piece]:
 
 
 def without_missing(sequences: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
-    """Sequences without the rows that have missing values (NaN or infinite); what follows such a row starts anew.
+    """Sequences without the rows that have missing values (NaN or infinite); a new part starts after such a row.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ def without_missing(sequences: Sequence[np.ndarray]) -> tuple[list[np.ndarray], 
     Returns
     -------
     parts, places
-        The runs of complete rows, and of each the number of its sequence and the row there at which it starts.
-        Sequences without a complete row have no part.
+        The runs of complete rows, and for each the number of its sequence and its first row there.  Sequences without a
+        complete row have no part.
     """
     parts: list[np.ndarray] = []
     places: list[tuple[int, int]] = []

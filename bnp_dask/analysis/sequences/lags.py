@@ -1,4 +1,4 @@
-"""Sequences as they were recorded, asked of a model whose rows hold the steps before each step too."""
+"""Results for sequences as recorded, from a model whose rows also hold the steps before each step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bnp_dask.model import Posterior
 
 
 def for_recorded(posterior: Posterior, batch: Batch, compute: Callable[[Posterior, Batch], Outputs]) -> Outputs:
-    """Columns of a batch as it was recorded, from columns of the rows that the model is about.
+    """Columns of a batch as recorded, from columns of the model's rows.
 
-    The first steps of each sequence, which the others are conditioned on, have the values of the step after them.
-    Steps of a sequence that has no other are given what the model expects of a start: its states by their probability,
-    the most probable as their label.
+    The first steps of each sequence, on which the others are conditioned, have the values of the step after them.
+    Steps of a sequence that has no other get the model's expectation of a start: its states by their probability, the
+    most probable as their label.
     """
     lags = posterior.model.lags
     if lags == 0:
@@ -41,7 +41,7 @@ def for_recorded(posterior: Posterior, batch: Batch, compute: Callable[[Posterio
 def density_of_recorded(
     posterior: Posterior, batch: Batch, density: Callable[[Posterior, Batch], np.ndarray]
 ) -> np.ndarray:
-    """Densities of the steps of a batch as recorded, ``(n,)``; NaN of those that the others are conditioned on."""
+    """Densities of the steps of a batch as recorded, ``(n,)``; NaN for steps on which the others are conditioned."""
     lags = posterior.model.lags
     if lags == 0:
         return density(posterior, batch)
@@ -52,6 +52,6 @@ def density_of_recorded(
 
 
 def _start(posterior: Posterior) -> np.ndarray:
-    """Probability of each cluster at a step of which nothing is known, ``(K,)``."""
+    """Prior probability of each cluster at a step without data, ``(K,)``."""
     shares = posterior.model.structure.shares(posterior)
     return shares / shares.sum()

@@ -20,7 +20,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.structure.answers.density import path_densities
 
 Namer = Callable[[], tuple[pa.Array, np.ndarray]]
-"""Gives the id of each sequence of a batch, and the step at which it starts there (of blocks of a longer one)."""
+"""Gives the id of each sequence of a batch, and its first step there (for blocks of a longer one)."""
 
 
 def state_path(posterior: Posterior, batch: Batch) -> np.ndarray:
@@ -79,7 +79,7 @@ class StepReader:
 
     @property
     def first_load(self) -> Load[Batch] | None:
-        """The reader, where somebody else may call it before."""
+        """The reader, if it may be called ahead of the task."""
         return load_of(self.reader)
 
     def __call__(self) -> Batch:
@@ -88,7 +88,7 @@ class StepReader:
 
 @dataclass(frozen=True)
 class NameSteps:
-    """Task: what another task computes, with the sequence and the step of each row."""
+    """Task: the result of another task, with the sequence and the step of each row."""
 
     compute: Compute
 

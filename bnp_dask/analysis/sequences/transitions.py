@@ -1,4 +1,4 @@
-"""Which state follows which: expected transition probabilities with the names of the states."""
+"""Expected transition probabilities with the names of the states."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Transitions:
     start
         E[pi_0k], ``(K,)``.
     unused
-        What each row keeps for states that were never met, ``(K,)``; zero in a finite model.  A row of ``matrix`` and
-        its place here sum to one.
+        Probability in each row for states never met, ``(K,)``; zero in a finite model.  A row of ``matrix`` and
+        its number here sum to one.
     counts
-        Expected number of transitions in the training data, ``(K, K)``; None when the posterior does not know it.
+        Expected number of transitions in the training data, ``(K, K)``; None if the posterior does not have it.
     """
 
     ids: np.ndarray
@@ -59,7 +59,7 @@ class Transitions:
         return Transitions(self.ids[order], matrix, self.start[order], self.unused[order], counts)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The matrix as a DataFrame, states before as index and states after as columns."""
+        """The matrix as a DataFrame, from-states as index and to-states as columns."""
         try:
             import pandas as pd
         except ImportError as error:
@@ -68,7 +68,7 @@ class Transitions:
         return pd.DataFrame(self.matrix, index=index, columns=columns)
 
     def to_xarray(self) -> xarray.Dataset:
-        """Matrix, start and what is left for unused states, with the ids of states as coordinates."""
+        """Matrix, start and probability of unused states, with the ids of states as coordinates."""
         try:
             import xarray as xr
         except ImportError as error:

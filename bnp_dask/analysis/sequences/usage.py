@@ -1,4 +1,4 @@
-"""One pass over sequences: their most likely states, how long these last, and some sequences to look at."""
+"""One pass over sequences: their most likely states, their durations, and some example sequences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WINDOW = 8
 
 @dataclass(frozen=True, eq=False)
 class ShownSequence:
-    """A sequence to look at: its id, the step that it starts at, and the states of its first steps, ``(n,)``."""
+    """An example sequence: its id, the step at which it starts, and the states of its first steps, ``(n,)``."""
 
     id: Any
     begin: int
@@ -46,9 +46,9 @@ class SequenceSurvey:
     n_sequences, n_steps
         Sequences with at least one step (blocks of a sequence that was cut counted each), and their steps.
     n_cuts
-        How often sequences were cut: transitions that are not counted.
+        Number of cuts in sequences: transitions that are not counted.
     durations
-        How long the posterior's states last.
+        Durations of the posterior's states.
     shown
         The first sequences.
     """
@@ -69,16 +69,16 @@ def survey_sequences(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> SequenceSurvey:
-    """Look at the most likely states of sequences, in one pass; labels are not kept.
+    """Survey the most likely states of sequences, in one pass; labels are not kept.
 
     Parameters
     ----------
     posterior
-        Of a hidden Markov model.
+        Posterior of a hidden Markov model.
     data
         Sequences, as for :func:`bnp_dask.predict`.
     show, steps
-        How many sequences to keep, and how many steps of each at most.
+        Number of sequences to keep, and largest number of steps of each.
     batch_size, client
         As in :func:`bnp_dask.predict`.
     """

@@ -1,4 +1,4 @@
-"""How well the words of topics go together: NPMI, UMass and c_v, from how often they occur, alone and in pairs."""
+"""Coherence of the words of topics: NPMI, UMass and c_v, from counts of words and of pairs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ EPSILON = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Documents, or windows, with each of the chosen words of a topic, ``(K, n)``, and with both of two of them,
-    ``(K, n, n)``; on the diagonal those with the one word."""
+    """Number of documents, or windows, with each chosen word of a topic, ``(K, n)``, and with both words of each pair,
+    ``(K, n, n)``; on the diagonal with the single word."""
 
     column: np.ndarray
     single: np.ndarray
@@ -53,7 +53,7 @@ def umass(single: np.ndarray, both: np.ndarray) -> np.ndarray:
 
 
 def c_v(single: np.ndarray, both: np.ndarray, total: float) -> np.ndarray:
-    """Mean over words of the cosine between their NPMI vector and that of all words together, ``(K,)``.
+    """Mean over words of the cosine between their NPMI vector and the vector of all words together, ``(K,)``.
 
     Roeder, Both and Hinneburg 2015, table 8: one-set segmentation, normalized log-ratio, cosine, arithmetic mean.
     NaN for topics of which fewer than two words occur.

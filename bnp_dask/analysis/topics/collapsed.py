@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 BEGIN = DocumentStep(start="cold", sweeps=200, tolerance=1e-2, restarts=0)
-"""How topics of a document are found before the first pass: they are those that take part in all others."""
+"""Document step that finds the topics of a document before the first pass; only these take part in all passes."""
 
 PASSES = 4
 """Updates of each document: chosen on KOS, see :func:`collapsed_topics`."""
 
 MOST_PASSES = 100
-"""Passes that may be asked for: each keeps a table of the corpus on every worker."""
+"""Most passes: each keeps a table of the corpus on every worker."""
 
 
 def collapsed_topics(
@@ -45,20 +45,20 @@ def collapsed_topics(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> Posterior:
-    """Posterior of the same topics for prediction: word counts are found again with each document's own ones left out.
+    """Posterior of the same topics for prediction: word counts are recomputed without each document's own counts.
 
-    Variational training counts a document among the evidence for the topics that it is then assigned by.  A rare word
-    confirms the topic that it went to first, responsibilities sharpen lap by lap, and while the exact objective rises
-    held-out words are predicted worse.  The collapsed update asks all other documents, and the document's other words,
-    which topic a word comes from.
+    Variational training counts a document among the evidence for the topics by which it is then assigned.  A rare word
+    confirms its first topic, responsibilities sharpen lap by lap, and while the exact objective rises, held-out words
+    are predicted worse.  The collapsed update finds the topic of a word from all other documents, and from the other
+    words of its document.
 
     The posterior has the same ids, number and weights of topics, and is used like any other (:func:`score`,
-    :func:`predict`, :func:`top_words`, :func:`save`).  It is no maximum of the objective: training that goes on needs
-    the one it was made of.  Its summary is one of a start, with expected tokens and without terms of the objective.
+    :func:`predict`, :func:`top_words`, :func:`save`).  It is not a maximum of the objective: continue training from the
+    original posterior.  Its summary is like a start's, with expected tokens and without terms of the objective.
 
-    :func:`bnp_dask.train` finds these words at its end (``collapsed=``) and lays them into ``posterior.predictive``,
-    where :func:`bnp_dask.score`, :func:`bnp_dask.completion_score` and :func:`bnp_dask.word_score` ask for them.  This
-    function finds them for posteriors that have none, as those of updates, and for predictions and tables.
+    :func:`bnp_dask.train` finds these words at its end (``collapsed=``) and stores them in ``posterior.predictive``,
+    which :func:`bnp_dask.score`, :func:`bnp_dask.completion_score` and :func:`bnp_dask.word_score` use.  This
+    function finds them for posteriors that have none, such as updated ones, and for predictions and tables.
 
     Parameters
     ----------
@@ -69,22 +69,22 @@ def collapsed_topics(
         The documents it was trained on; all counts are taken from them.
     passes
         Updates of each document, >= 1.  Data are read once more than that.  Nothing is kept of a document: pass p
-        repeats those before it, on tables of p K V numbers on each worker.
+        repeats the passes before it, on tables of p K V numbers on each worker.
     batch_size, client
-        As in :func:`bnp_dask.predict`.  Results depend on how data are cut by rounding alone, and not on the workers.
+        As in :func:`bnp_dask.predict`.  Results depend on the batches only by rounding, and not on the workers.
 
     Raises
     ------
     SettingError
-        A model of something else, or ``passes`` out of range.
+        Not a model of topics of words, or ``passes`` out of range.
     DataError
         As for :func:`bnp_dask.predict`.
 
     Notes
     -----
     A sweep sets ``r_nk`` in proportion to ``(N_dk - r_nk + alpha pi_k) (N_kv - own + lam_v) / (N_k - own + lam.)``,
-    where the counts of the corpus are those of the pass before and ``own`` is what the document had put there.  Only
-    topics that the document uses at first take part.
+    where the counts of the corpus are from the pass before and ``own`` is the document's part of them.  Only topics
+    that the document uses at first take part.
 
     Document completion, nats per held-out token, after the first lap and after the last: with topics of training KOS
     -7.353, -7.379, with these -7.347, -7.350; parts of Reuters -6.732, -6.731 and -6.725, -6.720; of 20 Newsgroups
@@ -108,7 +108,7 @@ def collapsed_topics(
 
 
 def require_own(model: Model, asked: str) -> None:
-    """SettingError that names what was ``asked`` unless the model has topics of words that can be found again."""
+    """Raise SettingError, which names ``asked``, unless the model has topics of words that can be recomputed."""
     if not counts_words(model):
         raise SettingError(
             f"{asked}: {type(model.allocation).__name__} of {type(model.observation).__name__} is no topic model of "

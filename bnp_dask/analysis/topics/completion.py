@@ -23,14 +23,14 @@ from bnp_dask.structure.answers.documents import TILE_NUMBERS, DocumentTopics, c
 from bnp_dask.structure.tokens import lay_out
 
 FOLD_IN = DocumentStep(start="cold", sweeps=200, tolerance=1e-3, restarts=0)
-"""Dense and without restarts (Ch. 7), whatever a model was trained with: scores compare topics, not settings."""
+"""Dense and without restarts (Ch. 7), for any settings of training: scores compare topics, not settings."""
 
 SHARES = {"types": 0.2, "tokens": 0.5}
 
 
 @dataclass(frozen=True)
 class Completion:
-    """Which words of a document are held out.
+    """Choice of the held-out words of a document.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ class Completion:
         some of the tokens (thesis (5.59), after Bryant and Sudderth 2012), so that one word may be on both sides.
         Groups of dense atoms have no words: both hold out atoms.
     share
-        Share of each document's words, or tokens, that is held out, rounded, but at least one and not all.
-        Default: 0.2 for types, 0.5 for tokens, as there.
+        Held-out share of each document's words, or tokens, rounded, but at least one and not all.
+        Default: 0.2 for types, 0.5 for tokens, as in the thesis.
     seed
-        Of the split.  It depends on the seed and the document's own words only.
+        Seed of the split, which depends on the seed and the document's own words only.
     """
 
     split: Literal["types", "tokens"] = "types"
@@ -76,7 +76,7 @@ class CompletionScore:
     n_skipped
         Documents that cannot be split: fewer than two tokens, or fewer than two distinct words for ``"types"``.
     completion
-        How it was done.
+        Choice of held-out words.
     """
 
     score: float
@@ -93,7 +93,7 @@ class CompletionScore:
 
 @dataclass(frozen=True, eq=False)
 class BatchScore:
-    """Of each document of a batch: sum of log probabilities (nats), held-out tokens, and its weight, ``(G,)`` each."""
+    """Sum of log probabilities (nats), held-out tokens, and weight of each document of a batch, ``(G,)`` each."""
 
     value: np.ndarray
     tokens: np.ndarray
@@ -125,7 +125,7 @@ def complete_batch(posterior: Posterior, batch: Batch, completion: Completion) -
 
 
 def complete_held(posterior: Posterior, batch: Batch, held: np.ndarray) -> BatchScore:
-    """Completion of documents of which a given part is held out.
+    """Completion of documents with a given held-out part.
 
     Given the other part, the probabilities of a held-out token sum to one over all words, and the densities of a
     held-out atom integrate to one.
@@ -137,7 +137,7 @@ def complete_held(posterior: Posterior, batch: Batch, held: np.ndarray) -> Batch
     batch
         Documents that the model takes.
     held
-        How much of each stored count is held out, ``(m,)``; or of dense atoms whether each is, ``(n,)`` bool.
+        Held-out part of each stored count, ``(m,)``; or for dense atoms whether each is held out, ``(n,)`` bool.
     """
     x = batch.x
     if isinstance(x, np.ndarray):
@@ -159,9 +159,9 @@ def complete_held(posterior: Posterior, batch: Batch, held: np.ndarray) -> Batch
 
 
 def _word_tables(posterior: Posterior, words: Any, found: DocumentTopics) -> tuple[np.ndarray, np.ndarray]:
-    """E[phi] of some words, ``(R, K)``, and what the prior mass of all topics gives them, ``(R,)``.
+    """E[phi] of some words, ``(R, K)``, and their probability from the prior mass of all topics, ``(R,)``.
 
-    Topics that were not met yet predict words as the prior does.
+    Topics not met yet predict words by the prior.
     """
     lam = posterior.observation.lam
     table = np.ascontiguousarray((lam / lam.sum(axis=1, keepdims=True))[:, words].T)
@@ -170,7 +170,7 @@ def _word_tables(posterior: Posterior, words: Any, found: DocumentTopics) -> tup
 
 
 def held_densities(posterior: Posterior, batch: Batch, held: np.ndarray) -> np.ndarray:
-    """Log density of each held-out dense atom given the others of its group, ``(n,)`` nats; zero of the others."""
+    """Log density of each held-out dense atom given the others of its group, ``(n,)`` nats; zero for the others."""
     offsets = batch.group_offsets
     lengths = np.concatenate([[0], np.cumsum(~held)])[offsets].astype(np.int64)
     seen = replace(batch.take(np.flatnonzero(~held)), groups=lengths)
@@ -246,7 +246,7 @@ def _document_keys(marks: np.ndarray, offsets: np.ndarray, seed: int) -> np.ndar
 
 
 def _choose(lots: np.ndarray, owner: np.ndarray, n_documents: int, completion: Completion) -> np.ndarray:
-    """Which of the words ``(m,)`` of each document drew the lowest lots, so many as are to be held out."""
+    """Whether words ``(m,)`` have the lowest lots of their document, for as many as are to be held out."""
     lengths = np.bincount(owner, minlength=n_documents)
     wanted = np.clip(np.floor(completion.held_out * lengths + 0.5), 1, np.maximum(lengths - 1, 0))
     wanted = np.where(lengths < 2, 0, wanted)

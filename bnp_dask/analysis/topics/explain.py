@@ -1,4 +1,4 @@
-"""Why a document has its topics: how many of its tokens each topic has, and which words these are."""
+"""Explains the topics of a document: the number of its tokens in each topic, and their words."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class TopicReason:
     share
         Its expected share of the document.
     tokens
-        Expected tokens that it has there.
+        Its expected tokens in the document.
     words
-        Words that it has most tokens of: word, how many of its tokens are this topic's, how many there are.
+        Its words with most tokens: word, expected tokens of the word in this topic, tokens of the word.
     """
 
     topic: int
@@ -57,13 +57,13 @@ class Explanation(Sequence[TopicReason]):
     Parameters
     ----------
     reasons
-        One for each topic that is listed.
+        One for each listed topic.
     topics
         Ids of all topics, ``(K,)``.
     columns
         Columns of the document's words, ``(R,)``.
     counts
-        How often each occurs, ``(R,)``.
+        Counts of these words, ``(R,)``.
     resp
         Probability of each topic for a token of each word, ``(R, K)``; rows sum to one.
     """
@@ -102,7 +102,7 @@ class Explanation(Sequence[TopicReason]):
 
 
 def _cells(one: TopicReason) -> tuple[str, str, str, str]:
-    # what would print as none of the tokens says nothing
+    # words whose tokens would print as zero are left out
     words = ", ".join(f"{word} {_number(tokens)}/{_number(n)}" for word, tokens, n in one.words if tokens >= 0.05)
     return str(one.topic), f"{one.share:.1%}", _number(one.tokens), words
 
@@ -112,14 +112,14 @@ def _number(value: float) -> str:
 
 
 def explain(posterior: Posterior, document: Any, n: int = 10, least: float = LEAST_SHARE) -> Explanation:
-    """Which topics a document is about, and which of its words made it so.
+    """Topics of a document, and the words that account for them.
 
     Parameters
     ----------
     posterior
         Of a topic model of words.
     document
-        A text, where the posterior knows its vocabulary; counts ``(V,)``, or one row of them, dense or sparse; or a
+        A text, if the posterior knows its vocabulary; counts ``(V,)``, or one row of them, dense or sparse; or a
         mapping from words to counts.
     n
         Words of each topic.
@@ -130,7 +130,7 @@ def explain(posterior: Posterior, document: Any, n: int = 10, least: float = LEA
     -------
     Explanation
         Topics by their share of the document, as :func:`bnp_dask.predict` gives it with ``soft=True``; under each the
-        words that it has most tokens of.  A token of word v is from topic k with probability proportional to
+        words with most tokens.  A token of word v is from topic k with probability proportional to
         ``exp(E[log pi_dk] + E[log phi_kv])`` (thesis 5.31).  ``vote 2.9/3``: of three tokens, 2.9 are expected to be of
         this topic.
 

@@ -1,4 +1,4 @@
-"""Documents by a value that is known of each: a column of metadata, or a time, cut into bins."""
+"""Groups documents by a known value of each: a column of metadata, or a time, cut into bins."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Calendar = Literal["day", "week", "month", "quarter", "year"]
 """Bins of times."""
 
 MOST_VALUES = 60
-"""Values, or bins of times, that are told apart where nobody said how many."""
+"""Most values, or bins of times, by default."""
 
 USUAL_BINS = 20
-"""Bins of numbers of which there are more values."""
+"""Default number of bins for numbers with more values."""
 
 MOST_BINS = 10_000
 
@@ -34,14 +34,14 @@ MISSING = -1
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Which documents go together.
+    """Groups of documents.
 
     Parameters
     ----------
     code
-        Group of each document, ``(n,)``; -1 for those without a value.
+        Group of each document, ``(n,)``; -1 without a value.
     values
-        Value of each group, or where its bin begins: text, float, or datetime64.
+        Value of each group, or the start of its bin: text, float, or datetime64.
     labels
         The same as text.
     is_time
@@ -67,9 +67,9 @@ def grouping_of(values: Any, name: str, bins: int | Calendar | None = None) -> G
     values
         One for each document: texts, numbers, dates or times; texts that are all ISO dates are dates.
     name
-        What they are called, for messages.
+        Name of the values, for messages.
     bins
-        So many intervals of equal length, or a period of the calendar.  None: each value is a group of its own, but
+        Number of intervals of equal length, or a period of the calendar.  None: each value is a separate group, but
         many numbers are cut into 20 intervals, and times into the shortest period of which there are at most 60.
 
     Raises
@@ -77,7 +77,7 @@ def grouping_of(values: Any, name: str, bins: int | Calendar | None = None) -> G
     DataError
         Values of no such kind, or too many different texts.
     SettingError
-        Bins that say nothing of these values.
+        Bins that do not apply to these values.
     """
     if isinstance(bins, str):
         one_of("bins", bins, get_args(Calendar))
@@ -168,7 +168,7 @@ def _times(held: np.ndarray, bins: int | Calendar | None) -> Grouping:
 
 
 def _cut(held: np.ndarray, there: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bin of each value, ``(n,)``, and where the bins begin; the last one holds its end."""
+    """Bin of each value, ``(n,)``, and the starts of the bins; the last bin includes its end."""
     if not len(edges):
         return np.full(len(held), MISSING), edges
     code = np.clip(np.searchsorted(edges, held, side="right") - 1, 0, len(edges) - 2)
@@ -176,7 +176,7 @@ def _cut(held: np.ndarray, there: np.ndarray, edges: np.ndarray) -> tuple[np.nda
 
 
 def _shortest(first: np.datetime64, last: np.datetime64) -> str:
-    """The shortest period of which the times span at most 60; years where all are more."""
+    """The shortest period of which the times span at most 60; years if there is none."""
     for period in get_args(Calendar):
         if int(_periods(last, period)) - int(_periods(first, period)) < MOST_VALUES:
             return str(period)

@@ -12,8 +12,8 @@ def topic_positions(posterior: Posterior) -> np.ndarray:
     """Classical scaling of the Hellinger distances between topics, ``(K, 2)``, centred (Torgerson 1952).
 
     These are distances between points, the square roots of the probabilities of words, so that no eigenvalue is
-    negative; the two axes are those along which the points lie farthest apart.  The sign of each is such that its
-    largest coordinate is positive.
+    negative; the points spread most along the two axes.  The sign of each axis is such that its largest coordinate is
+    positive.
     """
     square = hellinger(posterior) ** 2
     centred = square - square.mean(axis=0) - square.mean(axis=1)[:, None] + square.mean()

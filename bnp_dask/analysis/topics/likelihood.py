@@ -1,4 +1,4 @@
-"""Log probability of whole documents, by sampling where it is no closed form (Wang & Blei 2012, section S.3)."""
+"""Log probability of whole documents, by sampling without a closed form (Wang & Blei 2012, section S.3)."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def word_score(
     Over all documents of a length, in all orders, these probabilities sum to one; the multinomial coefficient,
     which :func:`bnp_dask.score` of a mixture has, is the number of orders of one document.
 
-    Weights and words of clusters, or topics, are those expected, and what is kept for unseen ones is shared out
-    among these. With a mixture that is a closed form. With topics the shares of each document are integrated over
+    Weights and words of clusters, or topics, have their expected values, and the weight of unseen clusters is divided
+    among these. With a mixture there is a closed form. With topics the shares of each document are integrated over
     by importance sampling: its tokens' topics are drawn by collapsed Gibbs sampling, shares from their Dirichlet
-    distribution given each draw, and the probability of the document given these is weighed by how probable they
-    are beforehand over how often all draws together propose them. With few samples that underestimates, but ranks
+    distribution given each draw, and the probability of the document given these is weighted by their prior density
+    over the density with which all draws together propose them. Few samples underestimate the result, but still rank
     models (Wallach et al. 2009).
 
-    :func:`bnp_dask.score` holds words of each document out in place of that, and is less noisy.
+    :func:`bnp_dask.score` instead holds out words of each document, and is less noisy.
 
     Parameters
     ----------
@@ -66,14 +66,14 @@ def word_score(
     burn_in
         Sweeps before these.
     seed
-        With the words of a document it decides its draws, so that the score does not depend on how data are cut.
+        Seed; with the words of a document it determines its draws, so the score does not depend on the batches.
     batch_size, client
         As in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        A model of something else.
+        Another kind of model.
     DataError
         As for :func:`bnp_dask.score`, or no word at all.
 

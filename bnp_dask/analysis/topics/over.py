@@ -1,4 +1,4 @@
-"""Topics over time, and by any other value that is known of documents."""
+"""Topics over time, and by any other known value of documents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TopicShares:
     by
         Name of the value by which documents were put into groups.
     values
-        Of each group G, or where its bin begins.
+        Value of each group G, or the start of its bin.
     labels
         The same as text.
     is_time
@@ -46,13 +46,13 @@ class TopicShares:
     ids
         Topics, ``(K,)`` in the order of the posterior.
     names
-        Of the topics: their three foremost words.
+        Names of the topics: their three foremost words.
     share
         Share of each topic in each group, ``(G, K)``; rows sum to one, NaN in groups without words.
     documents, tokens
         Documents with words, and their tokens, of each group, ``(G,)``.
     weight
-        What each document counts: its tokens, or one.
+        Weight of a document: ``"tokens"`` for its tokens, ``"documents"`` for one.
     n_without
         Documents without a value.
     """
@@ -110,11 +110,11 @@ def topics_over(
         Column of the metadata that a store keeps (:func:`bnp_dask.load_documents`), or a value for each document:
         texts, numbers, dates or times.  Texts that are all ISO dates, such as ``2024-05-31``, are dates.
     bins
-        Of numbers and times: so many intervals of equal length, or ``"day"``, ``"week"``, ``"month"``, ``"quarter"``,
-        ``"year"``.  None: each value is a group of its own, but many numbers are cut into 20 intervals, and times into
-        the shortest period of which there are at most 60.
+        Bins of numbers and times: a number of intervals of equal length, or ``"day"``, ``"week"``, ``"month"``,
+        ``"quarter"``, ``"year"``.  None: each value is a separate group, but many numbers are cut into 20 intervals,
+        and times into the shortest period of which there are at most 60.
     weight
-        ``"tokens"``: a document counts as often as it has tokens, so that the figures are shares of the tokens.
+        ``"tokens"``: a document counts once per token, so that the figures are shares of the tokens.
         ``"documents"``: each counts once, so that they are means of the documents' shares.
     batch_size, client
         As in :func:`bnp_dask.predict`.
@@ -128,9 +128,9 @@ def topics_over(
     Raises
     ------
     SettingError
-        No topic model, or bins that say nothing.
+        Not a topic model, or bins that do not apply.
     DataError
-        No such column, another number of values than of documents, or more than 60 different texts.
+        No such column, unequal numbers of values and documents, or more than 60 different texts.
     """
     posterior = require_posterior(posterior)
     prior_mass(posterior)

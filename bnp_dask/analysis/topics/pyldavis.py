@@ -1,4 +1,4 @@
-"""Topics as pyLDAvis takes them; pyLDAvis itself is not needed."""
+"""Topics as arguments of pyLDAvis; pyLDAvis itself is not needed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def to_pyldavis(
     data
         Documents, as for :func:`bnp_dask.predict`.  pyLDAvis wants the shares of all of them in memory, ``(G, K)``.
     words
-        Names of the columns; default: those that the posterior knows, else ``"word 0"`` and so on.
+        Names of the columns; default: the posterior's words, else ``"word 0"`` and so on.
     batch_size, client
         As in :func:`bnp_dask.predict`.
 

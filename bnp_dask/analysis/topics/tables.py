@@ -26,16 +26,16 @@ def topic_table(
     n
         Words per topic.
     words
-        Names of the columns; default: those that the posterior knows.
+        Names of the columns; default: the posterior's words.
     survey
-        Of documents (:func:`survey_documents`), for more columns.
+        Survey of documents (:func:`survey_documents`), for more columns.
 
     Returns
     -------
     pyarrow.Table
         ``topic``, ``weight`` (expected share of a new document), ``tokens`` (null when unknown), ``token_share``,
         ``words`` by relevance; with a survey also ``used`` (share of documents that have more than 5% of it),
-        ``mean_share``, ``npmi`` and ``umass`` (coherence; null without two words), and ``c_v`` where it saw texts.
+        ``mean_share``, ``npmi`` and ``umass`` (coherence; null without two words), and ``c_v`` if it saw texts.
     """
     found = top_words(posterior, n, words=words)
     order = by_size(posterior)
@@ -59,8 +59,8 @@ def topic_table(
 def topic_relations(posterior: Posterior, survey: TopicSurvey | None = None) -> pa.Table:
     """One row for each pair of topics, the most alike first: ``topic``, ``other``, ``hellinger``, ``correlation``.
 
-    ``hellinger`` is the distance of their words, 0 to 1; ``correlation`` that of their shares of documents, null
-    without a survey.  ``(K (K - 1) / 2)`` rows.
+    ``hellinger`` is the distance of their words, 0 to 1; ``correlation`` the correlation of their shares of documents,
+    null without a survey.  ``(K (K - 1) / 2)`` rows.
     """
     distance = hellinger(posterior)
     first, second = np.triu_indices(posterior.n_clusters, 1)

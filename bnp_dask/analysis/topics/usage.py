@@ -1,4 +1,4 @@
-"""One pass over documents: how much of them each topic has, which show it best, which topics and words go together."""
+"""One pass over documents: shares of each topic, its best documents, and co-occurrence of topics and words."""
 
 from __future__ import annotations
 
@@ -72,21 +72,21 @@ class TopicSurvey:
     ids
         Topics, ``(K,)`` in the order of the posterior.
     n_documents, n_empty, n_tokens
-        Documents, those without a word of the vocabulary among them (which count nowhere else), tokens.
+        All documents, documents without a word of the vocabulary (which count nowhere else), tokens.
     used
-        Share of documents of which the topic has more than 5%, ``(K,)``.
+        Share of documents in which the topic has more than 5%, ``(K,)``.
     mean
         Mean share of a document, ``(K,)``.
     correlation
-        Of shares of documents, ``(K, K)``; 0 for topics whose share is the same everywhere.
+        Correlation of shares of documents, ``(K, K)``; 0 for topics whose share is the same everywhere.
     row, share, length
-        The documents that show each topic best: rows of the data ``(K, n)``, n as many as were asked for or as there
-        are, the topic's shares there, and their tokens.  Best is the largest expected share; a short document has
-        less of it, for the prior counts there.
+        The best documents of each topic: rows of the data ``(K, n)``, n as many as requested or available, the topic's
+        shares there, and their tokens.  Best is the largest expected share; it is smaller in a short document, where
+        the prior counts more.
     pairs
-        Which of the topic's words occur together; None for topics without words.
+        Co-occurrence of the topic's words in documents; None for topics without words.
     windows
-        Which of them are near in texts; None without texts.
+        Co-occurrence of these words in windows of texts; None without texts.
     """
 
     ids: np.ndarray
@@ -141,7 +141,7 @@ class TopicSurvey:
         Raises
         ------
         SettingError
-            The survey was made without texts: counts do not say which words are near.
+            The survey was made without texts: counts do not tell which words are near.
         """
         if self.windows is None:
             raise SettingError(
@@ -167,7 +167,7 @@ def survey_documents(
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> TopicSurvey:
-    """How topics lie in documents: one pass, out of core.
+    """Survey the topics of documents: one pass, out of core.
 
     Parameters
     ----------
@@ -183,14 +183,14 @@ def survey_documents(
         Their columns, ``(K, n)``, instead of the most probable ones.
     texts
         For :meth:`TopicSurvey.c_v`: texts, or lists of words, in any order, read once, in this process.  Default:
-        ``data`` where these are raw texts.
+        ``data`` if these are raw texts.
     batch_size, client
         As in :func:`bnp_dask.predict`.
 
     Raises
     ------
     SettingError
-        No topic model.
+        Not a topic model.
     DataError
         Data that the likelihood cannot have produced, or counts with another vocabulary.
     """
@@ -224,7 +224,7 @@ def survey_documents(
 
 
 def _columns(posterior: Posterior, words: Any) -> np.ndarray:
-    """Columns of words of each topic ``(K, n)``; DataError for others."""
+    """Columns of words of each topic ``(K, n)``; DataError for invalid ones."""
     array, width = plain(words, "words"), posterior.observation.lam.shape[1]
     wrong = array.ndim != 2 or len(array) != posterior.n_clusters or array.dtype.kind not in "iu"
     if wrong or (array.size and not 0 <= array.min() <= array.max() < width):
@@ -236,7 +236,7 @@ def _columns(posterior: Posterior, words: Any) -> np.ndarray:
 
 
 def survey_task(posterior: Posterior, reader: Reader, column: np.ndarray | None, n_documents: int) -> _Part:
-    """Task: what one batch adds."""
+    """Task: sums over the documents of one batch."""
     return survey_batch(posterior, reader(), column, n_documents)
 
 
@@ -279,7 +279,7 @@ def _count_pairs(batch: Batch, column: np.ndarray) -> Pairs:
 
 
 def _best(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first ``n`` documents of two lists, the earlier of equals first."""
+    """The first ``n`` documents of two lists, ties in order."""
     row, share = (np.concatenate(both, axis=1) for both in zip(a, b, strict=True))
     order = np.argsort(-share, axis=1, kind="stable")[:, :n]
     return np.take_along_axis(row, order, 1), np.take_along_axis(share, order, 1)

@@ -1,4 +1,4 @@
-"""Words of topics in a window that slides over texts: how often each is there, and two of them together."""
+"""Words of topics in a window that slides over texts: counts of windows with each word, and with pairs of words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINDOW_WORDS = 110
 """Words of a window of c_v (Roeder et al. 2015)."""
 
 WINDOWS_AT_ONCE = 4096
-"""Windows of a long text that are counted together."""
+"""Number of windows of a long text that are counted together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,23 +32,23 @@ class Windows:
 def count_windows(
     posterior: Posterior, texts: Iterable[str | Sequence[str]], column: np.ndarray, size: int = WINDOW_WORDS
 ) -> Windows:
-    """Slide a window over texts, by one word each time; a text that is shorter is one window.
+    """Slide a window over texts, by one word each time; a shorter text is one window.
 
     Parameters
     ----------
     posterior
-        Its words, and how it cuts texts.
+        Posterior with the words, and with the tokenizer of texts.
     texts
-        Raw texts, or lists of words; read once.  Those without words have no window.
+        Raw texts, or lists of words; read once.  Texts without words have no window.
     column
         Words of each topic, ``(K, n)`` columns.
     size
-        Words of a window, those that the posterior does not know included.
+        Words of a window, including words that are unknown to the posterior.
 
     Raises
     ------
     DataError
-        A posterior without a vocabulary, or something else than texts.
+        A posterior without a vocabulary, or values other than texts.
     """
     chosen, inverse = np.unique(column, return_inverse=True)
     place = inverse.reshape(column.shape)
@@ -71,16 +71,16 @@ def count_windows(
 
 
 def require_texts(texts: object) -> None:
-    """DataError for a single text, and for anything that is no series of texts."""
+    """Raise DataError for a single text, and for any value that is not a series of texts."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise DataError(f"texts={shown(texts)}: needs several texts, or lists of words")
 
 
 def _in_one(code: np.ndarray, size: int, n_windows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Words of a text that matter, ``(R,)``, and how many of its windows hold both of two of them, ``(R, R)``."""
+    """Relevant words of a text, ``(R,)``, and the number of its windows with both words of each pair, ``(R, R)``."""
     at = np.flatnonzero(code >= 0)
     own, word = np.unique(code[at], return_inverse=True)
-    # an occurrence is in the windows that begin from size - 1 words before it to itself
+    # an occurrence is in the windows that begin at most size - 1 words before it
     first, last = np.maximum(at - size + 1, 0), np.minimum(at, n_windows - 1) + 1
     edges = np.unique(np.concatenate([first, last]))
     held = np.zeros((len(own), len(edges)))
@@ -92,18 +92,18 @@ def _in_one(code: np.ndarray, size: int, n_windows: int) -> tuple[np.ndarray, np
 
 
 def _add(single: np.ndarray, both: np.ndarray, place: np.ndarray, own: np.ndarray, together: np.ndarray) -> None:
-    """Add counts of one text to those of all."""
+    """Add the counts of one text to the totals."""
     single[own] += np.diag(together)
     local = np.full(len(single), -1)
     local[own] = np.arange(len(own))
     at = local[place]
     some = np.flatnonzero((at >= 0).any(axis=1))
-    padded = np.pad(together, (0, 1))  # the last row and column are those of words that are not there
+    padded = np.pad(together, (0, 1))  # the last row and column are for absent words
     both[some] += padded[at[some][:, :, None], at[some][:, None, :]]
 
 
 def _cut(posterior: Posterior, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
-    """Words of each text that has some."""
+    """Words of each text with at least one."""
     analyze: Callable[[str], list[str]] | None = None
     for number, text in enumerate(texts):
         if isinstance(text, str):

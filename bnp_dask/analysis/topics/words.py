@@ -1,4 +1,4 @@
-"""Topics as words: by probability, by lift, and by relevance; their sizes, and which are alike."""
+"""Topics as words: by probability, by lift, and by relevance; their sizes and similarities."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bnp_dask.observation import Multinomial
 Ranking = Literal["probability", "lift", "relevance"]
 
 RELEVANCE = 0.6
-"""Weight of log probability against log lift that people liked best (Sievert and Shirley 2014)."""
+"""Weight of log probability against log lift that readers preferred (Sievert and Shirley 2014)."""
 
 LEAST_TOKENS = 5.0
-"""Tokens of the corpus that a word needs to be listed by lift: the lift of a word seen once is the largest there is."""
+"""Least tokens in the corpus of a word listed by lift: words seen once have the largest lift."""
 
 
 def word_probabilities(posterior: Posterior) -> np.ndarray:
@@ -33,7 +33,7 @@ def word_probabilities(posterior: Posterior) -> np.ndarray:
     Raises
     ------
     SettingError
-        Clusters that generate no words.
+        Clusters that do not generate words.
     """
     if not isinstance(require_posterior(posterior).model.observation, Multinomial):
         raise SettingError(
@@ -60,7 +60,7 @@ def marginal(posterior: Posterior) -> np.ndarray:
 
 
 def lift(posterior: Posterior) -> np.ndarray:
-    """How many times more probable each word is in each topic than over all topics, ``(K, V)``."""
+    """Probability of each word in each topic over its probability in all topics, ``(K, V)``."""
     return word_probabilities(posterior) / marginal(posterior)
 
 
@@ -90,9 +90,9 @@ class TopWords:
     column
         Their words, foremost first: columns of the counts, ``(K, n)``.
     score
-        What they were ranked by, ``(K, n)``.
+        Values by which they were ranked, ``(K, n)``.
     probability
-        Of these words in the topic, ``(K, n)``.
+        Probability of these words in the topic, ``(K, n)``.
     words
         Names of all columns, or None.
     """
@@ -142,12 +142,12 @@ def top_words(
     by
         ``"probability"``, ``"lift"``, or ``"relevance"``, which is between them.
     weight
-        Of probability in relevance, 0 to 1.
+        Weight of probability in relevance, 0 to 1.
     words
         Names of the columns, ``(V,)``, or a mapping between names and columns, such as gensim's ``Dictionary`` and the
-        ``vocabulary_`` of scikit-learn's ``CountVectorizer``, or this itself; default: those that the posterior knows.
+        ``vocabulary_`` of scikit-learn's ``CountVectorizer``, or this itself; default: the posterior's words.
     least
-        Tokens of the corpus that a word needs; default 5 for lift, else 0.
+        Least tokens of a listed word in the corpus; default 5 for lift, else 0.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def foremost(score: np.ndarray, n: int) -> np.ndarray:
 
 
 def names_of(posterior: Posterior, words: Sequence[str] | Mapping[Any, Any] | None) -> tuple[str, ...] | None:
-    """Names of the columns: those given, or those that the posterior knows; DataError for a wrong number.
+    """Names of the columns: the given names, or the posterior's words; DataError for a wrong number.
 
     They may be given as a mapping from columns to names, or from names to columns.
     """
@@ -205,7 +205,7 @@ def names_of(posterior: Posterior, words: Sequence[str] | Mapping[Any, Any] | No
 
 
 def hellinger(posterior: Posterior) -> np.ndarray:
-    """Hellinger distance of each pair of topics, ``(K, K)``: 0 for equal topics, 1 for those without a common word."""
+    """Hellinger distance of each pair of topics, ``(K, K)``: 0 for equal topics, 1 for topics without a common word."""
     root = np.sqrt(word_probabilities(posterior))
     distance = np.sqrt(np.maximum(1.0 - np.minimum(root @ root.T, 1.0), 0.0))
     np.fill_diagonal(distance, 0.0)

@@ -1,4 +1,4 @@
-"""``bnp-dask demo``: real data that every machine has, a real store, a real cluster, and something to look at."""
+"""``bnp-dask demo``: real data that every machine has, a real store, a real cluster, and a picture or page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.paths import local_path
 
 MARK = ".made-by-bnp-dask-demo"
-"""Name of a file that says that a directory may be overwritten by the next demonstration."""
+"""Name of a file that marks a directory that the next demonstration may overwrite."""
 
 
 def run_demo(
@@ -35,13 +35,13 @@ def run_demo(
     name
         ``"patches"``, ``"digits"`` or ``"topics"``.
     folder
-        Directory to work in: made anew, or one that a demonstration made before, which is replaced.
+        Directory to work in: new, or from an earlier demonstration, which is replaced.
     patches
         Patches to cut, for ``"patches"``.
     limit
-        Docstrings to read at most, for ``"topics"``.
+        Most docstrings to read, for ``"topics"``.
     laps
-        Passes over the data at most.
+        Largest number of passes over the data.
     workers
         Processes to start.
     quiet
@@ -50,12 +50,12 @@ def run_demo(
     Returns
     -------
     Path
-        The picture; of ``"topics"`` the page.
+        The picture; for ``"topics"`` the page.
 
     Raises
     ------
     StoreError
-        ``folder`` holds something else, or cannot be written.
+        ``folder`` holds other files, or is not writable.
     SettingError
         An unknown name, or scikit-learn, pillow or matplotlib is not installed.
     """
@@ -83,7 +83,7 @@ def run_demo(
 
 
 def own_folder(folder: str | os.PathLike[str]) -> Path:
-    """An empty directory, where nothing but an earlier demonstration was before."""
+    """An empty directory; if it existed, it may have held only an earlier demonstration."""
     path = local_path(folder).absolute()
     if path.exists() and not path.is_dir():
         raise StoreError(f"{folder} is a file; the demonstration needs a directory: choose another one with --dir")
@@ -97,7 +97,7 @@ def own_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def _clear(path: Path) -> None:
-    """Take away what an earlier demonstration made; StoreError when there is anything else."""
+    """Remove files of an earlier demonstration; StoreError if there are other files."""
     if not path.exists() or not any(path.iterdir()):
         return
     if not (path / MARK).is_file():
@@ -116,7 +116,7 @@ def _clear(path: Path) -> None:
 
 @contextlib.contextmanager
 def needs_extras() -> Iterator[None]:
-    """A missing scikit-learn or pillow as an error that says what to install."""
+    """Turn a missing scikit-learn or pillow into an error that names the package to install."""
     try:
         yield
     except ImportError as error:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LEAST_WORDS = 15
-"""Shorter docstrings say little."""
+"""Least words of a docstring: shorter ones carry little information."""
 
 LIMIT = 15_000
-"""Documents at most."""
+"""Most documents."""
 
 FILE_BYTES = 2 * 2**20
-"""Larger sources are generated tables, not prose."""
+"""Largest source: larger ones are generated tables, not prose."""
 
 BEGIN = 140
 """Characters of the beginning that are kept as metadata."""
@@ -72,11 +72,11 @@ PYTHON_WORDS = tuple(
     while will with within without won work works would wrapper www yes yield yields you your
     """.split()  # noqa: SIM905
 )
-"""Words of documentation itself, which say nothing about the subject."""
+"""Words of documentation itself, which are independent of the subject."""
 
 
 class Docstring(NamedTuple):
-    """One docstring: qualified name, text, and where it is from."""
+    """One docstring: qualified name, text, and metadata of its origin."""
 
     id: str
     text: str
@@ -100,9 +100,9 @@ def docstrings(
     Parameters
     ----------
     limit
-        Documents at most.  Of more, packages give in turn, a file each, so that none drowns the others; None for all.
+        Most documents.  If there are more, packages take turns, a file each, so that none dominates; None for all.
     least_words
-        Shorter ones are left out; so are tests, and texts that were there before.
+        Shorter ones are left out; so are tests, and repeated texts.
     roots
         Folders of sources.  Default: the standard library, then the installed packages.
 
@@ -149,7 +149,7 @@ def hash_of(text: str) -> int:
 
 
 def _in_turn(folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Qualified names and paths of sources; packages take turns, one file each, until all are through."""
+    """Qualified names and paths of sources; packages take turns, one file each, until all are done."""
     queues = []
     for folder in folders:
         packages: dict[str, list[tuple[str, Path]]] = {}
@@ -188,7 +188,7 @@ def _of_file(module: str, path: Path, least_words: int) -> Iterator[Docstring]:
         if b'"""' not in source and b"'''" not in source:
             return
         with warnings.catch_warnings():
-            # old sources have escapes that new Pythons warn of
+            # new Pythons warn of escapes in old sources
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -203,7 +203,7 @@ def _of_file(module: str, path: Path, least_words: int) -> Iterator[Docstring]:
 
 
 def _walk(tree: ast.Module, module: str) -> Iterator[tuple[str, str, str]]:
-    """Qualified name, kind and docstring of what a module defines, in the order of the source."""
+    """Qualified name, kind and docstring of a module's definitions, in the order of the source."""
     waiting: list[tuple[str, str, Any]] = [(module, "module", tree)]
     while waiting:
         name, kind, node = waiting.pop()
@@ -213,7 +213,7 @@ def _walk(tree: ast.Module, module: str) -> Iterator[tuple[str, str, str]]:
             if isinstance(text, str):
                 yield name, kind, text
         if kind == "function":
-            # functions inside of functions are nobody's documentation
+            # functions inside functions are not documentation
             continue
         below = []
         for child in _definitions(body):
@@ -223,7 +223,7 @@ def _walk(tree: ast.Module, module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Classes and functions among statements, those under ``if`` and ``try`` included."""
+    """Classes and functions among statements, including statements under ``if`` and ``try``."""
     for node in body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node

@@ -64,7 +64,7 @@ def play(stage: Stage, n_patches: int | None) -> Path:
 
 # -- data ------------------------------------------------------------------------------------------------------
 def photograph_folder() -> Path:
-    """Where scikit-learn keeps its sample photographs, which are all the images there."""
+    """Folder of scikit-learn's sample photographs, which are its only images."""
     import sklearn.datasets
 
     return Path(sklearn.datasets.__file__).parent / "images"
@@ -77,7 +77,7 @@ def load_photographs() -> list[np.ndarray]:
 
 
 def all_patches(photograph: np.ndarray) -> np.ndarray:
-    """Every 8x8 patch, row by row, less its own mean, ``(n, 64)``."""
+    """Every 8x8 patch, row by row, minus its own mean, ``(n, 64)``."""
     return cut(photograph, SIDE)
 
 
@@ -89,7 +89,7 @@ def label_image(posterior: Posterior, photograph: np.ndarray) -> np.ndarray:
     return places.reshape(np.array(photograph.shape) - SIDE + 1)
 
 
-# -- what was learned ------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------------
 def look_at(posterior: Posterior) -> list[Look]:
     """Appearance of each cluster, in the order of the posterior."""
     n = posterior.n_clusters
@@ -112,7 +112,7 @@ def _look(share: float, matrix: np.ndarray, contrast: float, brightness: float, 
 
 def edge_direction(matrix: np.ndarray) -> tuple[float, float]:
     """Direction of edges in degrees and its coherence, from the expected products of pixel differences."""
-    # differences of 2 x 2 pixels, both taken about the centre of the four, or diagonals would be told apart worse
+    # differences of 2 x 2 pixels, both about the centre of the four; others would separate diagonals worse
     pixels = np.eye(SIDE * SIDE).reshape(SIDE, SIDE, -1)
     a, b, c, d = pixels[:-1, :-1], pixels[:-1, 1:], pixels[1:, :-1], pixels[1:, 1:]
     right = (b - a + d - c).reshape(-1, SIDE * SIDE)

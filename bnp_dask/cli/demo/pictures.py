@@ -1,4 +1,4 @@
-"""The pictures that demonstrations end with."""
+"""The final pictures of demonstrations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def patches_picture(
     looks
         Clusters by falling share.
     history, n_atoms
-        Of the run.
+        History and number of atoms of the run.
     """
     figure = new_figure(13.0, 11.4)
     figure.set_layout_engine("constrained", w_pad=0.05, h_pad=0.05)
@@ -69,7 +69,7 @@ def patches_picture(
 
 
 def _objective(ax: Axes, history: History, n_atoms: int) -> None:
-    """The objective per atom after the end of lap 2: what comes before is the climb out of a random start."""
+    """The objective per atom after the end of lap 2: the laps before are the climb from a random start."""
     x, _ = lap_positions(history)
     shown = x >= min(2.0, x.max())
     ax.plot(x[shown], history["elbo"][shown] / n_atoms, color="#2b6cb0", linewidth=1.8)

@@ -1,4 +1,4 @@
-"""The folder that a demonstration plays in, and how it trains there."""
+"""The folder of a demonstration, and its training there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bnp_dask.training.results import TrainResult
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a demonstration works, and how it talks.
+    """Folder, training and output of a demonstration.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Stage:
     quiet: bool
 
     def say(self, line: str) -> None:
-        """A line that a quiet run leaves out."""
+        """Print a line, unless quiet."""
         say(line, self.quiet)
 
     def path(self, name: str) -> str:
@@ -57,7 +57,7 @@ class Stage:
             open_client(ClientSpec(workers=self.workers), self.quiet) as client,
             log_lines(self.quiet),
         ):
-            # a demonstration stops when it has shown enough, and says so
+            # a demonstration stops early on purpose, and prints that
             warnings.simplefilter("ignore", ConvergenceWarning)
             return train(
                 model,

@@ -26,12 +26,12 @@ from bnp_dask.observation import Multinomial
 from bnp_dask.reports.run_page import report
 
 START = 20
-"""Topics to begin with; moves decide how many there are in the end."""
+"""Number of initial topics; moves decide the final number."""
 
 LAPS = 15
 BATCHES = 8
 HELD_OUT = 10
-"""One document of so many is kept from training, and scored."""
+"""One document in this many is held out and scored."""
 
 SHOWN, WORDS = 40, 8
 PATTERN = r"(?u)\b[a-z]{3,}\b"
@@ -42,7 +42,7 @@ def play(stage: Stage, limit: int | None) -> Path:
     """Read, count, train, score, and write the page."""
     train, heldout = collect(stage, LIMIT if limit is None else limit)
     store, other = stage.path("docstrings.zarr"), stage.path("heldout.zarr")
-    # words of very few documents say little about topics, and those of many nothing
+    # words of very few documents tell little about topics, and words of many tell nothing
     text = Text(stop_words=stop_words(), min_df=max(2, len(train) // 1500), max_df=0.1, token_pattern=PATTERN)
     stage.say(str(ingest(train, store, text=text, batch_size=-(-len(train) // BATCHES))))
     ingest(heldout, other, vocabulary=store)
@@ -65,7 +65,7 @@ def play(stage: Stage, limit: int | None) -> Path:
 
 
 def collect(stage: Stage, limit: int) -> tuple[list[Docstring], list[Docstring]]:
-    """Documents to train on, and those kept apart."""
+    """Documents to train on, and held-out ones."""
     stage.say("reading docstrings of the standard library and the installed packages (sources are parsed, not run)")
     documents = list(docstrings(limit))
     packages = Counter(d.metadata["package"] for d in documents)

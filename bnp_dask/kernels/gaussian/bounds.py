@@ -1,4 +1,4 @@
-"""Bounds of quadratic forms by float32 products, with the largest error that float32 can have made in them."""
+"""Bounds of quadratic forms by float32 products, with the largest possible float32 error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ UNIT = 2.0**-24
 
 
 SMALLEST, LARGEST = 1e-15, 1e15
-"""Sizes that float32 can hold, squared and multiplied by small responsibilities."""
+"""Largest size whose square, multiplied by small responsibilities, float32 can hold."""
 
 PIECE = 512
-"""Atoms whose features lie in a buffer at a time."""
+"""Number of atoms whose features are in the buffer at a time."""
 
 
 ADDED = 320
@@ -51,7 +51,7 @@ class Forms:
 class Bound:
     """A float32 table whose product with features bounds W; ``slack (3, K)`` float32 are A, B, C times their error.
 
-    ``full`` says whether the features are all products or squares only.
+    ``full`` tells whether the features are all products or squares only.
     """
 
     table: np.ndarray
@@ -67,7 +67,7 @@ class Bound:
         error = 1.01 * (longest + pieces + 8) * UNIT
         slack = error * np.stack([0.5 * size, np.linalg.norm(linear, axis=1), np.abs(constant)])
         full = quadratic.shape[1] > linear.shape[1]
-        with np.errstate(over="ignore"):  # whoever asks for the bound looks whether it is usable
+        with np.errstate(over="ignore"):  # callers check whether the bound is usable
             return Bound(np.ascontiguousarray(rows.T, np.float32), slack.astype(np.float32), full)
 
     @property
@@ -77,7 +77,7 @@ class Bound:
 
 
 def _cuts(n_features: int, full: bool) -> list[tuple[int, int, int, int]]:
-    """How the products of features are taken apart: rows of the triangle ``i:j``, which are ``start:stop`` of it."""
+    """Partition of the products of features: rows ``i:j`` of the triangle, which are its numbers ``start:stop``."""
     return list(_blocks(n_features, ADDED)) if full else [(0, 0, 0, n_features)]
 
 

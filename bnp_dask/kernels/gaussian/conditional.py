@@ -1,13 +1,13 @@
-"""Rows of which some entries are missing, under Gaussians of full covariance.
+"""Rows with missing entries, under Gaussians of full covariance.
 
-Rows are sorted by which entries they lack (their pattern), because rows of one pattern share a factor for each cluster.
-Write P for a cluster's precision, e for a row less the cluster's mean, with zero less the mean where the row lacks an
-entry, and M for the entries that it lacks.  Then
+Rows are sorted by their missing entries (their pattern), because rows of one pattern share a factor for each cluster.
+Write P for a cluster's precision, e for a row minus the cluster's mean, with zero minus the mean for missing entries,
+and M for the missing entries.  Then
 
     min over e_M of e' P e = e' P e - g' P_MM^-1 g,      g = (P e)_M,
 
-which is the quadratic form of the entries that are there, and the minimum is at ``e_M - P_MM^-1 g``: the conditional
-mean.  So a row with few entries missing costs little more than one with none.
+which is the quadratic form of the observed entries, and the minimum is at ``e_M - P_MM^-1 g``: the conditional
+mean.  So a row with few missing entries costs little more than one with none.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bnp_dask.kernels.options import INNER, njit
 LOG_2PI = math.log(2.0 * math.pi)
 
 BITS = 52
-"""Entries of a row that one number tells apart: it is exact, and numbers are made and sorted faster than bytes."""
+"""Entries of a row that one number encodes exactly; numbers are made and sorted faster than bytes."""
 
 
 class Patterns(NamedTuple):
-    """Rows that lack entries, by what they lack.
+    """Rows with missing entries, grouped by pattern.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Patterns(NamedTuple):
 
 
 def patterns_of(missing: np.ndarray) -> Patterns:
-    """Rows that lack some entries but not all, grouped by pattern, from a mask ``(n, D)``."""
+    """Rows with some but not all entries missing, grouped by pattern, from a mask ``(n, D)``."""
     n, d = missing.shape
     keys = np.empty((n, -(-d // BITS)))
     for word in range(keys.shape[1]):
@@ -61,7 +61,7 @@ def patterns_of(missing: np.ndarray) -> Patterns:
 
 @njit(**INNER)
 def _factor(precision, lacking, m, lower, inverse):
-    """Cholesky factor of ``P_MM`` and its inverse factor, lower triangles; log determinant, NaN where there is none."""
+    """Cholesky factor of ``P_MM`` and its inverse factor, lower triangles; log determinant, NaN without a factor."""
     log_det = 0.0
     for i in range(m):
         for j in range(i + 1):
@@ -122,7 +122,7 @@ def _lacking(mask, out):
 
 @njit(nogil=True, cache=True)
 def add_marginal(y, rows, starts, masks, precision, shift, log_lik):
-    """Turn log likelihoods of rows filled with zeros into those of the entries that are there.
+    """Turn log likelihoods of rows filled with zeros into log likelihoods of the observed entries.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def add_marginal(y, rows, starts, masks, precision, shift, log_lik):
         False where a block of a precision is not positive definite in double precision.
     """
     d, k = y.shape[1], len(shift)
-    # clusters last: they stand side by side in the processor's lanes
+    # clusters last: they share the processor's vector lanes
     laid, means = np.empty((d, d, k)), np.empty((d, k))
     for c in range(k):
         for a in range(d):
@@ -165,7 +165,7 @@ def add_marginal(y, rows, starts, masks, precision, shift, log_lik):
             for i in range(m):
                 _product(laid[lacking[i]], away, d, white[i])
             for i in range(m - 1, -1, -1):
-                # g of the entries before is still there
+                # g of the earlier entries is still stored
                 _scaled(inverse[i, : i + 1], white, i, white[i])
             for c in range(k):
                 square = 0.0
@@ -177,7 +177,7 @@ def add_marginal(y, rows, starts, masks, precision, shift, log_lik):
 
 @njit(**INNER)
 def _factors(laid, lacking, m, lower, inverse, log_det):
-    """:func:`_factor` of all clusters side by side, ``(m, m, K)``; False where one has none."""
+    """:func:`_factor` of all clusters side by side, ``(m, m, K)``; False if one has no factor."""
     k = len(log_det)
     log_det[:] = 0.0
     for i in range(m):
@@ -231,14 +231,14 @@ def _scaled(inverse, white, i, out):
 
 @njit(nogil=True, cache=True)
 def add_completed(y, rows, starts, masks, precision, shift, resp, first, second, entropy):
-    """Add to sums over rows filled with zeros what the conditional distributions of their missing entries bring.
+    """Add the contributions of missing entries, by their conditional distributions, to sums over rows with zeros there.
 
     Parameters
     ----------
     y, rows, starts, masks, precision, shift
         As in :func:`add_marginal`.
     resp
-        Responsibilities times weights of the rows that lack entries, in the order of ``rows``, ``(R, K)``.
+        Responsibilities times weights of the rows with missing entries, in the order of ``rows``, ``(R, K)``.
     first, second
         Sums of r y and of r y y', packed, ``(K, D)`` and ``(K, D (D + 1) / 2)``, changed in place: the missing entries
         count with their conditional means, and with their conditional covariances.
@@ -288,7 +288,7 @@ def add_completed(y, rows, starts, masks, precision, shift, resp, first, second,
                     first[c, own] += share * step[i]
                     for j in range(i, m):
                         second[c, at[own] + lacking[j]] += share * step[i] * step[j]
-                    for j in range(d):  # zero where the row lacks an entry
+                    for j in range(d):  # zero for missing entries
                         place = at[own] + j if own <= j else at[j] + own
                         second[c, place] += share * step[i] * row[j]
     return True

@@ -1,5 +1,4 @@
-"""Distances of atoms to all clusters feature by feature, each with a width of its own; features that are NaN add
-nothing."""
+"""Distances of atoms to all clusters, summed over features that each have their own width; NaN features add nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def diagonal_squares(y: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.n
 
 
 def student_falls(y: np.ndarray, mean: np.ndarray, scale: np.ndarray, nu: np.ndarray) -> np.ndarray:
-    """By how much products of Student densities are below their peaks, ``(n, K)`` nats.
+    """Nats by which products of Student densities are below their peaks, ``(n, K)``.
 
     ``sum_d (nu_kd + 1) / 2 log(1 + (y_d - mean_kd)**2 / scale_kd)``.
 
@@ -34,7 +33,7 @@ def student_falls(y: np.ndarray, mean: np.ndarray, scale: np.ndarray, nu: np.nda
     mean, scale
         Of clusters, ``(K, D)``; the scale is nu times the squared width.
     nu
-        Degrees of freedom, ``(K, 1)`` where all features of a cluster have the same, or ``(K, D)``.
+        Degrees of freedom, ``(K, 1)`` if shared by all features of a cluster, or ``(K, D)``.
     """
     y, mean, scale, nu = (np.ascontiguousarray(part, np.float64) for part in (y, mean, scale, nu))
     return np.asarray((_falls if nu.shape[1] == 1 else _falls_by_feature)(y, mean, scale, nu))
@@ -59,8 +58,8 @@ def _squares(y, mean, scale):
 
 @njit(nogil=True, cache=True)
 def _falls(y, mean, scale, nu):
-    """Factors of one exponent are multiplied before a logarithm is taken: the product less one, which loses no digits
-    where it is small.  Atoms lie feature by feature in a tile, so that several are in one register."""
+    """Multiplies factors with one exponent before it takes a logarithm.  It keeps the product minus one, which loses no
+    digits where it is small.  Atoms lie feature by feature in a tile, so that several are in one register."""
     n, d = y.shape
     out, tile = np.empty((n, len(mean))), np.empty((d, ROWS))
     grown, after, logs = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)

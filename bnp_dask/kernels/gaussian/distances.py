@@ -1,8 +1,8 @@
 """Squared distances of atoms to all clusters, each in the metric of its cluster, without terms that cancel.
 
 Thirty-two atoms at a time lie feature by feature in a tile.  The mean of a cluster is subtracted from the tile, and
-each row of its triangular root takes one pass over it; sums stay in registers.  What is added first and what is rounded
-is written out, so that the bits are the same on every processor.
+each row of its triangular root takes one pass over it; sums stay in registers.  The order of additions and roundings is
+written out, so that the bits are the same on every processor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bnp_dask.kernels.numeric.simd import LANES, aligned_zeros, fill, fused, loa
 from bnp_dask.kernels.options import INNER, njit
 
 ROWS = 4 * LANES
-"""Atoms of a tile: four groups of lanes hide how long a sum of products takes."""
+"""Atoms of a tile: four groups of lanes hide the latency of a sum of products."""
 
 
 def cluster_distances(y: np.ndarray, shift: np.ndarray, roots: np.ndarray) -> np.ndarray:
@@ -26,7 +26,7 @@ def cluster_distances(y: np.ndarray, shift: np.ndarray, roots: np.ndarray) -> np
     shift
         Means of clusters, ``(K, D)``.
     roots
-        Inverse Cholesky factors of scale matrices, ``(K, D, D)``; what is above their diagonals is not read.
+        Inverse Cholesky factors of scale matrices, ``(K, D, D)``; entries above the diagonals are not read.
     """
     y, shift, roots = (np.ascontiguousarray(part, np.float64) for part in (y, shift, roots))
     out = np.empty((len(y), len(shift)))
@@ -40,7 +40,7 @@ def _distances(y, shift, roots, tile, away, found, out):
     n, d = y.shape
     for first in range(0, n, ROWS):
         size = min(ROWS, n - first)
-        # atoms that a last tile lacks are those of the tile before, or zeros: nothing reads what comes of them
+        # unused places of the last tile hold atoms of the tile before, or zeros: their results are not read
         for row in range(size):
             for j in range(d):
                 tile[j * ROWS + row] = y[first + row, j]

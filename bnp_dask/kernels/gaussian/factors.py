@@ -15,7 +15,7 @@ BLOCKED = 32
 """Columns up to which a call of LAPACK costs more than it saves."""
 
 HIDDEN = 4.0
-"""Multiple of its error below which a pivot is what rounding left, not what the matrix says."""
+"""Multiple of its error below which a pivot is a rounding error, not a property of the matrix."""
 
 
 def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -33,9 +33,9 @@ def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]
     if matrices.shape[1] <= BLOCKED or is_fixed():
         return lower, inverse, _factor_all(matrices, lower, inverse)
     for k, matrix in enumerate(matrices):
-        # the transpose of a symmetric matrix in C order is the same matrix as LAPACK wants it: one copy less
+        # the transpose of a symmetric matrix in C order is the same matrix in LAPACK's order: one copy less
         lower[k], info = lapack.dpotrf(matrix.T, lower=1, clean=1)
-        # what is not finite anywhere reaches the diagonal
+        # any number that is not finite reaches the diagonal
         if info != 0 or not math.isfinite(lower[k].diagonal().sum()):
             return lower, inverse, k
         inverse[k], _ = lapack.dtrtri(lower[k], lower=1)
@@ -43,15 +43,15 @@ def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]
 
 
 def errors_of_pivots(matrices: np.ndarray) -> np.ndarray:
-    """Rounding errors of the pivots of Cholesky factors of ``(K, D, D)`` matrices, about, ``(K, D)``."""
+    """Approximate rounding errors of the pivots of Cholesky factors of ``(K, D, D)`` matrices, ``(K, D)``."""
     diagonal: np.ndarray = np.diagonal(matrices, axis1=1, axis2=2)
     return matrices.shape[1] * np.finfo(np.float64).eps * diagonal
 
 
 def hides_pivots(lower: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-    """Whether rounding hides a pivot of each of some matrices ``(K, D, D)``, ``lower`` being their factors; ``(K,)``.
+    """Whether rounding hides a pivot of each of ``matrices (K, D, D)``, ``lower`` being their factors; ``(K,)``.
 
-    A pivot is the square of a diagonal entry of the factor.  Where it is as small as its error, chance has decided
+    A pivot is the square of a diagonal entry of the factor.  If it is as small as its error, chance has decided
     whether there is a factor at all, and its logarithm means nothing.
     """
     pivots = np.diagonal(lower, axis1=1, axis2=2) ** 2

@@ -1,12 +1,12 @@
-"""Priors of Gaussians that fit themselves: the settings that raise the objective most, given all clusters.
+"""Learned priors of Gaussians: the settings that raise the objective most, given all clusters.
 
 With S = sum_k E[Lam_k] over the K clusters in use, and B = nu Psi, the terms of the objective that depend on the
 Wishart prior of :mod:`~bnp_dask.observation.wishart` are
 
     nu / 2 (sum_k E[log|Lam_k|] + K log|nu Psi| - tr(Psi S) - K D log 2) - K log Gamma_D(nu / 2),
 
-and those that depend on the prior of the means ``K D / 2 log kappa - kappa / 2 sum_k (D / kappa_k + a_k' E[Lam_k]
-a_k)`` with ``a_k = m_k - m``.  A weak hyperprior keeps their maximum where it should be when there are few clusters:
+and the terms that depend on the prior of the means are ``K D / 2 log kappa - kappa / 2 sum_k (D / kappa_k +
+a_k' E[Lam_k] a_k)`` with ``a_k = m_k - m``.  A weak hyperprior keeps their maximum sensible with few clusters:
 
     log p(Psi) = (log|Psi Psi0^-1| - tr(Psi Psi0^-1) + D) / 2,   log p(nu) = -nu / (3 D),   log p(kappa) = -kappa,
 
@@ -15,8 +15,8 @@ parameters of the clusters alone: no pass over the data is needed.
 
 ``Model(..., learn_prior="diagonal")`` takes such a step at the end of every lap, after its moves were decided with the
 prior that held during the lap.  The reported objective includes the log hyperprior as its term ``prior`` (up to those
-constants), so it never falls; it is not comparable with that of a fixed prior.  A step that would not raise it is not
-taken.  Start with ten clusters or more, as runs do by default: a prior fitted to few refuses smaller ones.
+constants), so it never falls; it is not comparable with the objective of a fixed prior.  A step that would not raise it
+is not taken.  Start with ten clusters or more, as runs do by default: a prior fitted to few refuses smaller ones.
 
 References
 ----------
@@ -35,25 +35,25 @@ from bnp_dask.kernels.gaussian.factors import cholesky_factor
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 
 NU_DECAY = 1.0 / 3.0
-"""Nats that each degree of freedom costs, times D.  Set on wine, iris, crabs and 16-D blobs, with all that follows."""
+"""Nats that each degree of freedom costs, times D.  Set on wine, iris, crabs and 16-D blobs, as the constants below."""
 
 MOST_NU = 52
-"""Degrees of freedom at most, times D (and 2 more)."""
+"""Upper limit of the degrees of freedom, times D (and 2 more)."""
 
 FEW = 10
-"""Clusters below which degrees of freedom may not grow past :data:`FEW_NU`: a prior that was fitted to a few clusters,
+"""Number of clusters below which degrees of freedom may not exceed :data:`FEW_NU`: a prior fitted to a few clusters,
 each a union of true ones, would refuse every smaller one.  Set on wine and iris from one cluster."""
 
 FEW_NU = 2.0
-"""Degrees of freedom at most, times D, while clusters are few."""
+"""Upper limit of the degrees of freedom, times D, while clusters are few."""
 
 LEAST_SCALE = 1e-6
-"""Share of the scale that learning began with, at least: clusters of equal rows ask for none."""
+"""Least share of the initial scale: clusters of equal rows would make it zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class Precisions:
-    """The precisions of the clusters in use, as far as their prior is concerned.
+    """Statistics of the precisions of the clusters in use, as far as their prior needs them.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def precision_of(quadratic: np.ndarray, n_features: int) -> np.ndarray:
 
 
 def most_nu(nu: float, n_clusters: int, n_features: int) -> float:
-    """Degrees of freedom that may be learned, at most: as many as there are, or more with many clusters."""
+    """Upper limit of learned degrees of freedom: the current number, or more with many clusters."""
     times = MOST_NU if n_clusters >= FEW else FEW_NU
     return max(nu, times * n_features + 2.0)
 
@@ -96,7 +96,7 @@ def wishart_settings(found: Precisions, nu: float, start: np.ndarray, is_full: b
     start
         Psi0, ``(D, D)``.
     is_full
-        Whether B may have off-diagonal numbers; it may where the start has.
+        Whether B may have off-diagonal numbers where the start has.
     """
     d = len(start)
     is_full = is_full or bool(start[~np.eye(d, dtype=np.bool_)].any())

@@ -3,9 +3,9 @@
 A Gaussian log density is linear in ``[y, 1, y_i y_j (i <= j)]`` of a centred atom y, so log likelihoods of all
 clusters are one matrix product of features and coefficients, and second moments are one product of
 responsibilities and features.  The features of a few hundred atoms are built in a buffer with the atoms on the
-contiguous axis, block by block, so the buffer stays near the cache whatever D is.
+contiguous axis, block by block, so the buffer stays near the cache size for any D.
 
-Symmetric matrices travel as their packed upper triangle in row order: ``(0,0), (0,1), ..., (1,1), ...``.
+Symmetric matrices are stored as their packed upper triangle in row order: ``(0,0), (0,1), ..., (1,1), ...``.
 Coefficients are laid out as ``[linear (D), constant, packed quadratic]``; models without a mean leave out
 ``linear``.
 """
@@ -25,10 +25,10 @@ from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.options import njit
 
 BUFFER = 2**18
-"""Numbers in a feature buffer (2 MB) when the shapes leave a choice: it should stay in the cache of a core."""
+"""Numbers in a feature buffer (2 MB) if the shapes allow it: it should stay in the cache of a core."""
 
 LOCAL_BLOCK = 2304
-"""Features that the local step takes in one matrix product: all of those of 64 data columns."""
+"""Features that the local step takes in one matrix product: all features of 64 data columns."""
 
 SPARSE_SHARE = 1 / 8
 """Dense responsibilities with a smaller share of non-zeros are summed like L-sparse ones."""
@@ -137,10 +137,10 @@ def quadratic_log_lik(x: np.ndarray, center: np.ndarray | None, coefficients: np
         ``(n, K)``.
     """
     n, d = x.shape
-    # more than that are added up anyway, so in pieces that stay in cache
+    # more features are added up anyway, so in pieces that stay in cache
     blocks = list(_blocks(d, LOCAL_BLOCK if n_packed(d) <= LOCAL_BLOCK else 512))
     widest = max(stop - start for _, _, start, stop in blocks)
-    rows = min(max(BUFFER // (d + 1 + widest), 128), max(n, 1))  # of fewer rows a product of matrices gains less
+    rows = min(max(BUFFER // (d + 1 + widest), 128), max(n, 1))  # with fewer rows a matrix product gains less
     buffer = np.empty((d + 1 + widest) * rows)
     n_head = coefficients.shape[1] - n_packed(d)
     out = np.empty((n, len(coefficients)))
@@ -225,7 +225,7 @@ def _ragged_sums(x: np.ndarray, center: np.ndarray | None, resp: RaggedResp) -> 
 def _tail_sums(
     x: np.ndarray, center: np.ndarray | None, tail: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> None:
-    """Sums of the small responsibilities, in float32: wrong by less than float64 is in the sums of the large ones."""
+    """Sums of the small responsibilities, in float32: their error is below the float64 error of the large ones."""
     n, d = x.shape
     # powers of two, so that squares of any unit fit float32 and nothing is rounded
     y = x if center is None else x - center

@@ -1,4 +1,4 @@
-"""Screening: which clusters can hold anything of an atom, found in float32, so that float64 looks only at those.
+"""Screening: float32 finds the clusters that can have a responsibility for an atom; float64 evaluates only these.
 
 The log likelihood of a Gaussian cluster of full covariance is a *form*, ``level - nu / 2 (y - m)' B^-1 (y - m)``.  A
 float32 matrix product bounds the forms of all clusters for a few hundred atoms at a time:
@@ -7,15 +7,15 @@ float32 matrix product bounds the forms of all clusters for a few hundred atoms 
   ``lam`` at least the largest eigenvalue of C, ``Sigma^-1 >= diag(Sigma)^-1 / lam``.  It costs a D-th of the form;
 - the *fine* bound is the form itself, linear in ``[z, 1, z_i z_j (i <= j)]``.
 
-z is the atom in the coordinates in which the average cluster is round, which takes out what all clusters share:
-units, offsets and correlations of columns.  To a bound belongs the largest error that float32 can have made in it,
-whatever the order of additions: a product of P terms is wrong by at most ``(P + 8) u`` times the sum of their sizes,
-u = 2**-24, and that sum is at most ``A |z|**2 / 2 + B |z| + C`` with norms A, B, C of the cluster's coefficients.
+z is the atom in the coordinates in which the average cluster is round, which removes common units, offsets and
+correlations of columns.  Each bound comes with the largest error that float32 can have made in it, for any order of
+additions: a product of P terms is wrong by at most ``(P + 8) u`` times the sum of their sizes, u = 2**-24, and that
+sum is at most ``A |z|**2 / 2 + B |z| + C`` with norms A, B, C of the cluster's coefficients.
 
 One cluster of each atom is evaluated in float64; all whose bound is not :data:`MARGIN` nats below it are candidates
-and are evaluated in float64, too, by whitening, which is the accurate way.  What is left out has a responsibility
-below 1e-17.  When candidates are many, those of 1e-9 and less may keep their float32 value, if its error is small.
-Which way a tile takes is decided from a sample of its own atoms: the same on every machine and every repetition.
+and are evaluated in float64, too, by whitening, which is the accurate way.  The clusters left out have responsibilities
+below 1e-17.  If there are many candidates, those below 1e-9 may keep their float32 value, if its error is small.
+The way of a tile is decided from a sample of its own atoms: the same on every machine and every repetition.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.options import njit
 
 MARGIN = 40.0
-"""Nats below the best cluster at which a cluster holds nothing: responsibilities below 5e-18."""
+"""Nats below the best cluster at which a cluster is left out: responsibilities below 5e-18."""
 
 CORE = 16.0
-"""Nats below the best cluster from which on float32 can be enough: responsibilities below 1e-7."""
+"""Nats below the best cluster at which float32 can be enough: responsibilities below 1e-7."""
 
 HARMLESS = 1e-10
-"""Responsibility times error of its logarithm, by its bound, up to which float32 is enough."""
+"""Largest product of a responsibility and its bounded log error for which float32 is enough."""
 
 
 OVERFLOW, SQUARE_FITS = 1e30, 1e15
-"""Error of a bound and size of z up to which no number on the way to it overflows float32."""
+"""Error of a bound and size of z up to which no intermediate number overflows float32."""
 
 
 PROBE = 256
-"""Atoms of a tile that decide which way it takes."""
+"""Number of atoms that decide the way of a tile."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Nanoseconds per atom of the ways to a summary, about: what counts is which is least.
+    """Approximate nanoseconds per atom of the ways to a summary: only their order matters.
 
     Measured on one core with 43 (86) GFLOP/s in large products of float64 (float32).  With K clusters, D features and
-    P products of them; ``pairs`` is how many pairs (atom, cluster) an atom has.
+    P products of them; ``pairs`` is the number of pairs (atom, cluster) of an atom.
     """
 
     n_clusters: int
@@ -67,7 +67,7 @@ class Costs:
 
     @property
     def ready(self) -> float:
-        """Nanoseconds of making factors and bounds ready, for all atoms together."""
+        """Nanoseconds of preparing factors and bounds, for all atoms together."""
         return self.n_clusters * (0.6 * self.n_features**3 + 3000)
 
     def dense(self, pairs: float) -> float:
@@ -101,7 +101,7 @@ class Costs:
 
 
 class Screen:
-    """Forms made ready for the atoms of one batch.
+    """Forms prepared for the atoms of one batch.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Screen:
 
     @cached_property
     def basis(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """``z = y @ to_z.T`` and ``y = z @ from_z.T``, or None where they would lose too many digits."""
+        """``z = y @ to_z.T`` and ``y = z @ from_z.T``, or None if they would lose too many digits."""
         share = exp(self.log_weights - self.log_weights.max())
         share /= share.sum()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -184,7 +184,7 @@ class Screen:
 
 
 def _some(n_clusters: int) -> Iterator[slice]:
-    """Clusters some at a time, so that making ready takes little memory."""
+    """Slices of a few clusters at a time, so that preparation takes little memory."""
     return (slice(start, start + 32) for start in range(0, n_clusters, 32))
 
 
@@ -193,9 +193,8 @@ def screened_weights(
 ) -> ScreenedWeights | None:
     """Log weight plus log likelihood of the clusters that matter, for the atoms ``(n, D)`` of one tile.
 
-    ``tail`` allows that those of little responsibility stay in float32; ``way`` takes the named way (coarse, fine, tail
-    or dense) instead of the cheapest.  None where looking at all clusters is cheaper, or where float32 cannot tell them
-    apart.
+    ``tail`` lets small responsibilities stay in float32; ``way`` takes the named way (coarse, fine, tail or dense)
+    instead of the cheapest.  None if evaluating all clusters is cheaper, or if float32 cannot distinguish them.
     """
     if way is None and screen.rest > 0:  # the last tile needed all clusters: those after it are likely to
         screen.rest -= 1
@@ -236,7 +235,7 @@ class _Seen:
         assert screen.basis is not None  # bounds are made with it
         self.screen, self.bound = screen, bound
         self.y = y = np.subtract(x, screen.forms.center)
-        # atoms for which float32 is too small look at all clusters
+        # atoms that float32 cannot represent evaluate all clusters
         with np.errstate(over="ignore", invalid="ignore"):
             z = matmul(y, screen.basis[0].T).astype(np.float32)
             self.weights = bound_products(z, bound)
@@ -256,7 +255,7 @@ class _Seen:
         return out
 
     def candidates(self, margin: float) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs that may be within ``margin`` of the best; below MARGIN, also those whose error may do harm."""
+        """Pairs that may be within ``margin`` of the best; below MARGIN, also pairs whose error may matter."""
         return _candidates(self.weights, self.bound.slack, self.size, self.best_weight, self.best, margin)
 
     def lists(self) -> ScreenedWeights:
@@ -272,7 +271,7 @@ class _Seen:
 
 @njit(nogil=True, cache=True)
 def _depth(error, margin):
-    # how many nats below the best a weight of this error is harmless
+    # number of nats below the best at which a weight with this error is harmless
     if margin == MARGIN or not error < 1.0:
         return MARGIN
     return min(max(np.log(error / HARMLESS), margin), MARGIN) if error > 0.0 else margin
@@ -292,13 +291,13 @@ def _candidates(weights, slack, size, best_weight, best, margin):
             index = longer
         w, s, top = weights[row], size[row], best_weight[row]
         most = widest[0] * s * s + widest[1] * s + widest[2]
-        if not (most < OVERFLOW and s < SQUARE_FITS):  # float32 may have overflowed, and says nothing
+        if not (most < OVERFLOW and s < SQUARE_FITS):  # float32 may have overflowed, and bounds nothing
             for k in range(n_clusters):
                 index[at + k] = k
             at += n_clusters
             offsets[row + 1] = at
             continue
-        # nothing below this can be listed, whatever its error; what is not a number never is below
+        # no number below this can be listed, with any error; NaN never is below
         least = np.float32(top - _depth(most, margin) - most - 1e-6 * abs(top))
         for start in range(0, n_clusters, 8):
             stop = min(start + 8, n_clusters)

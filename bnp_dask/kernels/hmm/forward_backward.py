@@ -1,11 +1,11 @@
-"""Forward-backward for hidden Markov chains: which state each step of a sequence is in, and how often states follow.
+"""Forward-backward for hidden Markov chains: posteriors of the state at each step, and expected transitions.
 
-Probabilities are scaled, not logarithms: one vector-matrix product per step and direction, and no exponential but
-those of the likelihoods.  Sums over pairs of steps come from what both directions leave behind, because the pair
-posterior is ``s_t[k, l] = alpha_t[k] A[k, l] grow_{t+1}[l]``; and the entropy needs no pair at all: it is the log
-normaliser minus expectations of the terms that the posterior was made from.  States that a step is not in have no part
-in what it says of the steps before (:func:`bnp_dask.kernels.hmm.steps.back`).  A sequence whose likelihoods double
-precision cannot scale (a step that every state reached so far calls impossible) is done again with logarithms.
+Probabilities are scaled, not logarithms: one vector-matrix product per step and direction, and no exponentials except
+for the likelihoods.  Sums over pairs of steps come from the stored results of both directions, because the pair
+posterior is ``s_t[k, l] = alpha_t[k] A[k, l] grow_{t+1}[l]``.  The entropy needs no pairs: it is the log normaliser
+minus expectations of the terms of the posterior.  States with no probability at a step contribute nothing to its
+backward message (:func:`bnp_dask.kernels.hmm.steps.back`).  A sequence whose likelihoods double precision cannot scale
+(at some step, every state reached so far makes the data impossible) is done again with logarithms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from bnp_dask.kernels.numeric.simd import aligned, aligned_zeros, padded
 from bnp_dask.kernels.options import njit
 
 FEW = 0.35
-"""Share of states that steps have up to which sums over pairs look at these; beyond, a matrix product is faster."""
+"""Largest share of active states per step for which sums over pairs visit only these; above, a matrix product is
+faster."""
 
 NEVER = -1e200
 """Stands for log 0, so that zero times it is zero."""
@@ -32,11 +33,11 @@ class Chains(NamedTuple):
     """Posterior of the states of all sequences of a tile.
 
     ``filtered (n, W)`` (alpha), ``grow (n, W)`` and ``trans (K, K)`` (A) give pair posteriors: of the steps t and
-    t + 1 of a sequence ``filtered[t, k] * trans[k, l] * grow[t + 1, l]``, times the sequence's weight; what their rows
-    hold after K numbers is zero.  ``resp (n, K)`` are the posteriors of single steps, without weights.  ``grow`` of a
-    first step is zero.  ``scaled (G,)`` says which sequences these are; of the others, which were done with logarithms,
+    t + 1 of a sequence ``filtered[t, k] * trans[k, l] * grow[t + 1, l]``, times the sequence's weight; their rows are
+    zero after K numbers.  ``resp (n, K)`` are the posteriors of single steps, without weights.  ``grow`` of a first
+    step is zero.  ``scaled (G,)`` marks the sequences done by scaling; for the others, which were done with logarithms,
     ``filtered`` and ``grow`` are zero, and their pair sums are in ``extra (K, K)``.  ``log_norm (G,)`` is the log
-    normaliser of each, nats, and ``found (G,)`` how many numbers of its ``grow`` are not zero.
+    normaliser of each, nats, and ``found (G,)`` the number of non-zeros of its ``grow``.
     """
 
     resp: np.ndarray
@@ -73,9 +74,9 @@ def _shift_rows(values, top):
 
 
 def shift_rows(values: np.ndarray) -> np.ndarray:
-    """Take the largest of each row off it, in place in C-contiguous float64 ``(n, K)``, and give it, ``(n,)``.
+    """Subtract the maximum of each row, in place in C-contiguous float64 ``(n, K)``, and return it, ``(n,)``.
 
-    Nothing stays below :data:`NEVER`, which times zero is zero.  A row with NaN gives NaN.
+    Numbers are cut at :data:`NEVER`, which times zero is zero.  A row with NaN gives NaN.
     """
     top = np.empty(len(values))
     _shift_rows(values, top)
@@ -124,7 +125,7 @@ def _logarithmic(log_start, log_trans, log_lik, filtered, grow, resp, pairs):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _all_sequences(offsets, rows, moves, log_start, log_trans, log_lik, grow, space, out):
-    """``grow (n + 1, W)`` holds the likelihoods, and in the end what its name says."""
+    """Forward-backward pass of all sequences; ``grow (n + 1, W)`` holds the likelihoods and is replaced by ``grow``."""
     n_states = log_lik.shape[1]
     once = np.ones(len(log_lik))
     for g in range(len(offsets) - 2, -1, -1):  # the last first: each ends the pairs at the start of the next
@@ -162,11 +163,11 @@ def forward_backward(
         Log potentials of the first state ``(K,)`` and of each step from state to state ``(K, K)``, nats; they need not
         be normalised.  Not above zero by much: the largest should be about zero.
     log_lik
-        Of each step, ``(n, K)`` nats, the largest of a row zero, none below :data:`NEVER`.
+        Log likelihoods of each step, ``(n, K)`` nats, the largest of a row zero, none below :data:`NEVER`.
     offsets
-        Steps of each sequence, ``(G + 1,)`` int64.
+        Offsets of the steps of each sequence, ``(G + 1,)`` int64.
     weights
-        How often each sequence counts, ``(G,)``.
+        Weight of each sequence, ``(G,)``.
     """
     n, n_states = log_lik.shape
     groups = len(offsets) - 1
@@ -186,8 +187,8 @@ def forward_backward(
 def pair_sums(trans: np.ndarray, filtered: np.ndarray, grow: np.ndarray, found: int) -> np.ndarray:
     """Expected steps from state k to state l, times weights, ``(K, K)``.
 
-    ``filtered (m, W)`` are those of some rows, ``grow (m + 1, W)`` those of the same rows and of the one after them, of
-    which ``found`` numbers are not zero.
+    ``filtered (m, W)`` belongs to some rows, ``grow (m + 1, W)`` to the same rows and the next one; ``found`` numbers
+    of ``grow`` are not zero.
     """
     n_states, width = len(trans), filtered.shape[1]
     if found > FEW * n_states * len(filtered):
@@ -229,7 +230,7 @@ def _viterbi(offsets, log_start, log_trans, log_lik, path):
 
 
 def viterbi(log_start: np.ndarray, log_trans: np.ndarray, log_lik: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The most likely states of each sequence together, ``(n,)`` int64; of equals the first."""
+    """Jointly most likely states of each sequence, ``(n,)`` int64; the first in ties."""
     path = np.zeros(len(log_lik), np.int64)
     _viterbi(offsets, log_start, np.ascontiguousarray(log_trans), np.ascontiguousarray(log_lik, np.float64), path)
     return path

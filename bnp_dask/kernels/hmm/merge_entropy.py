@@ -1,6 +1,6 @@
 """Entropy that is lost when states of chains become one.
 
-The merged chain has the pair posteriors that add up (thesis 6.5.1), and the entropy of a chain is
+The pair posteriors of the merged chain are sums of the original ones (thesis 6.5.1), and the entropy of a chain is
 ``sum_t H(s_t) - sum_(inner t) H(r_t)``, so only terms of these states differ.
 """
 
@@ -15,12 +15,12 @@ from bnp_dask.kernels.hmm.sweeps import Rows
 from bnp_dask.kernels.options import INNER, njit
 
 SMALL = 1e-18
-"""Probability that loses nothing that counts when it is added to another."""
+"""Probability below which merging with another loses no relevant entropy."""
 
 
 @njit(**INNER, error_model="numpy")
 def _apart(x, y):
-    """``(x + y) log(x + y) - x log x - y log y``: what two probabilities lose when they become one."""
+    """``(x + y) log(x + y) - x log x - y log y``: entropy lost when two probabilities become one."""
     if not min(x, y) > SMALL:
         return 0.0
     low, high = min(x, y), max(x, y)
@@ -29,7 +29,7 @@ def _apart(x, y):
 
 @njit(**INNER, error_model="numpy")
 def _many_apart(parts):
-    """Entropy that any number of probabilities lose when they become one."""
+    """Entropy lost when any number of probabilities become one."""
     lost, total = 0.0, 0.0
     for x in parts:
         lost += _apart(total, x)
@@ -39,7 +39,7 @@ def _many_apart(parts):
 
 @njit(**INNER, error_model="numpy")
 def _pair_loss(alpha, trans, grow, weight, members, inside, cells):
-    """Entropy that the pair of two steps loses when the states ``members`` become one.
+    """Entropy of a pair of two steps that is lost when the states ``members`` become one.
 
     Its posterior is ``alpha[k] trans[k, l] grow[l] / weight``.
     """
@@ -105,13 +105,13 @@ def piece_losses(
     Parameters
     ----------
     rows
-        Of the piece.
+        Rows of the piece.
     trans, filtered, grow
         Pair posteriors of the steps t and t + 1, times weights: ``filtered[t, k] trans[k, l] grow[t + 1, l]``.
     resp
-        Of its steps, without weights, ``(m, K)``.
+        Responsibilities of its steps, without weights, ``(m, K)``.
     after
-        Of the step after the piece, ``(K,)``; of no account where the piece ends a sequence.
+        Responsibilities of the step after the piece, ``(K,)``; ignored if the piece ends a sequence.
     sets
         Positions of states that become one.
     """

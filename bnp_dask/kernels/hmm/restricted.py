@@ -1,10 +1,10 @@
-"""Sharing out what some states (donors) hold of each step of a sequence among others (receivers).
+"""Redistributes the responsibilities of some states (donors) at each step of a sequence among others (receivers).
 
-The donors are first taken as one state, the block; where the sequence is in the block, and what it does outside, stays
-as it is.  Inside, the new state is a chain: drawn from ``enter_t`` when the block is entered at step t, from
+The donors are first taken as one state, the block; the posterior of being in the block, and of all states outside,
+stays unchanged.  Inside, the new state is a chain: drawn from ``enter_t`` when the block is entered at step t, from
 ``follow_t[j]`` when the step before was in the block too, and leaving the block does not depend on it.  Since the
 block is a function of the new states, these are a Markov chain again, with pair posteriors in closed form.  The best
-chain of this kind is found by one sweep back (what is to come is worth) and one forth.
+chain of this kind is found by one backward sweep (the value of later steps) and one forward sweep.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.options import INNER, njit
 
 LEAST = 1e-250
-"""Mass of a block below which a step gives nothing."""
+"""Mass of a block below which a step contributes nothing."""
 
 NEXT_TO_NOTHING = 1e-13
-"""Probability of the block below which it is taken to be zero, so that most steps of long sequences are not looked at.
-What is lost of all counts is less than this per step."""
+"""Probability of the block below which it is taken to be zero, so that most steps of long sequences are skipped.  The
+loss of all counts is less than this per step."""
 
 
 class Block(NamedTuple):
@@ -50,8 +50,8 @@ class Block(NamedTuple):
 class Shares(NamedTuple):
     """Shares of the receivers.
 
-    ``mass (n, J)``: probability of each.  ``first (n, J)``: of the one that the block is entered with.
-    ``pairs (J, J)``: expected steps between them, times weights.  ``gain ()``: entropy beyond that of the block.
+    ``mass (n, J)``: probability of each.  ``first (n, J)``: probability of each as the first in the block.
+    ``pairs (J, J)``: expected steps between them, times weights.  ``gain ()``: entropy beyond the block's entropy.
     """
 
     mass: np.ndarray
@@ -92,7 +92,7 @@ def find_block(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, place, enter, leave):
-    """Blocks of the sequences that scaling could not do, with logarithms."""
+    """Blocks of the sequences for which scaling failed, with logarithms."""
     width = len(inside)
     for g in range(len(scaled)):
         first, last = offsets[g], offsets[g + 1]
@@ -116,7 +116,7 @@ def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, 
 
 @njit(**INNER, error_model="numpy")
 def _log_sum_into(scores, out):
-    """Normalised exponentials of ``scores`` into ``out``; the log normaliser."""
+    """Write normalised exponentials of ``scores`` into ``out``; return the log normaliser."""
     top = scores.max()
     total = 0.0
     for j in range(len(scores)):
@@ -188,7 +188,7 @@ def share_block(
     offsets, weights
         Sequences.
     block
-        Where they are in the block.
+        Their posterior of being in the block.
     log_lik
         Of the steps ``block.steps`` under the receivers, ``(m, J)`` nats.
     log_start, log_in, log_out, log_inner

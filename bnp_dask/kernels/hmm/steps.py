@@ -1,4 +1,4 @@
-"""One step of a sweep over a sequence, forth and back; see :mod:`~bnp_dask.kernels.hmm.forward_backward`.
+"""One step of a sweep over a sequence, forward and backward; see :mod:`~bnp_dask.kernels.hmm.forward_backward`.
 
 Rows of states are ``(W,)``: K states and zeros up to a multiple of eight (:mod:`bnp_dask.kernels.numeric.simd`).
 """
@@ -15,16 +15,17 @@ from bnp_dask.kernels.numeric.simd import aligned_zeros, fill, fused, load, padd
 from bnp_dask.kernels.options import njit
 
 LOWEST = -690.0
-"""Logs of likelihoods below this are taken for it, and those of potentials for log 0: its exponential is far from
-denormal numbers, and below what :data:`NOTHING` leaves of a filtered probability."""
+"""Least log: smaller log likelihoods are raised to it, and smaller log potentials become log 0.  Its exponential is far
+from denormal numbers, and below the filtered probabilities that :data:`NOTHING` keeps."""
 
 NOTHING = 1e-200
-"""Filtered probabilities below this are zero."""
+"""Threshold below which filtered probabilities are set to zero."""
 
 EXP_BLOCK = 1024
 
 SAFE = 1e-100
-"""Least normaliser of a step for which scaling is trusted; what :data:`NOTHING` leaves out is nothing beside it."""
+"""Least normaliser of a step for which scaling is trusted; probabilities below :data:`NOTHING` are negligible beside
+it."""
 
 
 class Transitions(NamedTuple):
@@ -53,7 +54,7 @@ def exponentials(logs: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def exp_all(source, out):
-    """``exp`` of any number of logs, through scratch that stays in cache; no less than that of :data:`LOWEST`."""
+    """``exp`` of any number of logs, through scratch that stays in cache; logs below :data:`LOWEST` count as it."""
     power = np.empty(EXP_BLOCK)
     for start in range(0, len(source), EXP_BLOCK):
         stop = min(start + EXP_BLOCK, len(source))
@@ -62,7 +63,7 @@ def exp_all(source, out):
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def which(row, index):
-    """Places of the numbers of a row that are not zero, into ``index (W + 1,)``; how many."""
+    """Write positions of the non-zeros of a row into ``index (W + 1,)``; return their number."""
     count = 0
     for k in range(len(row)):
         index[count] = k
@@ -121,9 +122,9 @@ def times_some(vector, index, matrix, out):
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def forth(prior, lik, filtered):
-    """One step forward: ``filtered`` from what the steps before make of it (``prior``); the step's normaliser.
+    """One step forward: ``filtered`` from its prediction by the steps before (``prior``); the step's normaliser.
 
-    Below :data:`SAFE` the normaliser is not to be trusted, and ``filtered`` is not normalised.
+    Below :data:`SAFE` the normaliser is unreliable, and ``filtered`` is not normalised.
     """
     held = fill(0.0)
     for k in range(0, len(filtered), 8):
@@ -143,12 +144,12 @@ def forth(prior, lik, filtered):
 def back(flipped, lik, filtered, weight, later, here, space):
     """One step backward: ``here`` (not scaled yet) from ``later``, which is scaled, times ``weight``.
 
-    Gives the normaliser, and how many states ``later`` has.
+    Returns the normaliser, and the number of states with non-zero ``later``.
 
-    ``space.held`` is what the step's responsibilities are in the end.
-    Responsibilities up to 2**-53 become zero, as everywhere, and with them the states' part in what is said of the
-    steps before: what a step has to say of all states adds up to one, so no more than that is lost of a sum.
-    Below :data:`NOTHING` the normaliser is not to be trusted, and nothing is scaled.
+    ``space.held`` receives the step's responsibilities.
+    Responsibilities up to 2**-53 become zero, as everywhere, and with them the states' part of the message to earlier
+    steps: contributions of all states sum to one, so a sum loses no more than that.
+    Below :data:`NOTHING` the normaliser is unreliable, and nothing is scaled.
     """
     beta, resp = space.prior, space.held
     count = which(later, space.places)
@@ -174,7 +175,7 @@ def back(flipped, lik, filtered, weight, later, here, space):
 
 @njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def turn(lik, filtered, here, space):
-    """The last step of a sequence, as :func:`back` leaves any other."""
+    """Last step of a sequence, with the results that :func:`back` gives for other steps."""
     for k in range(0, len(here), 8):
         x = load(filtered, k)
         store(space.held, k, where_above(x, TINY, x))

@@ -1,9 +1,8 @@
-"""Sweeps forth and back over sequences: over long ones piece by piece, so that most of what is made stays in cache.
+"""Forward and backward sweeps over sequences: piece by piece over long ones, so that most results stay in cache.
 
-One sweep goes forth over all pieces of a tile and keeps two arrays, the log likelihoods ``(n, K)`` and the filtered
-probabilities ``(n, W)``; one goes back over the pieces, last first, and hands out what each piece adds to all sums.
-What crosses from one piece to the next is one row.  W numbers are K states and zeros, see
-:mod:`bnp_dask.kernels.numeric.simd`.
+The forward sweep visits all pieces of a tile and keeps two arrays, the log likelihoods ``(n, K)`` and the filtered
+probabilities ``(n, W)``; the backward sweep visits the pieces, last first, and yields each piece's part of all sums.
+One row passes from a piece to the next.  W numbers are K states and zeros, see :mod:`bnp_dask.kernels.numeric.simd`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bnp_dask.kernels.options import njit
 
 
 class Rows(NamedTuple):
-    """Which rows are the first and the last of their sequence, ``(n,)`` bool, and how often each counts, ``(n,)``."""
+    """Whether rows are the first and the last of their sequence, ``(n,)`` bool, and their weights, ``(n,)``."""
 
     begins: np.ndarray
     ends: np.ndarray
@@ -40,7 +39,7 @@ class Rows(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Rows of a piece as the sweep forth keeps them.
+    """Rows of a piece as the forward sweep keeps them.
 
     ``log_lik (m, K)``: the largest of a row is zero.  ``filtered (m, W)``.
     """
@@ -67,7 +66,7 @@ class Space(NamedTuple):
 
     @staticmethod
     def of(n_states: int) -> Space:
-        """For so many states."""
+        """Scratch for ``n_states`` states."""
         width = padded(n_states)
         return Space(aligned_zeros(width), aligned_zeros(width), np.empty(width + 1, np.int64))
 
@@ -80,7 +79,7 @@ def likelihoods(log_lik, space, lik):
     exp_all(log_lik.ravel(), flat)
     if n_states == lik.shape[1]:
         return
-    for t in range(m - 1, -1, -1):  # rows move on by what they are filled up with, the last first
+    for t in range(m - 1, -1, -1):  # rows move by their padding, the last first
         row, first = lik[t], t * n_states
         for k in range(n_states):
             space.held[k] = flat[first + k]
@@ -94,7 +93,7 @@ def likelihoods(log_lik, space, lik):
 def sweep_forth(rows, moves, lik, before, filtered, space):
     """Filter one piece; the sum of its steps' log normalisers times weights, nats, or NaN when scaling fails.
 
-    ``lik (m, W)`` has one as the largest of each row, ``before (W,)`` is the filtered row before the piece, and
+    The largest number of each row of ``lik (m, W)`` is one, ``before (W,)`` is the filtered row before the piece, and
     ``filtered (m, W)`` is written.
     """
     norm, product, weight = 0.0, 1.0, 1.0
@@ -120,17 +119,16 @@ def sweep_forth(rows, moves, lik, before, filtered, space):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sweep_back(rows, moves, lik, filtered, grow, resp, space):
-    """Responsibilities of one piece, without weights, into ``resp (m, K)``; how many numbers of ``grow`` are not zero.
+    """Responsibilities of one piece, without weights, into ``resp (m, K)``.
 
-    -1 when it could not be done.
+    Returns the number of non-zeros of ``grow``; -1 on failure.
 
-    The last row of ``grow (m + 1, W)`` is that of the row after the piece, as this leaves its first row there; the
-    others may be the memory of ``lik (m, W)``.  Afterwards ``filtered[t, k] trans[k, l] grow[t + 1, l]`` is the pair
-    posterior of the rows t and t + 1, times its weight; zero where t is the last of its sequence.
+    The last row of ``grow (m + 1, W)`` belongs to the row after the piece: the first row that the call for the next
+    piece left.  The others may be the memory of ``lik (m, W)``.  Afterwards ``filtered[t, k] trans[k, l] grow[t + 1,
+    l]`` is the pair posterior of the rows t and t + 1, times its weight; zero if t is the last of its sequence.
 
-    The sum of ``filtered[t] * (flipped @ grow[t + 1])`` is the normaliser of step t + 1 but for what
-    :data:`~bnp_dask.kernels.hmm.steps.NOTHING` and ``TINY`` leave out, so where the sweep forth did not fail this
-    one does not.
+    The sum of ``filtered[t] * (flipped @ grow[t + 1])`` is the normaliser of step t + 1, except for numbers below
+    :data:`~bnp_dask.kernels.hmm.steps.NOTHING` and ``TINY``.  So if the forward sweep did not fail, this one does not.
     """
     n_states, found = resp.shape[1], 0
     whole = n_states - n_states % 8
@@ -157,7 +155,7 @@ def sweep_back(rows, moves, lik, filtered, grow, resp, space):
 def add_pairs(filtered, grow, index, out):
     """Add ``grow[t + 1, l] filtered[t, k]`` of all rows t of a piece to ``out (K, W)``, at ``[l, k]``.
 
-    Few states have any ``grow`` at a step, and only theirs are looked at; ``index (W + 1,)`` is scratch.
+    Few states have a non-zero ``grow`` at a step, and only these are visited; ``index (W + 1,)`` is scratch.
     """
     for t in range(len(filtered)):
         later, alpha = grow[t + 1], filtered[t]

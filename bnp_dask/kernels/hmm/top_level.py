@@ -1,4 +1,4 @@
-"""The optimum of the HDP-HMM's top level, compiled: many merges are scored by it in every lap.
+"""Optimum of the HDP-HMM's top level, compiled: it scores many merges in every lap.
 
 A quasi-Newton method with limited memory (L-BFGS) on ``log a, log b (2K,)``; see ``allocation/hmm_top_level.py`` for
 the objective, and ``tests/chains/top_level.py`` for its twin in NumPy.
@@ -22,9 +22,9 @@ ENOUGH = 1e-9
 """Largest slope, per stick, at which the climb ends."""
 
 LEVEL = 200
-"""Steps on end without a rise that shows in double precision, after which what was learnt of the slope is forgotten;
-after as many again the climb ends.  Chosen on the climbs of one chain with 50 states: of 14, 13 took 53 to 116 steps in
-all, and one 3,000 on the spot."""
+"""Successive steps without a rise in double precision, after which the history of slopes is cleared; after as many
+again the climb ends.  Chosen on the climbs of one chain with 50 states: of 14, 13 took 53 to 116 steps in all, and one
+3,000 on the spot."""
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -48,8 +48,8 @@ def trigamma(x):
 def value_and_slope(point, counts, alphas, ones, zeros, tilt, slope):
     """Objective at ``log a, log b`` and its gradient into ``slope (2K,)``.
 
-    ``counts (K + 1, K + 1)`` are those of the start and of each state, with the sticky pseudo-counts, the last place
-    for unused states; ``alphas (K + 1,)`` the concentration of each row.
+    ``counts (K + 1, K + 1)`` are transitions from the start and from each state, with the sticky pseudo-counts, the
+    last place for unused states; ``alphas (K + 1,)`` the concentration of each row.
     """
     k = len(ones)
     shares, rest = np.empty(k + 1), np.empty(k)
@@ -100,7 +100,7 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
     """Maximise from ``point``, which is overwritten; at most ``most`` steps.  The number of steps taken."""
     size = len(point)
     slope, new_slope, way, new = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    # turns are minus the change of slope, so that products with steps are positive going uphill
+    # turns are minus the change of slope, so that their products with uphill steps are positive
     steps, turns = np.empty((MEMORY, size)), np.empty((MEMORY, size))
     used = level = 0
     value = value_and_slope(point, counts, alphas, ones, zeros, tilt, slope)
@@ -133,7 +133,7 @@ def climb(point, counts, alphas, ones, zeros, tilt, most):
         if not better:
             if used == 0:
                 return taken
-            used = 0  # once more without what was learnt
+            used = 0  # once more without the history
             continue
         curve = 0.0
         for i in range(size):

@@ -8,10 +8,10 @@ from bnp_dask.kernels.mixture.resp import ScreenedWeights, resp_and_entropy
 from bnp_dask.kernels.options import njit
 
 NEGLIGIBLE = 40.0
-"""Nats below the best cluster from which on one is left out, as screening leaves it out."""
+"""Nats below the best cluster at which a cluster is left out, as in screening."""
 
 NOBODY = -1
-"""Place of an atom that could not be drawn from what is listed."""
+"""Place of an atom for which no listed cluster could be drawn."""
 
 
 def choose_among_all(log_lik: np.ndarray, log_weight: np.ndarray, uniform: np.ndarray) -> np.ndarray:
@@ -24,12 +24,12 @@ def choose_among_all(log_lik: np.ndarray, log_weight: np.ndarray, uniform: np.nd
     log_weight
         ``(K,)`` nats.
     uniform
-        Numbers from 0 to 1, ``(n,)``: the cluster is that at which the cumulative responsibility exceeds them.
+        Numbers from 0 to 1, ``(n,)``: the cluster is the first at which the cumulative responsibility exceeds them.
 
     Returns
     -------
     numpy.ndarray
-        Places of clusters, ``(n,)`` int64; :data:`NOBODY` where no number is finite.
+        Places of clusters, ``(n,)`` int64; :data:`NOBODY` if no number is finite.
     """
     resp, _ = resp_and_entropy(np.ascontiguousarray(log_lik, np.float64), log_weight, None)
     out = np.empty(len(resp), np.int64)
@@ -38,7 +38,7 @@ def choose_among_all(log_lik: np.ndarray, log_weight: np.ndarray, uniform: np.nd
 
 
 def choose_from_lists(screened: ScreenedWeights, uniform: np.ndarray) -> np.ndarray:
-    """Choices from screened weights, whose values include the log weights; :data:`NOBODY` where none is finite."""
+    """Choices from screened weights, whose values include the log weights; :data:`NOBODY` if none is finite."""
     out = np.empty(len(screened.offsets) - 1, np.int64)
     tail = np.zeros((0, screened.n_clusters), np.float32) if screened.tail is None else screened.tail
     _invert_lists(screened.offsets, screened.index, screened.value, tail, uniform, out)

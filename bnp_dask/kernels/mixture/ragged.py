@@ -1,8 +1,8 @@
 """Lists of clusters per atom, of any length: loops over the pairs (atom, cluster) that matter.
 
-Pairs lie atom by atom, as in a CSR matrix: those of atom n are ``offsets[n]:offsets[n + 1]``, clusters ascending.  What
-is summed by cluster is first brought into the order of clusters (atoms ascending in each), which fixes the order of
-additions.  A *tail* ``(n, K)`` float32 may say what the clusters that are not listed hold; it is zero for the others.
+Pairs lie atom by atom, as in a CSR matrix: atom n has the pairs ``offsets[n]:offsets[n + 1]``, clusters ascending.  For
+sums by cluster, pairs are first brought into the order of clusters (atoms ascending in each), which fixes the order of
+additions.  A *tail* ``(n, K)`` float32 may hold the values of clusters that are not listed; it is zero for the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LN2_HIGH_32 = np.float32(0.693359375)
 LN2_LOW_32 = np.float32(-2.12194440e-4)
 
 ROWS = 128
-"""Pairs of one cluster that are worked on together: they and their products stay in cache."""
+"""Number of pairs of one cluster processed together: they and their products stay in cache."""
 
 
 @njit(nogil=True, cache=True)
@@ -160,9 +160,9 @@ def moments_of_pairs(x, center, atoms, values, starts, fixed, first, second):
 
 @njit(nogil=True, cache=True)
 def softmax_of_lists(offsets, index, weights):
-    """Normalised exponentials of lists of log weights; those below TINY are left out.
+    """Normalised exponentials of lists of log weights; values below TINY are left out.
 
-    Returns offsets, index, responsibilities and their logs.  A list of nothing finite gives NaN.
+    Returns offsets, index, responsibilities and their logs.  A list without a finite number gives NaN.
     """
     n = len(offsets) - 1
     kept = np.empty(n + 1, np.int64)
@@ -223,7 +223,7 @@ def _exp_tail(row, top, power, out):
 
 @njit(nogil=True, cache=True)
 def softmax_with_tail(offsets, weights, tail, counts, value, logs, entropy):
-    """Softmax of lists where ``tail (n, K)`` float32 holds log weights of the clusters not listed; it is overwritten.
+    """Softmax of lists; ``tail (n, K)`` float32 holds log weights of the clusters not listed, and is overwritten.
 
     ``counts (n,)`` are the atoms' own weights, and ``entropy (K,)`` gets minus the sum of count r log r of the tail.
     """

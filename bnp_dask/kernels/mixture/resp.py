@@ -1,4 +1,4 @@
-"""Responsibilities: from log weights to probabilities, dense or L-sparse, and what is summed with them.
+"""Responsibilities: from log weights to probabilities, dense or L-sparse, and sums weighted by them.
 
 A dense responsibility is an ``(n, K)`` float64 array.  An L-sparse one (thesis 7.1) is a :class:`SparseResp`.
 Values below 2**-53 are set to exact zero: they change no sum, and denormal numbers are slow.
@@ -51,14 +51,14 @@ class SparseResp:
 
 @dataclass(frozen=True, eq=False)
 class WordResp:
-    """Responsibilities of word tokens, which are alike enough to be summed at once: by word.
+    """Responsibilities of word tokens, summed by word, as all tokens of a word enter sums alike.
 
     Parameters
     ----------
     counts
         Expected tokens of each word in each cluster, ``(R, K)``.
     words
-        Which words the rows are, ``(R,)``; every other word has no token.
+        Words of the rows, ``(R,)``; every other word has no token.
     """
 
     counts: np.ndarray
@@ -73,7 +73,7 @@ class WordResp:
 
 @dataclass(frozen=True, eq=False)
 class RaggedResp:
-    """As many clusters per atom as hold something of it.
+    """Clusters with a non-zero responsibility for each atom, any number of them.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ class RaggedResp:
 class ScreenedWeights:
     """Log weight plus log likelihood of the clusters that matter to each atom, laid out as in :class:`RaggedResp`.
 
-    ``value (M,)`` nats; ``tail (n, K)`` float32 holds them for the others and ``-inf`` for those listed; without a
-    tail the others hold nothing.  See :mod:`bnp_dask.kernels.gaussian.screen`.
+    ``value (M,)`` nats; ``tail (n, K)`` float32 holds them for the other clusters and ``-inf`` for listed ones; without
+    a tail the others have zero responsibility.  See :mod:`bnp_dask.kernels.gaussian.screen`.
     """
 
     offsets: np.ndarray
@@ -136,7 +136,7 @@ def resp_from_weights(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     log_weights
-        W, ``(n, K)``, nats.  ``-inf`` forbids a cluster; a row of nothing else, or with NaN, gives a row of NaN.
+        W, ``(n, K)``, nats.  ``-inf`` forbids a cluster; a row of ``-inf`` only, or with NaN, gives a row of NaN.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def resp_and_entropy(
     Parameters
     ----------
     log_weights
-        Overwritten, and returned as the responsibilities where it can be.
+        Overwritten, and returned as the responsibilities if possible.
     shift
         Added to each row, nats.
     weights
@@ -218,7 +218,7 @@ def _select_top(log_weights, width, index, value):
             _insert(best, where, k, w[k], k)
         least = best[width - 1]
         for start in range(width, k_all, 4):
-            # most are too small: one branch for four of them, which NaN takes too
+            # most are too small: one branch for four of them, also taken for NaN
             if start + 4 <= k_all and (
                 (w[start] <= least) & (w[start + 1] <= least) & (w[start + 2] <= least) & (w[start + 3] <= least)
             ):
@@ -234,7 +234,7 @@ def _select_top(log_weights, width, index, value):
 
 
 def top_resp_from_weights(log_weights: np.ndarray, top: int) -> tuple[SparseResp, np.ndarray]:
-    """Keep the ``top`` largest weights of each row and normalise those (thesis Alg. 7.2).
+    """Keep the ``top`` largest weights of each row and normalise them (thesis Alg. 7.2).
 
     Ties go to the lower position; a row with NaN gives a row of NaN.  Returns the
     responsibilities and their logs, ``(n, L)``, L = min(top, K).

@@ -18,7 +18,7 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number, which the last bits then hold
-LOG_NOTHING = -40.0  # below log(TINY) by enough that what it stands for changes no row's sum
+LOG_NOTHING = -40.0  # so far below log(TINY) that numbers cut there change no row's sum
 LOG_LEAST = -690.0  # exp of it is lost beside one, however many there are
 LOG_NEVER = -1e300  # stands for -inf, so that zero times a log is zero
 BLOCK = 1024  # numbers
@@ -26,7 +26,7 @@ BLOCK = 1024  # numbers
 
 @njit(nogil=True, cache=True)
 def exp_block(d, lowest, power, out):
-    """exp(d) of numbers, where those below ``lowest`` (above -700) may be taken for it; ``power`` is overwritten."""
+    """exp(d) of numbers; numbers below ``lowest`` (above -700) count as ``lowest``; ``power`` is overwritten."""
     bits = power.view(np.int64)
     for k in range(len(d)):
         c = lowest if d[k] < lowest else d[k]  # NaN stays
@@ -51,7 +51,7 @@ def exp_block(d, lowest, power, out):
 
 @njit(inline="always")  # calls with rows of a matrix cost more than short rows take
 def _less_the_top(row, shift, out):
-    # row + shift minus its maximum: all NaN if that is not finite, and NaN where a number is
+    # row + shift minus its maximum: all NaN if the maximum is not finite, and NaN stays
     top = -np.inf
     for k in range(len(row)):
         out[k] = row[k] + shift[k]
@@ -79,7 +79,7 @@ def _sum(row):
 
 @njit(nogil=True, cache=True)
 def softmax_rows(log_weights, shift, resp, log_resp, counts, entropy):
-    """Responsibilities of rows of ``log_weights + shift (K,)``, NaN where a row has no finite maximum.
+    """Responsibilities of rows of ``log_weights + shift (K,)``; NaN if a row has no finite maximum.
 
     ``resp`` may be ``log_weights`` itself.  ``log_resp`` may have no rows: it is then left out, and ``entropy (K,)``
     gets minus the sum of count r log r, with ``counts (n,)``.
@@ -117,7 +117,7 @@ def softmax_rows(log_weights, shift, resp, log_resp, counts, entropy):
 def log_sums(log_weights, shift, out):
     """``log(sum(exp(row)))`` of rows of ``log_weights + shift (K,)``, into ``out (n,)``.
 
-    NaN where a row has one or infinity; minus infinity where it has nothing else.
+    NaN for rows with NaN or infinity; minus infinity for rows of only minus infinity.
     """
     n, n_clusters = log_weights.shape
     rows = max(1, BLOCK // n_clusters)

@@ -26,7 +26,7 @@ def two_sum_into(high: np.ndarray, low: np.ndarray, x: np.ndarray, sign: float) 
     high, low
         C-contiguous float64 arrays of one shape; overwritten.
     x
-        What is added, of the same shape; finite.
+        Array to add, of the same shape; finite.
     sign
         1.0 to add, -1.0 to subtract.
 

@@ -85,14 +85,14 @@ def _log_density(v: float, a: float, s: float, d: int) -> float:
 
 @njit(cache=True)
 def _force(t: float, a: float, s: float, d: int) -> float:
-    """Minus the slope of the log integrand by t = log kappa, which is one where that of kappa dt has its mode."""
+    """Minus the slope of the log integrand by t = log kappa; it is one at the mode of the integrand times kappa."""
     kappa = math.exp(t)
     return kappa * (a * mean_length(kappa, d) - s * mean_length(kappa * s, d))
 
 
 @njit(cache=True)
 def _mode(a: float, s: float, d: int) -> float:
-    """Where the force is one, to a tenth: by halving and by secants of its log, which is nearly straight."""
+    """t at which the force is one, to a tenth: by bisection and by secants of its log, which is nearly straight."""
     low, high = -WIDEST, WIDEST
     log_low, log_high, middle = -WIDEST, WIDEST, 0.0
     for i in range(2 * HALVINGS):
@@ -168,7 +168,7 @@ def log_normalizers(a: np.ndarray, s: np.ndarray, d: int) -> np.ndarray:
 
 @njit(cache=True)
 def expectations(a: np.ndarray, s: np.ndarray, d: int) -> np.ndarray:
-    """Rows log Z(a, s), E[log C(kappa)], E[kappa A(kappa s)] and E[kappa], ``(4, K)``, nats where they are logs."""
+    """Rows log Z(a, s), E[log C(kappa)], E[kappa A(kappa s)] and E[kappa], ``(4, K)``; logs in nats."""
     out = np.zeros((4, len(a)))
     for k in range(len(a)):
         kappa, log_mass = grid(a[k], s[k], d)

@@ -19,7 +19,6 @@ def log_gammas(shape: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def log_shares(logs: np.ndarray) -> np.ndarray:
-    """Logarithms of masses ``(K, V)`` less that of the sum of their row: a Dirichlet draw where the masses are Gamma
-    draws."""
+    """Logarithms of masses ``(K, V)`` minus the log of the row sum: a Dirichlet draw if the masses are Gamma draws."""
     top = logs.max(axis=1, keepdims=True)
     return logs - (top + log(exp(logs - top).sum(axis=1, keepdims=True)))

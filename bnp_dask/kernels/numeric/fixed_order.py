@@ -1,6 +1,6 @@
 """Whether this thread computes in an order that is the same on every processor, or as libraries do.
 
-:mod:`bnp_dask.kernels.numeric.arithmetic` asks; a task computes as the thread did that submitted it, wherever it runs.
+:mod:`bnp_dask.kernels.numeric.arithmetic` asks; a task computes as its submitting thread did, on any machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exponentials and logarithms made of additions, multiplications and divisions alone, in an order that is written out.
 
-Those of NumPy are other code on processors with AVX-512, whose last bits differ.
+NumPy uses other code on processors with AVX-512, whose last bits differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _exp_all(x, out):
         c10 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0)
         c12 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
         p = ((((b + c6 * r2) + ((c8 + c10 * r2) + c12 * r4) * r4) * r4 + a * r2) + r) + 1.0
-        # in two steps, so that what is below the normal numbers is rounded once, and the largest are reached
+        # in two steps, so that denormal results are rounded once, and the largest are reached
         half = np.int64(z) // 2
         bits[0] = (half + 1023) << 52
         bits[1] = (np.int64(z) - half + 1023) << 52
@@ -74,7 +74,7 @@ def _log_all(x, out):
         p = p * t + 2.0 / 7.0
         p = p * t + 2.0 / 5.0
         p = p * t + 2.0 / 3.0
-        # f - f f / 2 + ...: what is large is exact (Sun's fdlibm, e_log.c)
+        # f - f f / 2 + ...: the large terms are exact (Sun's fdlibm, e_log.c)
         half = 0.5 * f * f
         out[i] = e * LN2_HIGH - ((half - (s * (half + p * t) + e * LN2_LOW)) - f)
 
@@ -93,7 +93,7 @@ def fixed_log1p(x: np.ndarray) -> np.ndarray:
     """``log(1 + x)`` to three units in the last place, also for small ``x``."""
     x = np.asarray(x, np.float64)
     whole = 1.0 + x
-    # what rounding took from 1 + x is put back to first order (Higham, "Accuracy and Stability", problem 1.5)
+    # corrects the rounding of 1 + x to first order (Higham, "Accuracy and Stability", problem 1.5)
     with np.errstate(invalid="ignore", divide="ignore"):
         small = fixed_log(whole) * x / (whole - 1.0)
     return np.where(whole == 1.0, x, np.where(np.isfinite(x) & (whole > 0.0), small, fixed_log(whole)))[()]

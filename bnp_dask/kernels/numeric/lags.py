@@ -19,10 +19,10 @@ def with_lags(x: np.ndarray, index: np.ndarray, lags: int) -> np.ndarray:
 
 
 def spread(values: np.ndarray, offsets: np.ndarray, lags: int, alone: np.ndarray) -> np.ndarray:
-    """Values of lagged rows for each step as it was recorded, ``(n, ...)``.
+    """Values of lagged rows for each recorded step, ``(n, ...)``.
 
-    The first ``lags`` steps of a sequence have the value of the step after them, and the steps of a sequence that has
-    none the value ``alone``.
+    The first ``lags`` steps of a sequence have the value of the step after them, and the steps of a sequence without
+    lagged rows the value ``alone``.
     """
     lengths = np.diff(offsets)
     kept = np.concatenate([[0], np.cumsum(np.maximum(lengths - lags, 0))])

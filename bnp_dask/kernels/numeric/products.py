@@ -83,7 +83,7 @@ def _tile(typingctx, left, i, right, j, depth, sums):
 
 @njit(nogil=True, cache=True)
 def _pack(a, top, rows, first, depth, width, out):
-    # panels of ``width`` rows, each column by column, read along memory; what is missing of the last one is zero
+    # panels of ``width`` rows, each column by column, read along memory; the last one is padded with zeros
     whole = rows - rows % width
     if a.strides[0] <= a.strides[1]:
         for k in range(depth):

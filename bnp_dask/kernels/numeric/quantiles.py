@@ -9,7 +9,7 @@ from bnp_dask.kernels.options import INNER, njit
 
 @njit(nogil=True, cache=True)
 def _runs(values, weights):
-    """Number of distinct values among those that weigh something, and the weight of all."""
+    """Number of distinct values with positive weight, and the total weight."""
     distinct, total, last = 0, 0.0, np.nan
     for i in range(len(values)):
         if weights[i] > 0.0:
@@ -22,7 +22,7 @@ def _runs(values, weights):
 
 @njit(**INNER)
 def _next_run(values, weights, i):
-    """Value and weight of the run of equal values from ``i`` on, and where the next begins."""
+    """Value and weight of the run of equal values from ``i`` on, and the start of the next."""
     value, weight = values[i], 0.0
     while i < len(values) and values[i] == value:
         weight += weights[i]
@@ -32,12 +32,12 @@ def _next_run(values, weights, i):
 
 @njit(nogil=True, cache=True)
 def thin_sorted(values, weights, limit, out_values, out_weights):
-    """Write at most ``limit`` points that stand for ascending ``values (n,)`` with ``weights (n,)``; how many.
+    """Write at most ``limit`` points that represent ascending ``values (n,)`` with ``weights (n,)``; their number.
 
-    All distinct values with their weights where there are so few.  Otherwise a value that weighs at least one part in
-    ``limit`` of all stays as it is, and the others are shared out among bins of equal weight, each of which is told by
-    the value in its middle.  Where the middle falls between two values, bins take the lower and the upper in turn, so
-    that thinning again and again does not drift.
+    If there are at most ``limit`` distinct values, all are kept with their weights.  Otherwise a value with at least a
+    ``limit``-th of the total weight is kept, and the others are divided into bins of equal weight, each represented by
+    its middle value.  If the middle falls between two values, bins take the lower and the upper in turn, so that
+    repeated thinning does not drift.
     """
     distinct, total = _runs(values, weights)
     heavy = total / limit if distinct > limit else 0.0
@@ -72,10 +72,10 @@ def thin_sorted(values, weights, limit, out_values, out_weights):
 
 @njit(nogil=True, cache=True)
 def thin_rows(values, weights, limit):
-    """Points of each ascending row of ``values (D, M)``: values and weights ``(D, limit)``, and how many ``(D,)``.
+    """Points of each ascending row of ``values (D, M)``: values and weights ``(D, limit)``, and their number ``(D,)``.
 
-    ``weights`` are ``(D, M)``, or ``(1, M)`` for all rows.  What is beyond the last point of a row repeats its value
-    and weighs nothing.
+    ``weights`` are ``(D, M)``, or ``(1, M)`` for all rows.  Places beyond the last point of a row repeat its value with
+    weight zero.
     """
     n_rows, n_weights = len(values), len(weights)
     out_values, out_weights = np.zeros((n_rows, limit)), np.zeros((n_rows, limit))
@@ -90,7 +90,7 @@ def thin_rows(values, weights, limit):
 
 @njit(nogil=True, cache=True)
 def merge_rows(values, weights, other_values, other_weights):
-    """Merge ascending rows ``(D, M)`` and ``(D, N)`` and their weights, ``(D, M + N)``; of equals the first's first."""
+    """Merge ascending rows ``(D, M)`` and ``(D, N)`` and their weights, ``(D, M + N)``; ties: the first's first."""
     n_rows, m, n = len(values), values.shape[1], other_values.shape[1]
     out_values, out_weights = np.zeros((n_rows, m + n)), np.zeros((n_rows, m + n))
     for row in range(n_rows):

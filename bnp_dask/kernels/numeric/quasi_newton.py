@@ -1,6 +1,6 @@
-"""A quasi-Newton method with limited memory (L-BFGS) whose sums have one order: its steps are those of any processor.
+"""A quasi-Newton method with limited memory (L-BFGS) with a fixed order of sums: equal steps on every processor.
 
-See Nocedal & Wright, "Numerical Optimization" (2006), algorithm 7.4.  That of SciPy calls BLAS.
+See Nocedal & Wright, "Numerical Optimization" (2006), algorithm 7.4.  SciPy's implementation calls BLAS.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.options import njit
 
 MEMORY = 10
-"""Steps that are remembered."""
+"""Number of remembered steps."""
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -58,20 +58,20 @@ def maximise(
     value_and_slope
         The function and its gradient ``(n,)``.
     begin
-        Where to start, ``(n,)``.
+        Starting point, ``(n,)``.
     largest
         Bound of the size of each number.
     enough
-        Size of the gradient's largest number at which the climb ends; it also ends where no step rises any more.
+        Size of the gradient's largest number at which the climb ends; it also ends when no step rises any more.
     most
-        Steps at most.
+        Largest number of steps.
     """
     point = np.clip(begin, -largest, largest)
     value, slope = value_and_slope(point)
     steps, turns, way = np.empty((MEMORY, len(point))), np.empty((MEMORY, len(point))), np.empty(len(point))
     used = 0
     for _ in range(most):
-        # no way leads out of the bounds: what points there stays
+        # steps may not leave the bounds: components that point outside are held
         held = ((point >= largest) & (slope > 0.0)) | ((point <= -largest) & (slope < 0.0))
         free = np.where(held, 0.0, slope)
         if not np.abs(free).max(initial=0.0) > enough:
@@ -84,7 +84,7 @@ def maximise(
         if found is None:
             if used == 0:
                 break
-            used = 0  # once more without what was learnt
+            used = 0  # once more without the history
             continue
         new, value, new_slope = found
         step, turn = new - point, slope - new_slope
@@ -99,7 +99,7 @@ def _search(
     value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]], point: np.ndarray, value: float,
     slope: np.ndarray, way: np.ndarray, largest: float,
 ) -> tuple[np.ndarray, float, np.ndarray] | None:  # fmt: skip
-    """A point along the way that is higher by enough, with its value and slope; None where there is none."""
+    """Point along the search direction with a sufficient rise, its value and slope; None if there is none."""
     length = min(1.0, 5.0 / float(np.abs(way).max()))
     steep = float(np.abs(slope).max())
     for _ in range(40):

@@ -1,9 +1,9 @@
 """Eight doubles at once in compiled code, for loops over a few dozen numbers that are run billions of times.
 
-Loops over rows that short lose half their time where a compiler that does not know their length makes vector code of
-them: checks for overlap, and what is left over.  Here rows are as long as :func:`padded` says, their last numbers are
-neutral, and a loop goes from lane group to lane group.  What a sum adds first is the same on every processor, and
-whether a product is rounded before it is added is written out (:func:`fused`), not left to the compiler.
+If a compiler vectorises loops over such short rows without knowing their length, they lose half their time to checks
+for overlap and to remainders.  Here rows have the length :func:`padded`, their last numbers are neutral, and a loop
+goes from lane group to lane group.  The order of sums is the same on every processor, and whether a product is rounded
+before it is added is written out (:func:`fused`), not left to the compiler.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def padded(n: int) -> int:
 
 
 def aligned(*shape: int) -> np.ndarray:
-    """Memory for a shape, float64 in C order, that begins with a line of cache."""
+    """Memory for a shape, float64 in C order, aligned to a cache line."""
     size = int(np.prod(shape))
     room = np.empty(size + LANES)
     skip = -(room.ctypes.data // room.itemsize) % LANES
@@ -55,7 +55,7 @@ def aligned(*shape: int) -> np.ndarray:
 
 
 def aligned_zeros(*shape: int) -> np.ndarray:
-    """Zeros, aligned as vectors of the processor are."""
+    """Zeros, aligned for vectors of the processor."""
     out = aligned(*shape)
     out[...] = 0.0
     return out
@@ -118,7 +118,7 @@ def _filled(builder: Any, a: Any) -> Any:
 
 @intrinsic  # type: ignore[misc]
 def where_above(typingctx, test, floor, x):
-    """``x`` in lanes in which ``test`` is above a number, and zero in the others, also where it is NaN."""
+    """``x`` in lanes in which ``test`` is above a number, and zero in the others, also for NaN."""
 
     def codegen(context, builder, signature, args):
         test, floor, x = args

@@ -1,4 +1,4 @@
-"""Error-free sums of matrices of mostly zeros: topics by words of a batch are few beside all topics by all words."""
+"""Error-free sums of mostly zero matrices: a batch has few of all pairs of topics and words."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SparseSum:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Size in bytes."""
         return int(self.place.nbytes + self.high.nbytes + self.low.nbytes)
 
     def plus(self, other: SparseSum, sign: float = 1.0) -> SparseSum:
@@ -122,7 +122,7 @@ class SparseSum:
         _scatter(self.place, self.high, self.low, sign, high.reshape(-1), low.reshape(-1))
 
     def with_rows(self, count: int) -> SparseSum:
-        """Sums with so many rows of zeros below."""
+        """Sums with ``count`` rows of zeros appended."""
         shape = (self.shape[0] + count, self.shape[1])
         return SparseSum(shape, self.place.astype(_place_type(shape), copy=False), self.high, self.low)
 

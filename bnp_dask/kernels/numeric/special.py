@@ -73,7 +73,7 @@ def exp_psi(mass, prior, width, out, bits, power):
         q8 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0)
         q10 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
         q = (((q2 + q4 * r2) + ((q6 + q8 * r2) + q10 * r4) * r4) * r4 + q0 * r2) + r
-        # a prior or count that is not a number must not become a topic that is not used
+        # a prior or count of NaN must not look like an unused topic
         out[k] = 0.0 if d <= LOWEST else (q + 1.0) * z
     for k in range(width):
         bits[k] = (bits[k] + 1023) << 52
@@ -83,7 +83,7 @@ def exp_psi(mass, prior, width, out, bits, power):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def log_positive(x, bits, n, out):
-    """Natural logs of the first ``n`` positive normal numbers, which are lost; ``bits`` are their integer view."""
+    """Natural logs of the first ``n`` positive normal numbers, which are overwritten; ``bits``: their integer view."""
     for i in range(n):
         raw = bits[i]
         exponent = (raw >> 52) - 1023
@@ -145,7 +145,7 @@ def psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi, gamma):
         gamma[i] = w * g + HALF_LOG_2PI - z[i]
     for i in range(n):
         log_z[i], log_p[i] = 0.0, 0.0
-        x[i] = z[i]  # the logs take their arguments apart
+        x[i] = z[i]  # the logs overwrite their arguments
     log_positive(z, zbits, n, log_z)
     log_positive(prod, pbits, n, log_p)
     for i in range(n):

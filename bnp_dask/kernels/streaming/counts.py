@@ -11,8 +11,8 @@ from bnp_dask.kernels.streaming.nggp import seat_rule
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
 
 CHUNK, LEAST = 16, 1e-18
-"""Factors that are multiplied before a logarithm is taken: from 1e-18 to 1e15 each, they stay within double range; one
-where a prior is smaller."""
+"""Number of factors multiplied before a logarithm is taken: from 1e-18 to 1e15 each, they stay within double range; one
+at a time if a prior is smaller."""
 
 MANY = 64.0
 """Count of a word above which the rising factorial is a difference of log Gammas."""
@@ -55,7 +55,7 @@ def log_predictive_counts(words, held, prior, prior_total, chunk, table, totals,
 
 @njit(**INNER)
 def _take_document(words, held, share, table, totals, k, empty):
-    """Take a share of a document out of cluster ``k``, of which nothing is left where it is ``empty``."""
+    """Take a share of a document out of cluster ``k``, or clear the cluster if it is then ``empty``."""
     if empty:
         table[:, k] = 0.0
         totals[k] = 0.0
@@ -77,19 +77,19 @@ def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, f
     prior
         Pseudo-counts, ``(V,)``.
     weights
-        Of the documents, ``(n,)``; those of weight zero belong to nobody.
+        Weights of the documents, ``(n,)``; documents of weight zero belong to no cluster.
     urn
         ``a, sigma, tau, rule``.
     epsilon
         Probability above which a new cluster is opened.
     old
         ``offsets (n + 1,), index (L,), value (L,), least``: responsibilities of the visit before, which are part of the
-        tables and leave them atom by atom, and what a cluster has to hold, lest it be closed.
+        tables and leave them atom by atom, and the least content of a cluster, below which it is closed.
     tables
-        ``words (V, C), totals (C,), counts (C,), absent (C,)`` of the clusters, C of which there is room for; position
-        K is empty.  Updated.
+        ``words (V, C), totals (C,), counts (C,), absent (C,)`` of the clusters, with room for C; position K is empty.
+        Updated.
     n_clusters, first
-        K, and which document comes first.
+        K, and the first document.
     out
         ``offsets (n + 1,), index (M,), value (M,), logs (n,)``: responsibilities in lists, log predictive densities.
 

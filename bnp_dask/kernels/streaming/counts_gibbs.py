@@ -1,4 +1,4 @@
-"""Clusters of the documents of a minibatch, drawn from their joint distribution given what is believed before it."""
+"""Clusters of the documents of a minibatch, drawn from their joint distribution given the posterior before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NONE = -1
 
 @njit(nogil=True, cache=True)
 def _move(words, held, times, k, table, totals):
-    """Add a document to a cluster so many times, fewer than none take it out."""
+    """Add a document to a cluster ``times`` times; a negative number takes it out."""
     for j in range(len(words)):
         table[words[j], k] += times * held[j]
         totals[k] += times * held[j]
@@ -22,9 +22,9 @@ def _move(words, held, times, k, table, totals):
 
 @njit(nogil=True, cache=True)
 def gibbs_counts(rows, prior, weights, believed, gamma, uniform, labels):
-    """Draw the cluster of each document given those of all others in the minibatch, sweep by sweep.
+    """Draw the cluster of each document given the clusters of all others in the minibatch, sweep by sweep.
 
-    The first sweep seats them in order, each given those before it.
+    The first sweep seats them in order, each given the documents before it.
 
     Parameters
     ----------
@@ -33,10 +33,10 @@ def gibbs_counts(rows, prior, weights, believed, gamma, uniform, labels):
     prior
         Pseudo-counts of these words, ``(R,)``, and the sum over all words.
     weights
-        Of the documents, ``(n,)``; those of weight zero get no cluster.
+        Weights of the documents, ``(n,)``; documents of weight zero get no cluster.
     believed
-        ``order (K,), counts (K,), words (R, C), totals (C,)`` of the known clusters, without pseudo-counts; there is
-        room for C.  The last two are changed, and may be copied to get more room.
+        ``order (K,), counts (K,), words (R, C), totals (C,)`` of the known clusters, without pseudo-counts; with room
+        for C.  The last two are changed, and may be copied to get more room.
     gamma
         Concentration.
     uniform

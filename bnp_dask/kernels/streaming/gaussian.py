@@ -11,7 +11,7 @@ from bnp_dask.kernels.streaming.nggp import seat_rule
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
 
 LOST = 1e-6
-"""Share of a squared pivot that is left when a point is taken out, below which too many digits went with it."""
+"""Remaining share of a squared pivot after a point is taken out, below which too many digits are lost."""
 
 
 @njit(nogil=True, cache=True)
@@ -72,7 +72,7 @@ def add_point(x, share, k, means, roots, inverse, nu, kappa, constant, v):
 
 @njit(nogil=True, cache=True)
 def take_point(x, share, k, means, roots, inverse, nu, kappa, constant, v):
-    """Inverse of :func:`add_point`, by hyperbolic rotations; whether all digits that matter stayed."""
+    """Inverse of :func:`add_point`, by hyperbolic rotations; returns whether enough digits remain."""
     d = len(x)
     kept = kappa[k] - share
     pull = share * kappa[k] / kept
@@ -112,13 +112,13 @@ def _clear(k, prior, means, roots, inverse, nu, kappa, constant):
 
 @njit(nogil=True, cache=True)
 def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, out):
-    """Seat centred points ``x (n, D)`` in order; arguments and results are those of
+    """Seat centred points ``x (n, D)`` in order; arguments and results as in
     :func:`~bnp_dask.kernels.streaming.counts.filter_counts`.
 
     ``tables`` are ``means (D, C), roots (D, D, C), inverse (D, C), nu (C,), kappa (C,), constant (C,), counts (C,),
     absent (C,)``, where ``roots`` are lower Cholesky factors of the scale matrices and ``inverse`` one over their
-    diagonals; all positions from K on are the prior.  The kernel also ends, with room left, where a point cannot be
-    taken out of its old clusters without a loss of digits: all tables are to be computed anew then, without it.
+    diagonals; all positions from K on are the prior.  The kernel also ends, with room left, if a point cannot be
+    taken out of its old clusters without a loss of digits: all tables must then be computed anew, without it.
     """
     a, sigma, tau, rule = urn
     means, roots, inverse, nu, kappa, constant, counts, absent = tables

@@ -1,4 +1,4 @@
-"""Clusters of the points of a minibatch, drawn from their joint distribution given what is believed before it."""
+"""Clusters of the points of a minibatch, drawn from their joint distribution given the posterior before it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _reset(k, place, tables, start):
 
 @njit(nogil=True, cache=True)
 def _widened(tables, start, more):
-    """The tables with room for more clusters, which are those of the prior, the last position of ``start``."""
+    """Tables with room for more clusters, whose parameters are the prior's, the last position of ``start``."""
     means, roots, inverse, nu, kappa, constant = tables
     d, room = means.shape
     wide = room + more
@@ -41,7 +41,7 @@ def _widened(tables, start, more):
 
 @njit(nogil=True, cache=True)
 def gibbs_gaussian(x, weights, believed, start, gamma, uniform, labels):
-    """Draw the cluster of each centred point ``x (n, D)``; arguments and results are those of
+    """Draw the cluster of each centred point ``x (n, D)``; arguments and results as in
     :func:`~bnp_dask.kernels.streaming.counts_gibbs.gibbs_counts`.
 
     ``believed`` are ``order (K,), counts (K,)``; ``start`` are ``means (D, K + 1), roots (D, D, K + 1), inverse (D, K +

@@ -71,7 +71,7 @@ def mode_of_log(n, k, a, sigma, tau, start, tolerance):
 
 @njit(nogil=True, cache=True)
 def _end(mode, sign, width, top, n, k, a, sigma, tau):
-    """How far from the mode the density becomes negligible on one side, to a third."""
+    """Distance from the mode at which the density becomes negligible on one side, to a third."""
     step = width
     while top - log_density(math.exp(mode + sign * step), n, k, a, sigma, tau)[0] < DROP and step < 600.0:
         step *= 1.3
@@ -99,7 +99,7 @@ def seat_rule(n, k, a, sigma, tau, rule, start):
     Returns
     -------
     seat, new, mode
-        A cluster of n_k atoms has probability ``seat (n_k - sigma)``, a new one ``new``; ``mode`` is that of log U,
+        A cluster of n_k atoms has probability ``seat (n_k - sigma)``, a new one ``new``; ``mode`` is the mode of log U,
         near which the next call may start.
     """
     if n <= 0.0:

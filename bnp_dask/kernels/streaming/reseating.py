@@ -1,4 +1,4 @@
-"""Seating atoms again: each leaves its cluster and is given one drawn given the clusters of all others."""
+"""Reseating of atoms: each leaves its cluster and draws one given the clusters of all others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _move(words, held, times, k, table, totals):
 
 @njit(nogil=True, cache=True)
 def reseat_counts(rows, prior, urn, tables, places, order, uniform):
-    """Draw the cluster of each document given those of all others (Neal 2000, Alg. 3).
+    """Draw the cluster of each document given the clusters of all others (Neal 2000, Alg. 3).
 
     Parameters
     ----------
@@ -36,17 +36,16 @@ def reseat_counts(rows, prior, urn, tables, places, order, uniform):
     tables
         ``words (V, K), totals (K,), counts (K,)`` of the clusters of all data, these documents among them; changed.
     places
-        Positions of the clusters of the documents, ``(n,)``; updated.  A cluster that is opened has a position from K
-        on.
+        Positions of the clusters of the documents, ``(n,)``; updated.  New clusters have positions from K on.
     order
-        In which documents leave their clusters, ``(n,)``.
+        Order in which documents leave their clusters, ``(n,)``.
     uniform
         Numbers in [0, 1), ``(n,)``.
 
     Returns
     -------
     n_clusters
-        Positions in use; some may hold nothing.
+        Number of positions in use; some may be empty.
     """
     indptr, indices, data = rows
     a, sigma, tau = urn

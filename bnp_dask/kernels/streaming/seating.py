@@ -62,7 +62,7 @@ def seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp):
 
 @njit(nogil=True, cache=True)
 def standing(counts, absent, n_clusters):
-    """Atoms, expected clusters that hold one, and about where the mode of log U is, before the first atom is seated."""
+    """Atoms, expected non-empty clusters, and an approximate mode of log U, before the first atom is seated."""
     mass, expected = 0.0, 0.0
     for k in range(n_clusters):
         mass += counts[k]
@@ -72,7 +72,7 @@ def standing(counts, absent, n_clusters):
 
 @njit(nogil=True, cache=True)
 def note_seated(absent, k, weight, r):
-    """Note that an atom belongs to cluster ``k`` with probability ``r``; how much the expected clusters rise."""
+    """Record that an atom belongs to cluster ``k`` with probability ``r``; return the rise of the expected clusters."""
     before = math.exp(min(absent[k], 0.0))
     absent[k] += weight * log_not(r)
     return before - math.exp(min(absent[k], 0.0))
@@ -85,17 +85,17 @@ def log_not(r):
 
 
 VACANT = 1e-9
-"""Atoms in a cluster below which nothing but rounding is left of it."""
+"""Atoms in a cluster below which only rounding errors are left of it."""
 
 
 @njit(nogil=True, cache=True)
 def note_left(counts, absent, k, weight, r):
-    """Note that an atom that belonged to cluster ``k`` with probability ``r`` left it.
+    """Record that an atom that belonged to cluster ``k`` with probability ``r`` left it.
 
     Returns
     -------
     mass, fall, vacant
-        How much the sum of the counts and the expected clusters fall, and whether nothing is left in the cluster.
+        Fall of the sum of the counts, fall of the expected clusters, and whether the cluster is now empty.
     """
     mass, before = counts[k], math.exp(min(absent[k], 0.0))
     counts[k] -= weight * r
@@ -108,7 +108,7 @@ def note_left(counts, absent, k, weight, r):
 
 @njit(nogil=True, cache=True)
 def give_up(counts, absent, n_clusters, least):
-    """Close clusters that hold less than ``least``; how much the sum of counts and the expected clusters fall."""
+    """Close clusters with less than ``least``; return the falls of the sum of counts and of the expected clusters."""
     mass, fall = 0.0, 0.0
     for k in range(n_clusters):
         if 0.0 < counts[k] < least:

@@ -1,7 +1,7 @@
-"""Log predictive density of one atom in one cluster that a few more atoms joined than its parameters know of.
+"""Log predictive density of one atom in a cluster that a few atoms have joined since its parameters were computed.
 
 All take ``x (n, D)``, the ``others (m,)`` among its rows that joined, the row ``i`` of the atom, and the parameters of
-the cluster without any of these.  Sums run over few rows, so that no summary of a cluster is worth making.
+the cluster without any of these.  Sums run over few rows, so a summary of the cluster would not pay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _mean_of(x, others):
 @njit(nogil=True, cache=True)
 def gaussian_density(x, others, i, mean, scale, nu, kappa, unrecorded):
     """Student density under a Normal-Wishart: ``mean (D,)``, ``scale (D, D)``; ``unrecorded (D, D)`` is the covariance
-    of each atom besides what is recorded of it."""
+    of each atom about its recorded values."""
     m, d = len(others), x.shape[1]
     own, root = _mean_of(x, others), scale.copy()
     pull = kappa * m / (kappa + m)
@@ -63,7 +63,7 @@ def gaussian_density(x, others, i, mean, scale, nu, kappa, unrecorded):
         whitened = x[i, j] - mean[j] - share * away[j]
         for c in range(j):
             whitened -= root[j, c] * own[c]
-        own[j] = whitened / root[j, j]  # the mean is used up: its place holds the whitened atom
+        own[j] = whitened / root[j, j]  # the mean is not needed again: its place holds the whitened atom
         squares += own[j] * own[j]
     return student_constant(nu, kappa, log_det, float(d)) - 0.5 * (nu + 1.0) * math.log1p(squares / (1.0 + 1.0 / kappa))
 

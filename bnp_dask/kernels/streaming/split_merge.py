@@ -1,9 +1,9 @@
 """Clusters of documents split in two and united by Metropolis & Hastings (Dahl 2005, sequentially allocated).
 
-Atoms that move one by one hardly ever take a large cluster apart, however much better two would be.  Two documents are
-chosen at random.  From one cluster: each of the others there joins one of the two, in a random order, given those that
+Moves of single atoms hardly ever split a large cluster, even if two would be much better.  Two documents are chosen at
+random.  From one cluster: each other document of it joins one of the two, in a random order, given the documents that
 joined before, and the split is accepted or not.  From two clusters: these are united, or not, and the probability of
-coming back is that of such a split with the outcome that is there.
+the reverse move is the probability that such a split gives the current two clusters.
 """
 
 from __future__ import annotations
@@ -21,30 +21,29 @@ from bnp_dask.kernels.topics.gibbs import next_uniform
 
 @njit(nogil=True, cache=True)
 def split_and_merge(rows, prior, urn, places, known, attempts, state):
-    """Attempt splits and unions, each as likely to be tried as the other.
+    """Attempt splits and unions with equal probability.
 
     Parameters
     ----------
     rows
-        ``indptr, indices, data`` of counts, ``(n, V)``: all documents that there are.
+        ``indptr, indices, data`` of counts, ``(n, V)``: all documents.
     prior
         Pseudo-counts, ``(V,)``.
     urn
         ``a, sigma, tau``.
     places
-        Positions of the clusters of the documents, ``(n,)``; updated.  A cluster that is opened has a position from
-        ``known`` on.
+        Positions of the clusters of the documents, ``(n,)``; updated.  New clusters have positions from ``known`` on.
     known
         Positions in use before.
     attempts
-        How many.
+        Number of attempts.
     state
-        Of the random numbers, ``(1,)`` uint64.
+        State of the random numbers, ``(1,)`` uint64.
 
     Returns
     -------
     n_clusters
-        Positions in use; some may hold nothing.
+        Number of positions in use; some may be empty.
     """
     a, sigma, tau = urn
     n, n_clusters, occupied, mode = len(places), known, 0, math.log(len(places) + 1.0)
@@ -72,7 +71,7 @@ def split_and_merge(rows, prior, urn, places, known, attempts, state):
         gain = math.log(new / seat) + _evidence_of_two(table, totals, prior)
         gain += math.lgamma(sizes[0] - sigma) + math.lgamma(sizes[1] - sigma)
         gain -= math.lgamma(1.0 - sigma) + math.lgamma(m + 2.0 - sigma)
-        gain += math.log((m + 1.0) / (n - away))  # of choosing the two in the one state over that in the other
+        gain += math.log((m + 1.0) / (n - away))  # ratio of the probabilities of choosing the two in the two states
         if alike:
             if level >= gain - log_q:
                 continue
@@ -89,7 +88,7 @@ def split_and_merge(rows, prior, urn, places, known, attempts, state):
             counts[here], counts[free] = sizes[0], sizes[1]
             occupied += 1
             continue
-        if level >= -gain:  # the probability of coming back is one at most
+        if level >= -gain:  # the probability of the reverse move is at most one
             continue
         log_q = _allocate(rows, prior, sigma, places, i, j, order[:m], False, table, totals, sizes, state)
         if level < log_q - gain:
@@ -104,7 +103,7 @@ def split_and_merge(rows, prior, urn, places, known, attempts, state):
 
 @njit(nogil=True, cache=True)
 def _other(places, i, alike, left):
-    """The document that comes ``left`` after the first of those in the cluster of ``i``, or of those in others."""
+    """Document number ``left``, from 0, in the cluster of ``i`` if ``alike``, else in the other clusters."""
     for j in range(len(places)):
         if j != i and (places[j] == places[i]) == alike:
             if left == 0:
@@ -115,7 +114,7 @@ def _other(places, i, alike, left):
 
 @njit(nogil=True, cache=True)
 def _members(places, i, j, order, state):
-    """The other documents in the clusters of two, in a random order, and how many these are."""
+    """The other documents in the clusters of two, in a random order, and their number."""
     m = 0
     for document in range(len(places)):
         if document != i and document != j and (places[document] == places[i] or places[document] == places[j]):
@@ -148,7 +147,7 @@ def _put_all(rows, places, i, j, order, table, totals, sizes):
 
 @njit(nogil=True, cache=True)
 def _allocate(rows, prior, sigma, places, i, j, order, freely, table, totals, sizes, state):
-    """Let documents join one of two in order, freely, or as they do; log probability of the outcome, nats.
+    """Let documents join one of two in order, freely or as they are now; log probability of the outcome, nats.
 
     Columns 0 and 1 of ``table (V, 3)`` hold the words of both sides after that.  Documents on the second side are
     ``-1 - document`` in ``order``.
@@ -178,7 +177,7 @@ def _allocate(rows, prior, sigma, places, i, j, order, freely, table, totals, si
 
 @njit(nogil=True, cache=True)
 def _evidence_of_two(table, totals, prior):
-    """Log evidence of the words in columns 0 and 1 as two clusters, less that as one, nats."""
+    """Log evidence of the words in columns 0 and 1 as two clusters, minus the log evidence as one, nats."""
     whole, out = prior.sum(), 0.0
     for w in range(len(prior)):
         first, second, base = table[w, 0], table[w, 1], prior[w]

@@ -1,8 +1,8 @@
 """Prior weights of clusters inside a minibatch: sticks of known clusters, an urn of the clusters it opened itself.
 
-Known clusters have sticks Beta(1 + N_k, gamma + N_>k) by falling size (Wang & Blei 2012, section 2.3), which the atoms
-of the minibatch are added to.  What the sticks leave is a Dirichlet process of concentration gamma over new clusters,
-whose weights are integrated out too.
+Known clusters have sticks Beta(1 + N_k, gamma + N_>k) by falling size (Wang & Blei 2012, section 2.3), to whose counts
+the atoms of the minibatch are added.  The remaining weight is a Dirichlet process of concentration gamma over new
+clusters, whose weights are integrated out too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bnp_dask.kernels.options import njit
 
 @njit(nogil=True, cache=True)
 def prior_weights(order, counts, own, n_clusters, gamma, out):
-    """Expected weights of clusters given the atoms of a minibatch, less those that are being moved.
+    """Expected weights of clusters given the atoms of a minibatch, without the atoms that are being moved.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def prior_weights(order, counts, own, n_clusters, gamma, out):
     counts
         Atoms of known clusters, ``(K,)``.
     own
-        Atoms of the minibatch in each cluster, ``(C,)``: known ones, then those that it opened.
+        Atoms of the minibatch in each cluster, ``(C,)``: known clusters, then new ones.
     n_clusters
         Positions in use, K + J.
     gamma
@@ -80,7 +80,7 @@ def choose_cluster(log_pred, weight, n_clusters, uniform, part):
 
 @njit(nogil=True, cache=True)
 def free_position(members, kept, known, n_clusters):
-    """Position of a cluster that is opened: one that was given up and is in no sample, or the next."""
+    """Position of a new cluster: one that was given up and is in no sample, or the next."""
     for k in range(known, n_clusters):
         if members[k] == 0 and not kept[k]:
             return k
@@ -89,7 +89,7 @@ def free_position(members, kept, known, n_clusters):
 
 @njit(nogil=True, cache=True)
 def longer(array, more):
-    """A vector with so many zeros appended."""
+    """A vector with ``more`` zeros appended."""
     out = np.zeros(len(array) + more, array.dtype)
     copy_into(out, array)
     return out
@@ -97,7 +97,7 @@ def longer(array, more):
 
 @njit(nogil=True, cache=True)
 def wider(array, more):
-    """A matrix with so many columns of zeros appended."""
+    """A matrix with ``more`` columns of zeros appended."""
     out = np.zeros((array.shape[0], array.shape[1] + more))
     out[:, : array.shape[1]] = array
     return out

@@ -1,4 +1,4 @@
-"""Topics of the tokens of a minibatch, drawn given top-level weights and what is believed of words before it."""
+"""Topics of the tokens of a minibatch, drawn given top-level weights and the posterior of words before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnp_dask.kernels.topics.gibbs import next_uniform
 
 @njit(nogil=True, cache=True)
 def _widened(table, totals, own_words, prior_total, more):
-    """The table with room for more topics, which are those of the prior."""
+    """Table with room for more topics, which start at the prior."""
     rows, room = table.shape
     out, sums = np.empty((rows, room + more)), np.full(room + more, prior_total)
     for r in range(rows):
@@ -26,7 +26,7 @@ def _widened(table, totals, own_words, prior_total, more):
 
 @njit(**INNER)
 def _take_token(v, k, times, n_known, prior, weight, members, table, totals):
-    """Take a token out of a topic; weight that is free again where it was the last of a topic opened here."""
+    """Take a token out of a topic; return the weight that is freed if it was the last of a topic opened here."""
     own_words, prior_total = prior
     members[k] -= 1
     table[v, k] -= times
@@ -42,7 +42,7 @@ def _take_token(v, k, times, n_known, prior, weight, members, table, totals):
 
 @njit(nogil=True, cache=True)
 def sweep_topics(tokens, prior, weights, sticks, believed, places, state):
-    """Draw the topic of each token given those of all others in the minibatch (Wang & Blei 2012, S.2.2).
+    """Draw the topic of each token given the topics of all others in the minibatch (Wang & Blei 2012, S.2.2).
 
     Parameters
     ----------
@@ -52,23 +52,23 @@ def sweep_topics(tokens, prior, weights, sticks, believed, places, state):
     prior
         Pseudo-counts of words ``(R,)``, and their sum over all words.
     weights
-        Of the documents, ``(n,)``; tokens of documents of weight zero get no topic.
+        Weights of the documents, ``(n,)``; tokens of documents of weight zero get no topic.
     sticks
         ``weight (C,)`` of topics at the top level, ``rest`` beside all of them, ``alpha`` and ``gamma``.
     believed
-        ``table (R, C), totals (C,)``: words of topics, with pseudo-counts and the tokens of the minibatch; positions in
-        no use are those of the prior.
+        ``table (R, C), totals (C,)``: words of topics, with pseudo-counts and the tokens of the minibatch; unused
+        positions equal the prior.
     places
         ``n_known, n_topics, members (C,), kept (C,)``: topics from before the minibatch, positions in use, tokens of
         the minibatch in each, and whether a sample has it.
     state
-        Of the random numbers, ``(1,)`` uint64; goes on.
+        State of the random numbers, ``(1,)`` uint64; advanced.
 
     Returns
     -------
     n_topics, weight, rest, table, totals, members, kept, log_predictive
-        As given, with more room where it was needed; the sum over tokens of weight times log probability given the
-        draws before it, nats, which means something when no token had a topic.
+        As given, with more room if needed; the sum over tokens of weight times log probability given the draws before
+        it, nats, which is meaningful only if no token had a topic.
     """
     offsets, words, topics = tokens
     own_words, prior_total = prior
@@ -132,7 +132,7 @@ def sweep_topics(tokens, prior, weights, sticks, believed, places, state):
 
 @njit(nogil=True, cache=True)
 def draw_tables(offsets, topics, weights, share, n_topics, state):
-    """Tables of each topic: sums over documents of as many of its tokens as open one, ``(K,)``.
+    """Tables of each topic: sums over documents of the number of its tokens that open one, ``(K,)``.
 
     The i-th token of a topic in a document opens a table with probability ``share_k / (share_k + i)``, i = 0, 1, ...;
     ``share (C,)`` are alpha times the top-level weights.

@@ -27,7 +27,7 @@ class Urn:
     a, sigma, tau
         As in :class:`~bnp_dask.allocation.nggp.NGGPMixture`; of a Dirichlet process ``sigma`` is 0.
     rule
-        Which of the rules of :mod:`bnp_dask.kernels.streaming.nggp`.
+        One of the rules of :mod:`bnp_dask.kernels.streaming.nggp`.
     """
 
     a: float
@@ -36,7 +36,7 @@ class Urn:
     rule: int = nggp.EXACT
 
     def rule_after(self, n: float, n_clusters: float) -> tuple[float, float]:
-        """``seat`` and ``new`` after so many atoms in so many clusters: a cluster of n_k atoms has probability
+        """``seat`` and ``new`` after ``n`` atoms in ``n_clusters`` clusters: a cluster of n_k atoms has probability
         ``seat (n_k - sigma)``, a new one ``new``."""
         return nggp.rule_of(n, n_clusters, self.a, self.sigma, self.tau, self.rule)
 
@@ -50,7 +50,7 @@ class Urn:
 
 def log_absent(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
     """Values of the field :data:`ABSENT`, ``(K,)`` nats; ``resp (n, K)`` includes the atoms' ``weights (n,)``."""
-    if isinstance(resp, RaggedResp):  # an atom says nothing of clusters that it is not in
+    if isinstance(resp, RaggedResp):  # an atom adds nothing to clusters that it is not in
         times = None if weights is None else np.repeat(weights, np.diff(resp.offsets))
         share = resp.value
         if times is not None:

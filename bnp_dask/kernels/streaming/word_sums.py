@@ -1,4 +1,4 @@
-"""Words of clusters under a learning rate: what was believed fades by one factor, and batches add a few words each."""
+"""Words of clusters under a learning rate: old counts fade by one factor, and batches add a few words each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gather_words(base, fade, added, scale, words, out):
 def add_documents(rows, words, labels, times, added, totals):
     """Add documents ``rows`` (``indptr, indices, data``) of words ``words (R,)`` to their clusters.
 
-    ``labels (samples, n)`` are positions, -1 for none; ``times (n,)`` is how often each counts in one sample;
+    ``labels (samples, n)`` are positions, -1 for none; ``times (n,)`` is the weight of each in one sample;
     ``added (V, C)`` and ``totals (C,)`` are changed.
     """
     indptr, indices, data = rows
@@ -38,8 +38,8 @@ def add_documents(rows, words, labels, times, added, totals):
 
 @njit(nogil=True, cache=True)
 def add_tokens(offsets, words, place, topics, times, added, totals):
-    """Add tokens, ``words[place]`` and ``topics`` of which are ``(T,)``, of documents ``offsets (n + 1,)``; topics
-    below zero are none, and the rest is as in :func:`add_documents`."""
+    """Add tokens with ``words[place]`` and ``topics``, both ``(T,)``, of documents ``offsets (n + 1,)``; topics below
+    zero are none, and the rest is as in :func:`add_documents`."""
     for i in range(len(times)):
         for j in range(offsets[i], offsets[i + 1]):
             k = topics[j]

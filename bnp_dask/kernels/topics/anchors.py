@@ -16,7 +16,7 @@ ONE_PAIR = 2.0
 
 
 def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noise: float = 0.0) -> np.ndarray:
-    """Points that span the cloud: each the farthest of the candidates from the affine hull of those before.
+    """Points that span the cloud: each the farthest candidate from the affine hull of the points before.
 
     Stabilised Gram-Schmidt (Arora et al. 2013, Algorithm 4 without its last loop).  Every point was measured twice,
     with errors that are independent: the product of the two distances from the hull estimates the squared distance
@@ -29,14 +29,14 @@ def farthest_points(halves: np.ndarray, candidates: np.ndarray, number: int, noi
     candidates
         Positions that may be chosen, ``(C,)``.
     number
-        How many at most.
+        Largest number of points.
     noise
-        Points whose squared distance is less than this many squared errors, their own and the mean of those chosen
-        (which the hull has), are not taken.
+        Points whose squared distance is less than this many squared errors, their own plus the mean error of the chosen
+        points (the hull's error), are not taken.
 
     Returns
     -------
-    ``(K,)``; fewer when the candidates lie in the hull of those found.
+    ``(K,)``; fewer if the candidates lie in the hull of the points found.
     """
     one, two = halves[0, candidates], halves[1, candidates]
     squared = np.einsum("vp,vp->v", one, two)
@@ -97,17 +97,17 @@ def _together(indptr, indices, data, times, least, basis, table, row_sums):  # p
 def projected_pairs(x: sparse.csr_array, times: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sum over documents of their pairs of two tokens, by words, times a matrix ``basis``; and its row sums.
 
-    Of a document with counts h, n tokens in all, it is ``(h h' - diag(h)) / (n (n - 1))``.  Counts may be expected
+    For a document with counts h, n tokens in all, it is ``(h h' - diag(h)) / (n (n - 1))``.  Counts may be expected
     ones: c tokens that each belong to the part with probability h / c, where c is the next whole number, make
-    ``h h - h h / c`` pairs of two of them.  Documents count ``times (D,)``, those without a pair not at all and those
-    with less than one pair (parts of which next to nothing is left) by the share of it that they have.
+    ``h h - h h / c`` pairs of two of them.  Documents count ``times (D,)``.  Documents without a pair do not count, and
+    documents with less than one pair (parts with almost nothing left) count by that fraction of a pair.
 
     Parameters
     ----------
     x
         Counts, ``(D, V)``.
     times
-        How often documents count, ``(D,)``.
+        Weights of documents, ``(D,)``.
     basis
         ``(V, p)``.
 
@@ -146,7 +146,7 @@ def _mix(gram, target, tolerance, steps, out):  # pragma: no cover
                 break
             move = min(gap / curve, weight[giver])
             weight[to] += move
-            # all of it: what is left would be a rounding error that never goes away
+            # all of it: the remainder would be a rounding error that never goes away
             weight[giver] = 0.0 if move == weight[giver] else weight[giver] - move
             for j in range(k):
                 slope[j] += move * (gram[j, to] - gram[j, giver])
@@ -164,7 +164,7 @@ def convex_weights(gram: np.ndarray, target: np.ndarray, steps: int = 1000) -> n
     target
         Inner products of points and corners, ``(n, K)``.
     steps
-        Exchanges per point at most.
+        Largest number of exchanges per point.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Which topics tokens come from, as all other documents have it: collapsed updates (CVB0) of one document at a time."""
+"""Topics of tokens given all other documents: collapsed updates (CVB0) of one document at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bnp_dask.kernels.options import njit
 
 @njit(nogil=True, cache=True)
 def _to_one(values):
-    """Divide by the sum; even shares where that is nothing."""
+    """Divide by the sum; even shares if the sum is zero."""
     total = values.sum()
     if total > 0.0:
         values /= total
@@ -48,8 +48,8 @@ def _update(row, weight, times, topic, prior, table, total, lam, lam_total, resp
 def collapsed_counts(documents, states, prior, phi, tables, totals, lam, lam_total, out):
     """Expected tokens by word and topic after one sweep at each of some tables of counts; added to ``out``.
 
-    A sweep leaves out what the document itself holds in the table before it: what it held after the sweep before.
-    Only topics that a document uses take part, all of them where it uses none.
+    A sweep leaves out the document's own counts in the table before it: its counts after the sweep before.  Only topics
+    that a document uses take part; all topics if it uses none.
 
     Parameters
     ----------
@@ -60,10 +60,9 @@ def collapsed_counts(documents, states, prior, phi, tables, totals, lam, lam_tot
     prior
         Prior mass of topics in a document, ``(K,)``.
     phi
-        Word probabilities that the first responsibilities are of, ``(R, K)``.
+        Word probabilities for the first responsibilities, ``(R, K)``.
     tables, totals
-        Counts of the corpus when the documents held what the sweep before left, ``(P, R, K)``, and of all words,
-        ``(P, K)``.
+        Counts of the corpus after the sweep before, ``(P, R, K)``, and of all words, ``(P, K)``.
     lam, lam_total
         Prior pseudo-counts of the rows ``(R,)``, and of all words.
     out

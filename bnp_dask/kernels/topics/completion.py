@@ -1,4 +1,4 @@
-"""How well held-out words of documents are predicted from the rest of them."""
+"""Prediction of held-out words of documents from the rest of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIX_1, MIX_2, STEP = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """Scramble 64-bit numbers (the finalizer of SplitMix64): equal in, equal out, and nothing else to be seen."""
+    """Scramble 64-bit numbers (the finalizer of SplitMix64): equal inputs give equal outputs, with no other pattern."""
     z = np.asarray(values, np.uint64) + STEP
     z = (z ^ (z >> np.uint64(30))) * MIX_1
     z = (z ^ (z >> np.uint64(27))) * MIX_2
@@ -29,7 +29,7 @@ def log_word_shares(offsets, row, held, position, count, table, base, total, out
     Parameters
     ----------
     offsets, row, held
-        Words of each document ``(G + 1,)``, ``(T,)``, ``(T,)``: rows of the table and how often each counts.
+        Words of each document ``(G + 1,)``, ``(T,)``, ``(T,)``: offsets, rows of the table and weights.
     position, count
         ``N_dk > 0``: (offsets ``(G + 1,)`` and positions ``(S,)``), and ``(S,)``.
     table, base

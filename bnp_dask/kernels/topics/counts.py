@@ -61,7 +61,7 @@ def _table_product(indptr, indices, data, table, out):
 def table_product(x: sparse.csr_array, table: np.ndarray) -> np.ndarray:
     """Sum over words of count times ``table (K, V)``: ``(n, K)``.
 
-    A table stored with the cluster axis fastest (``order="F"``) is used as it lies.
+    A table stored with the cluster axis fastest (``order="F"``) is used without a copy.
     """
     out = np.empty((x.shape[0], len(table)))
     _table_product(x.indptr, x.indices, x.data, transposed(table), out)
@@ -102,8 +102,8 @@ def _sums_sparse(indptr, indices, data, index, value, out):
 def count_sums(resp: Resp, x: sparse.csr_array) -> np.ndarray:
     """Sum over documents of responsibility times counts: ``(K, V)``, contiguous.
 
-    Three loops with the same bits: each entry adds its documents in order.  Documents mostly belong to a few
-    clusters (what is not is exactly zero), so the cost is in stored counts times clusters in use.
+    Three loops with equal bits: each entry adds its documents in order.  Documents mostly belong to a few clusters
+    (other responsibilities are exactly zero), so the cost is stored counts times clusters in use.
     """
     n_words = x.shape[1]
     if isinstance(resp, SparseResp):

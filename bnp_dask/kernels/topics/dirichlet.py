@@ -1,7 +1,7 @@
 """Tables of topics by words: the Dirichlet posterior of each topic, and products with its expected logs.
 
-At 1,000 topics of 50,000 words one pass over a table takes a tenth of a second, and making room for another one as
-long again, so each number is read and written once, in tiles that stay in cache while they change their order.
+At 1,000 topics of 50,000 words one pass over a table takes a tenth of a second, and allocating another one as long
+again.  So each number is read and written once, in tiles that stay in cache while they are reordered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WIDE = 256
 """Words of a tile: it stays in the cache nearest to the core."""
 
 TILE = 16
-"""Topics of a tile of expected logs, which are put into their order tile by tile."""
+"""Topics of a tile of expected logs, which are transposed tile by tile."""
 
 
 @njit(nogil=True, cache=True)

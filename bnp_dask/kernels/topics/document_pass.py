@@ -1,12 +1,12 @@
 """One sweep over the tokens of a document, given its likelihoods and the shares of its topics.
 
 Likelihoods of a document are a contiguous matrix ``(topics, tokens)``: tokens are the long axis of nearly every
-document once the topics that it does not use are gone, which then are rows that are not read.  Rows are filled up with
-tokens of weight zero whose likelihoods are one: their totals are at least as large as those of the others.
+document once its unused topics are dropped; their rows are then not read.  Rows are padded with tokens of weight zero
+whose likelihoods are one: their totals are at least as large as the totals of other tokens.
 
-Every sum has an order that is written out.  One that is left to the compiler depends on the width of the processor's
-vectors and on what a kernel was optimised together with: a process that compiles has other last bits then than one that
-loads what was compiled.  Vectors that are written out take as long (KOS, 20 and 100 topics: .94 and 1.03 of the time).
+Every sum has an order that is written out.  An order left to the compiler depends on the width of the processor's
+vectors and on the code optimised together with a kernel: a process that compiles then has other last bits than one that
+loads compiled code.  Explicit vectors take as long (KOS, 20 and 100 topics: .94 and 1.03 of the time).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bnp_dask.kernels.numeric.simd import fill, fused, load, store, total
 from bnp_dask.kernels.options import INNER, njit
 
 LANES = 16
-"""Tokens of a document are filled up to a multiple of this: what vector code leaves over would be done one by one."""
+"""Multiple to which tokens of a document are padded: vector code would process the remainder one by one."""
 
 
 @njit(nogil=True, cache=True)
@@ -71,7 +71,7 @@ def _product(x, y, n):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def row_totals(table, share):
-    """Totals of a first sweep from shares that all documents have in common: sum_k table_rk share_k, ``(R,)``."""
+    """Totals of a first sweep from shares common to all documents: sum_k table_rk share_k, ``(R,)``."""
     out = np.empty(len(table))
     whole = len(share) - len(share) % 8
     for r in range(len(table)):
@@ -85,9 +85,9 @@ def row_totals(table, share):
 
 @njit(nogil=True, cache=True)
 def gather_all(table, rows, lik, ratio, grow):
-    """Likelihoods ``(K, n)`` of some rows of the table ``(R, K)`` under all topics; what is left of a row is one.
+    """Likelihoods ``(K, n)`` of some rows of the table ``(R, K)`` under all topics; the padding of a row is one.
 
-    They are read from afar, so that half of the first sweep is done on the way: ``grow_k = sum_i ratio_i lik_ki``.
+    They are read from distant memory, so half of the first sweep is done meanwhile: ``grow_k = sum_i ratio_i lik_ki``.
     """
     width, n = lik.shape[0], len(rows)
     grow[:width] = 0.0

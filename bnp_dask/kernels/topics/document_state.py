@@ -1,4 +1,4 @@
-"""Groups of tokens as the document step takes them, what it gives back, and its scratch."""
+"""Inputs (groups of tokens), results and scratch of the document step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLD, WARM = 1, 2
 
 
 class Rules(NamedTuple):
-    """How the document step works; numbers only, so that compiled code can take it.
+    """Settings of the document step; numbers only, so that compiled code can take them.
 
     ``tolerance`` is in tokens; ``restarts`` are trials of Alg. 5.2 with ``restart_sweeps`` each, on topics with
     more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or None for all; ``start`` is COLD, WARM or both.
@@ -34,8 +34,8 @@ class Groups(NamedTuple):
     """Tokens of G groups.
 
     ``offsets (G + 1,)`` int64 into ``row (T,)`` int64, ``weight (T,)`` and ``log_share (T,)`` (log of the share of
-    the token that is assigned here: zero but for trials, then it may be empty); ``times (G,)`` how often each group
-    counts; ``length (G,)`` the sum of theta over all topics, used and unused; ``table`` and ``log_table (R, K)``.
+    the token that is assigned here: zero except in trials, then it may be empty); ``times (G,)`` the weight of each
+    group; ``length (G,)`` the sum of theta over all topics, used and unused; ``table`` and ``log_table (R, K)``.
     """
 
     offsets: np.ndarray
@@ -57,15 +57,15 @@ class Memory(NamedTuple):
 
 
 NO_MEMORY = Memory(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0))
-"""That of groups that start from scratch."""
+"""Memory of groups without an earlier visit."""
 
 
 class Found(NamedTuple):
-    """Sums over groups, times how often each counts.
+    """Sums over groups, times their weights.
 
     ``sums (R, K)``: weight times responsibility by row of the table.  ``stats (4, K)`` for groups that use topic k:
     their number, sum of psi(theta), of log Gamma(theta), and the part of the entropy that is linear in N.
-    ``pairs (4, M)``: the same for unions, in the last place what the union's entropy falls short of the two.
+    ``pairs (4, M)``: statistics of unions, the last the entropy of the two minus the union's entropy.
     ``mass (T, J)``: weight times responsibility of each token in each of J sets of topics.
     """
 
@@ -78,8 +78,8 @@ class Found(NamedTuple):
 class Space(NamedTuple):
     """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm).
 
-    ``live`` are the rows of the likelihoods, ascending, of the topics that are not left out; ``weight`` are the tokens'
-    weights, and zeros up to the length of a row.
+    ``live`` are the rows of the likelihoods, ascending, of the topics in use; ``weight`` are the tokens' weights, and
+    zeros up to the length of a row.
     """
 
     lik: np.ndarray

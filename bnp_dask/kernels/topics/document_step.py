@@ -1,9 +1,9 @@
-"""The document step of topic models: which topics the tokens of each group come from (thesis 5.3.3-5.3.5).
+"""Document step of topic models: topics of the tokens of each group (thesis 5.3.3-5.3.5).
 
 A group (document) is a run of tokens.  A token names a row of a table of likelihoods, and counts ``weight`` times:
-distinct words of a document with their counts, or single atoms with a row of their own.  The inner loops hold no
+distinct words of a document with their counts, or single atoms with a row of their own.  The inner loops have no
 exponential: the table is exponentiated once per batch, ``exp(E[log pi])`` once per sweep, and a sweep is two passes
-over a small matrix that fits the cache.  Topics that a document has left are rows of it that are read no more.
+over a small matrix that fits the cache.  Rows of topics that a document no longer uses are not read.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from bnp_dask.kernels.topics.document_sums import assign, group_stats, pair_sums
 from bnp_dask.kernels.topics.top_pass import keep_top, places_for, same_sweep, top_sweep
 
 NOTHING = 1e-14
-"""Expected tokens of a document below which a topic is out of it: exp(psi) falls by more at each further sweep."""
+"""Expected tokens of a document below which a topic is dropped: exp(psi) falls by more at each further sweep."""
 
 ALWAYS, SELDOM = 5, 10
-"""Tokens that keep L topics choose them in so many sweeps, and then in one of so many (thesis 7.3.2)."""
+"""Sweeps in which tokens that keep L topics choose them: the first ALWAYS, then one of SELDOM (thesis 7.3.2)."""
 
 FEW = 0.04
-"""Share of a document's topics that may hold nothing before they are left out."""
+"""Share of a document's topics that may be empty before they are dropped."""
 
 
 @njit(**INNER)
 def _drop_dead(space, slot, width):
-    """Leave out topics that hold nothing, in order, once there are some; the new width."""
+    """Drop empty topics, in order, once there are enough of them; return the new width."""
     index, prior, live = space.topic[slot], space.prior[slot], space.live
     share, count, grow = space.share[slot], space.held[slot], space.grow
     dead = 0
@@ -57,7 +57,7 @@ def _sweep(space, lik, width, share):
 def _pass(space, slot, lik, width, chosen, choose):
     """One sweep with the shares in ``slot``; tokens keep L topics, ``chosen (n, L)``, or all if None or L too many."""
     share = space.share[slot]
-    if chosen is None:  # what follows is not compiled then
+    if chosen is None:  # the code below is then not compiled
         _sweep(space, lik, width, share)
         return
     if chosen.shape[1] >= width:
@@ -70,10 +70,10 @@ def _pass(space, slot, lik, width, chosen, choose):
 
 @njit(**INNER)
 def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
-    """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14, Alg. 7.4); the number of topics left.
+    """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14, Alg. 7.4); returns the number of topics left.
 
     ``shrink`` must be false unless ``space.grow`` belongs to these counts.  Tokens choose their topics again whenever
-    one was left out, and in the last sweep.
+    one was dropped, and in the last sweep.
     """
     share, count, grow = space.share[slot], space.held[slot], space.grow
     is_last = False
@@ -126,7 +126,7 @@ def _copy_slot(topic, prior, share, held, source, target, width):
 
 @njit(inline="always")
 def _copy_state(space, source, target, width):
-    # calls that hand on all of the scratch take seconds to compile
+    # calls that pass the whole scratch take seconds to compile
     _copy_slot(space.topic, space.prior, space.share, space.held, source, target, width)
 
 
@@ -157,7 +157,7 @@ def _restart(space, lik, weight, width, chosen, rules):
 
 @njit(**INNER)
 def _keep_top(space, lik, width, chosen):
-    """Leave to each token of the state in slot 0 its best topics, and let the sums be those of these."""
+    """Keep only the best topics of each token of the state in slot 0, and sum over these."""
     if chosen is None:
         return
     if chosen.shape[1] >= width:
@@ -181,7 +181,7 @@ def _lay_some(space, groups, rows, width):
 
 @njit(**INNER, error_model="numpy")
 def _lay_all(space, groups, rows, prior, begin, begin_total):
-    """The matrix of a document under all topics, which slot 0 gets with what they hold at their first shares."""
+    """Matrix of a document under all topics; slot 0 gets the topics with their counts at the first shares."""
     n_topics = len(prior)
     lik = matrix_of(space, n_topics, len(rows))
     for i in range(len(rows)):
@@ -209,7 +209,7 @@ def _begin_top(space, lik, begin, chosen):
 
 @njit(**INNER)
 def _remember(space, prior, memory, d):
-    """Put what is known of a document in slot 0; the number of its topics."""
+    """Put the remembered counts of a document in slot 0; return the number of its topics."""
     known = 0
     for s in range(memory.offsets[d], memory.offsets[d + 1]):
         k = memory.position[s]
@@ -222,7 +222,7 @@ def _remember(space, prior, memory, d):
 
 @njit(**INNER)
 def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
-    """Find the responsibilities of one document; its state is left in slot 0.  Its matrix, and number of topics."""
+    """Find the responsibilities of one document, with its state in slot 0; return its matrix and number of topics."""
     first, last = groups.offsets[d], groups.offsets[d + 1]
     rows, weight = groups.row[first:last], groups.weight[first:last]
     n = last - first
@@ -278,9 +278,9 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
     Parameters
     ----------
     groups, rules, memory
-        See there; ``memory`` is read only for warm starts.
+        See :class:`Groups`, :class:`Rules`, :class:`Memory`; ``memory`` is read only for warm starts.
     prior, begin
-        ``alpha pi_k``, and the shares that a cold start takes for ``exp(E[log pi_dk])``, ``(K,)``.
+        ``alpha pi_k``, and the shares that a cold start uses in place of ``exp(E[log pi_dk])``, ``(K,)``.
     pairs
         Positions of tracked pairs, ``(M, 2)``.
     members
@@ -288,7 +288,7 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
     keep
         Whether to return the counts of each group.
     found
-        Zeros, which are added to.
+        Sums to add to, zeros at first.
 
     Returns
     -------
@@ -320,7 +320,7 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
 
 @njit(**INNER)
 def _add_up(space, groups, prior, pairs, members, place, lik, width, d, found):
-    """Add what the document in slot 0 leaves behind; ``place`` is scratch, all -1."""
+    """Add the statistics of the document in slot 0 to ``found``; ``place`` is scratch, all -1."""
     first, last = groups.offsets[d], groups.offsets[d + 1]
     n, times = last - first, groups.times[d]
     index, share, count, linear = space.topic[0], space.share[0], space.held[0], space.grow

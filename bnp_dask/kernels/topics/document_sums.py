@@ -1,4 +1,4 @@
-"""Sums over a document, once it is known which topics its tokens come from."""
+"""Sums over a document, given the topics of its tokens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bnp_dask.kernels.options import njit
 def assign(lik, live, width, share, weight, log_share, totals, work, bits, logs, count, linear):
     """Final responsibilities times weights of one document, in ``lik``; sets ``count`` and the entropy's part.
 
-    Rows of the ``width`` topics, ``live`` in ascending order, move to the front.  ``weight`` is zero where a row goes
-    beyond the tokens.  ``totals (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
+    Rows of the ``width`` topics, ``live`` in ascending order, move to the front.  ``weight`` is zero in the padding of
+    a row.  ``totals (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
     """
     n = lik.shape[1]
     for i in range(n):

@@ -30,7 +30,7 @@ def _less_the_top(row, lowest):
 def table_of(log_lik, lowest, table):
     """``exp(log_lik)`` by rows ``(R, K)``, each up to a factor of its own, in ``table``.
 
-    ``log_lik`` is made to fit: its rows get a maximum of zero, and numbers below ``lowest`` (nats, above -700, so that
+    ``log_lik`` is adjusted: its rows get a maximum of zero, and numbers below ``lowest`` (nats, above -700, so that
     all are normal numbers) are cut there.
     """
     power = np.empty(log_lik.shape[1])

@@ -8,7 +8,7 @@ from bnp_dask.kernels.options import INNER, njit
 
 ONE_53 = 2.0**-53
 TRIES = 100
-"""Draws from a table before its last one is taken: a word that is in one topic only is there but for its prior."""
+"""Draws from a table before its last one is taken: a word in a single topic has only its prior elsewhere."""
 
 LEFT, RIGHT, LEFT_AGAIN, LOW = np.uint64(13), np.uint64(7), np.uint64(17), np.uint64(11)
 
@@ -28,7 +28,7 @@ def next_uniform(state):
 def cumulate(counts, totals, share, prior, out):
     """Cumulative ``share_k (counts_vk + prior_v) / (totals_k + sum prior)`` over topics, ``out (V, K)``.
 
-    Returns what a single token is worth there, ``(K,)``.
+    Returns the share of a single token in it, ``(K,)``.
     """
     n_words, n_topics = counts.shape
     each = share / (totals + prior.sum())
@@ -54,7 +54,7 @@ def _first_above(row, value):
 
 @njit(**INNER)
 def _from_table(row, old, worth, state):
-    """A topic by the cumulative ``row (K,)``, of which ``worth`` at the topic ``old`` (or -1) does not count."""
+    """A topic by the cumulative ``row (K,)``, in which ``worth`` at the topic ``old`` (or -1) is left out."""
     for _ in range(TRIES):
         k = _first_above(row, next_uniform(state) * row[-1])
         if k != old:
@@ -66,26 +66,26 @@ def _from_table(row, old, worth, state):
 
 @njit(nogil=True, cache=True)
 def sample_pass(offsets, words, topics, prior, table, each, counts, totals, state):
-    """Draw the topic of each token given those of all others.
+    """Draw the topic of each token given the topics of all others.
 
     A token of word v in document d comes from k with probability in proportion to ``(N_dk + a_k) phi_kv``, with phi
-    as all other tokens say.  The part with N_dk concerns the few topics of the document and is exact; the part with a_k
-    is drawn from ``table``, which says what phi was when the pass began.
+    from all other tokens.  The part with N_dk concerns the few topics of the document and is exact; the part with a_k
+    is drawn from ``table``, with phi as of the beginning of the pass.
 
     Parameters
     ----------
     offsets, words
         Tokens ``words (T,)`` of documents, ``offsets (D + 1,)``.
     topics
-        Topic of each token, ``(T,)``; overwritten.  -1: it has none yet, and counts nowhere.
+        Topic of each token, ``(T,)``; overwritten.  -1: it has none yet, and does not count.
     prior
         Pseudo-counts of words, ``(V,)``.
     table, each
-        What :func:`cumulate` gives for ``a_k``, ``(V, K)`` and ``(K,)``.
+        Results of :func:`cumulate` for ``a_k``, ``(V, K)`` and ``(K,)``.
     counts, totals
         Tokens by word and topic, ``(V, K)``, and by topic, ``(K,)``; kept up to date.
     state
-        Of the random numbers, ``(1,)`` uint64; goes on.
+        State of the random numbers, ``(1,)`` uint64; advanced.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """One sweep over the tokens of a document that keep their L most probable topics each (thesis 7.3.2, Alg. 7.2, 7.4).
 
-Of equal topics the first is kept.  Sums are taken in the order of tokens, whatever the processor.
+In ties the first topic is kept.  Sums are taken in the order of tokens on every processor.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _choose(product, width, value, place):
 def top_sweep(lik, live, width, share, weight, chosen, total, grow):
     """total_i = sum over the L best k of lik_ki share_k, and grow_k = sum over their i of weight_i lik_ki / total_i.
 
-    The arguments are those of :func:`bnp_dask.kernels.topics.document_pass.sweep`; ``chosen (n, L)`` are set to the
-    topics of each token.
+    The arguments are as in :func:`bnp_dask.kernels.topics.document_pass.sweep`; ``chosen (n, L)`` is set to the topics
+    of each token.
     """
     n, top = chosen.shape
     value, product = np.empty(top), np.empty((BLOCK, width))
@@ -74,7 +74,7 @@ def same_sweep(lik, live, width, share, weight, chosen, total, grow):
 
 @njit(nogil=True, cache=True)
 def keep_top(lik, live, width, chosen):
-    """Set the likelihoods of each token to zero under all topics but those chosen."""
+    """Set the likelihoods of each token to zero under all topics except the chosen ones."""
     n, top = chosen.shape
     kept = np.empty((n, top))
     for i in range(n):
@@ -88,13 +88,13 @@ def keep_top(lik, live, width, chosen):
 
 
 def places_for(n, rules):
-    """Places for the topics that ``n`` tokens keep, ``(n, L)``; None where they keep all."""
+    """Places for the topics that ``n`` tokens keep, ``(n, L)``; None if they keep all."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(places_for, inline="always")
 def _places_for(n, rules):
-    # by the type of ``top``: what tokens that keep all topics never run is not compiled
+    # by the type of ``top``: code that tokens with all topics never run is not compiled
     if isinstance(rules[rules.fields.index("top")], types.NoneType):
         return lambda n, rules: None
     return lambda n, rules: np.empty((n, rules.top), np.int32)

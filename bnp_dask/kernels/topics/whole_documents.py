@@ -9,7 +9,7 @@ from bnp_dask.kernels.options import njit
 
 @njit(nogil=True, cache=True)
 def sample_document(row, table, prior, uniform, out):
-    """Draw the topic of each token given those of all others, sweep by sweep.
+    """Draw the topic of each token given the topics of all others, sweep by sweep.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def sample_document(row, table, prior, uniform, out):
     prior
         Mass of each topic before any token, ``(K,)``.
     uniform
-        Numbers in [0, 1), ``(sweeps, T)``; in the first sweep tokens are seated given those before them.
+        Numbers in [0, 1), ``(sweeps, T)``; in the first sweep tokens are seated given the tokens before them.
     out
         Filled with the tokens of each topic after each of the last sweeps, ``(samples, K)``.
     """

@@ -1,1 +1,1 @@
-"""The part of a page that shows clusters: which features tell them apart, and what each cluster is like in these."""
+"""Part of a page that shows clusters: the features that distinguish them, and the clusters in these features."""

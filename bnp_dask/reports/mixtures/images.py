@@ -1,4 +1,4 @@
-"""Whether the features of clusters are the pixels of images, as far as the clusters themselves tell."""
+"""Detects from clusters whether their features are the pixels of images."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from bnp_dask.model import Posterior
 from bnp_dask.reports import describe
 
 LEAST = 64
-"""Features of the smallest images that are found without being asked for."""
+"""Features of the smallest images that are detected."""
 
 NEAR = 0.5
-"""Difference of neighbouring pixels, as a share of that of any two, below which features are pixels.
+"""Difference of neighbouring pixels, as a share of the difference of any two, below which features are pixels.
 
 Chosen on clusters of 8 x 8 digits (0.32 to 0.45) and of white noise (0.70 at least with Gaussian noise, 0.52 with
 lognormal, of 16,000 draws each of 1 to 20 clusters and 64 or 256 features); checked on clusters of MNIST (28 x 28) and
-of patches of photographs (8 x 8, 12 x 12), which are below it, and of the indicators of 64 levels, which are above.
+of patches of photographs (8 x 8, 12 x 12), which are below it, and of the indicators of 64 levels, which are above it.
 """
 
 
 def image_shape(posterior: Posterior) -> tuple[int, int] | None:
-    """Rows and columns of square images that the features are clearly the pixels of; None where they are not.
+    """Rows and columns of square images of which the features are clearly the pixels; None if they are not.
 
-    Features with names are no pixels.  Others are where neighbours in both directions are much more alike, over all
-    clusters, than any two features, and those one row apart more than those half a row apart: so they are not in
-    spectra and other curves, which are smooth in one direction.
+    Features with names are not pixels.  Others are if neighbours in both directions are much more alike, over all
+    clusters, than any two features, and features one row apart more alike than features half a row apart.  This
+    excludes spectra and other curves, which are smooth in one direction.
     """
     if posterior.feature_names is not None:
         return None
@@ -41,7 +41,7 @@ def image_shape(posterior: Posterior) -> tuple[int, int] | None:
 
 
 def _differences(posterior: Posterior) -> np.ndarray | None:
-    """Mean squared difference of each two features, ``(D, D)``: over clusters' means, or within zero-mean clusters."""
+    """Mean squared difference of pairs of features, ``(D, D)``: over clusters' means, or within zero-mean clusters."""
     observation, params = posterior.model.observation, posterior.observation
     means = describe.means(observation, params)
     if means is not None:

@@ -1,4 +1,4 @@
-"""Section of a page that shows clusters: images where features are pixels, else what tells clusters apart."""
+"""Section of a page that shows clusters: images if features are pixels, else the distinguishing features."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ ATOMS = 2000
 """Atoms that a picture shows."""
 
 BATCHES = 16
-"""Batches that these are read from."""
+"""Number of batches from which these are read."""
 
 Part = tuple[str, list[Any]]
-"""A heading, and under it HTML, or figures with what they show."""
+"""A heading, and under it HTML, or figures with descriptions."""
 
 
 # -- atoms --------------------------------------------------------------------------------------------------------
@@ -63,10 +63,10 @@ class _Some:
 def atoms_for(
     posterior: Posterior, what: Any, data: Any, client: Client | Executor | str | None
 ) -> pictures.Atoms | None:
-    """Atoms to draw: of the data given, else of those that a run directory was trained on; None where there are none.
+    """Atoms to draw: from the given data, else from the training data of a run directory; None if there are none.
 
     Evenly spaced ones from evenly spaced batches.  Nothing is read for a likelihood without means and variances;
-    SettingError where its data are given.
+    SettingError if its data are given.
     """
     if parts_of(posterior).normals is None:
         if data is not None:
@@ -80,7 +80,7 @@ def atoms_for(
     try:
         source = open_for(posterior, str(RunStore.view(what).settings.get("data", {}).get("path", "")))
         return _atoms(posterior, source, client)
-    except (BnpDaskError, OSError):  # gone or changed since: the page does without
+    except (BnpDaskError, OSError):  # gone or changed since: the page omits them
         return None
 
 
@@ -101,15 +101,15 @@ def cluster_sections(
     read: Callable[[], pictures.Atoms | None] | None = None,
     images: tuple[int, int] | bool | None = None,
 ) -> list[Part]:
-    """Pictures of clusters: images where features are pixels, else what tells clusters apart; none for other kinds.
+    """Pictures of clusters: images if features are pixels, else the distinguishing features; none for other kinds.
 
-    ``read`` gives the atoms to draw, if there are any.  ``images`` is the shape of images that are asked for, or says
-    whether they are shown; by default these are shown where features are clearly pixels.
+    ``read`` gives the atoms to draw, if there are any.  ``images`` is the shape of requested images, or whether they
+    are shown; by default they are shown if features are clearly pixels.
 
     Raises
     ------
     SettingError
-        Features do not fill images of that shape, or the likelihood has nothing to draw as an image.
+        Features do not fill images of that shape, or the likelihood has no parameters to draw as an image.
     """
     found = _images(posterior, images)
     return found or _telling(posterior, names, limit, None if read is None else read())

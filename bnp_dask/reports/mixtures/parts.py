@@ -1,4 +1,4 @@
-"""Parameters of clusters by kind, with the columns that they are about, whatever likelihood they are of."""
+"""Parameters of clusters by kind, with their columns, for any likelihood."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Normals:
     columns
         Position of each feature in the data, ``(d,)``.
     mean, variance
-        Of each cluster and feature, ``(K, d)``.
+        Mean and variance of each cluster and feature, ``(K, d)``.
     blocks
-        Part of the likelihood that each feature is of, ``(d,)``, and the covariances ``(K, m, m)`` of each part, None
-        where its features are independent.
+        Part of the likelihood of each feature, ``(d,)``, and the covariances ``(K, m, m)`` of each part, None if its
+        features are independent.
     """
 
     columns: np.ndarray
@@ -52,8 +52,7 @@ class Values:
     Parameters
     ----------
     kind
-        ``"probability"`` of a one, ``"share"`` of a word, ``"rate"`` of counts, or ``"mean"`` where there are no
-        variances.
+        ``"probability"`` of a one, ``"share"`` of a word, ``"rate"`` of counts, or ``"mean"`` without variances.
     columns
         Position of each feature in the data, ``(d,)``.
     value
@@ -84,9 +83,9 @@ class Parts:
 
 
 def parts_of(posterior: Posterior) -> Parts:
-    """Parameters by kind; those of a likelihood that has other ones are left out."""
+    """Parameters by kind; other parameters of a likelihood are left out."""
     observation, params = posterior.model.observation, posterior.observation
-    # columns are asked for under their positions, which Product and Categorical then put into the names of theirs
+    # columns are named by their positions, which Product and Categorical then put into their own names
     found = estimates_of(observation, params, [str(i) for i in range(_width(observation, params))])
     groups: dict[str, dict[str, Estimate]] = {}
     for name, estimate in found.items():
@@ -124,7 +123,7 @@ def _width(observation: Any, params: Any) -> int:
 
 
 def _columns(estimate: Estimate) -> np.ndarray:
-    """Positions of the columns of an axis, by the names that they were asked for under."""
+    """Positions of the columns of an axis, from the names that they were given."""
     labels: Sequence[str] | None = estimate.axes[0].labels
     return np.arange(len(estimate.values[0])) if labels is None else np.array([int(label) for label in labels])
 

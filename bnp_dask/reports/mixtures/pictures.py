@@ -1,4 +1,4 @@
-"""Pictures of clusters by what their likelihood is of: ellipses, tables of probabilities and rates, bars of levels.
+"""Pictures of clusters by kind of likelihood: ellipses, tables of probabilities and rates, bars of levels.
 
 Each function draws a figure of its own; clusters have the same colour in all of them.
 """
@@ -24,13 +24,13 @@ NAMED = 12
 """Clusters with their ids in their ellipses and in the legend, the heaviest; ellipses of others are thinner."""
 
 WRITTEN = 240
-"""Numbers up to which a table has them written in."""
+"""Most cells of a table with written numbers."""
 
 CURVE = 240
 """Points of a curve."""
 
 TITLE = 24
-"""Characters of a feature's name that a picture has room for."""
+"""Most characters of a feature's name in a picture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def _densities(ax: Axes, shown: Shown, normals: Normals, f: int, colors: Any, at
 def draw_pair(
     ax: Axes, shown: Shown, normals: Normals, pair: tuple[int, int], colors: Any, atoms: Atoms | None
 ) -> None:
-    """Ellipses of the clusters in two features, ``pair`` of positions among those of ``normals``, and the atoms."""
+    """Ellipses of the clusters in two features, at the positions ``pair`` in ``normals``, and the atoms."""
     if atoms is not None:
         xy = atoms.x[:, normals.columns[list(pair)]]
         other = (0.63, 0.68, 0.75)  # of clusters that are too light to be shown
@@ -248,7 +248,7 @@ def _rows_of_clusters(ax: Axes, shown: Shown) -> None:
 
 
 MOST_LEVELS = 8
-"""Levels of a column that have a colour of their own, the most probable; the rest is one."""
+"""Levels of a column with their own colour, the most probable; the rest share one."""
 
 
 def plot_levels(shown: Shown, columns: Sequence[LevelValues]) -> Figure:

@@ -1,6 +1,6 @@
-"""Features that tell clusters apart best, by the Bhattacharyya distance between clusters.
+"""Features that best distinguish clusters, by the Bhattacharyya distance between clusters.
 
-The distance B of two distributions bounds the error of telling atoms of the two apart: it is at most
+The distance B of two distributions bounds the error of classifying atoms of the two: it is at most
 ``sqrt(w_1 w_2) exp(-B)`` (Kailath, 1967).  Distances in features that are independent add up.
 """
 
@@ -41,12 +41,12 @@ def of_values(kind: str, value: np.ndarray) -> np.ndarray:
 
 
 def telling(distance: np.ndarray, weights: np.ndarray, n: int) -> np.ndarray:
-    """Positions of ``n`` features, the best first: each is the one that, with those before, leaves the least confused.
+    """Positions of ``n`` features, the best first: each leaves the least confusion together with the features before.
 
     Parameters
     ----------
     distance
-        Of all pairs of clusters in each feature, ``(D, K, K)``.
+        Distances of all pairs of clusters in each feature, ``(D, K, K)``.
     weights
         Shares of the clusters, ``(K,)``.
     """
