@@ -20,6 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SCORES = Path(__file__).parent / "scores"
 
+SLOW_AS_PYTHON = 60
+"""Seconds after which a test of kernels is ended that were not compiled."""
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -47,10 +50,10 @@ FOLDERS = {
             "topics/test_states.py",
         ),
     ),
-    "store": Folder(sources="bnp_dask/store", tests=("store",)),
-    "schedules": Folder(sources="bnp_dask/schedules", tests=("schedules", "growing/test_new_batches.py")),
-    "moves": Folder(sources="bnp_dask/moves", tests=("moves",)),
+    "store": Folder(sources="bnp_dask/store", tests=("store", "growing/test_versions.py", "growing/test_update.py")),
+    "moves": Folder(sources="bnp_dask/moves", tests=("moves", "chains/test_moves.py", "topics/test_moves.py")),
     "growing": Folder(sources="bnp_dask/training/growing", tests=("growing",)),
+    "schedules": Folder(sources="bnp_dask/schedules", tests=("schedules", "growing", "train/test_same_bits.py")),
     "streaming": Folder(sources="bnp_dask/streaming", tests=("streaming",)),
     "kernels": Folder(sources="bnp_dask/kernels", tests=("kernels", "twins"), compiled=False),
 }
@@ -87,7 +90,8 @@ def measured(folder: Folder, sample: int, seed: int, only: str, equivalent: dict
 
     session = Session(ROOT, drawn(folder.sources, sample, seed, only), told)
     tests = [str(ROOT / "tests" / name) for name in folder.tests]
-    status = pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", *tests], plugins=[session])
+    limit = [] if folder.compiled else [f"--timeout={SLOW_AS_PYTHON}"]
+    status = pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *limit, *tests], plugins=[session])
     if not session.outcomes:
         raise SystemExit(f"pytest ended with status {int(status)} before the first mutant")
     judged = [(m, outcome) for m, outcome in session.outcomes if outcome != SAME and m.key not in equivalent]

@@ -19,10 +19,10 @@ import pytest
 
 from tests.mutation.sources import Mutant, functions_of, swap
 
-BUDGET = 20.0
+BUDGET = 10.0
 """Seconds of processor time, without a mutant, of the tests that a mutant is shown at most: the quickest that reach it."""
 
-SLOWEST = 10.0
+SLOWEST = 5.0
 """Seconds of processor time after which a test is not used."""
 
 STUCK = 60.0
@@ -53,6 +53,8 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} files of tests could not be read")
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        session.config.pluginmanager.unregister(reporter)  # it writes to a copy of the standard output
         functions = functions_of(self.root, {mutant.path for mutant in self.chosen})
         gc.freeze()  # a fork that collects garbage would copy all pages
         items = {item.nodeid: item for item in session.items}
@@ -65,6 +67,7 @@ class Session:
             outcome = self._tried(mutant, functions, tests, seconds) if tests else UNREACHED
             self.outcomes.append((mutant, outcome))
             self.told(mutant, outcome)
+        session.config.pluginmanager.register(reporter, "terminalreporter")
         return True
 
     def _reached(self, session: pytest.Session) -> dict[str, Reach]:
