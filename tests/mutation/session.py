@@ -20,7 +20,7 @@ import pytest
 from tests.mutation.sources import Mutant, functions_of, swap
 
 BUDGET = 10.0
-"""Seconds of processor time, without a mutant, of the tests that a mutant is shown at most: the quickest that reach it."""
+"""Seconds of processor time that the tests take at most, without a mutant, which a mutant is shown to."""
 
 SLOWEST = 5.0
 """Seconds of processor time after which a test is not used."""
@@ -102,9 +102,7 @@ class Session:
         finally:
             file.unlink(missing_ok=True)
 
-    def _tried(
-        self, mutant: Mutant, functions: list[FunctionType], tests: list[pytest.Item], seconds: float
-    ) -> str:
+    def _tried(self, mutant: Mutant, functions: list[FunctionType], tests: list[pytest.Item], seconds: float) -> str:
         def run() -> int:
             path = self.root / mutant.path
             try:
@@ -162,7 +160,7 @@ def _fork(run: Callable[[], int]) -> int:
 
 
 def _wait(pid: int, seconds: float) -> int:
-    """Status of a child; ends it, and all that it started, after as many seconds of processor time, or if it is stuck."""
+    """Status of a child; after these seconds of processor time, or if it is stuck, all that it started is ended."""
     status = 2
     for spent, idle in _watched(pid):
         if spent > seconds or idle > STUCK:

@@ -79,35 +79,29 @@ class _Visitor(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[Place] = []
-        self.functions = 0
-        self.statements: list[int] = []
+        self.around: list[cst.CSTNode] = []  # functions and statements that the node is in
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, LEFT_ALONE) or _is_docstring(node) or _compiles(node):
             return False
-        if isinstance(node, cst.FunctionDef):
-            self.functions += 1
-            return True
-        line = self._line(node)
         if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
-            self.statements.append(line)
-        if self.functions:
+            self.around.append(node)
+        if any(isinstance(one, cst.FunctionDef) for one in self.around):
+            line, statement = self._line(node), self._line(self.around[-1])
             for kind, operator in OPERATORS:
                 if isinstance(node, kind):
                     name = operator.__name__.removeprefix("operator_")
-                    self.found += [Place(line, self.statements[-1], name, node, new) for new in operator(node)]
+                    self.found += [Place(line, statement, name, node, new) for new in operator(node)]
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
-        if isinstance(original_node, cst.FunctionDef) and not _compiles(original_node):
-            self.functions -= 1
-        elif isinstance(original_node, cst.BaseSmallStatement | cst.BaseCompoundStatement) and self.statements:
-            if not isinstance(original_node, (*LEFT_ALONE, cst.FunctionDef)) and not _is_docstring(original_node):
-                self.statements.pop()
+        if self.around and self.around[-1] is original_node:
+            self.around.pop()
 
     def _line(self, node: cst.CSTNode) -> int:
+        """Line on which a node begins; some have no position, and begin with their statement."""
         position = self.get_metadata(PositionProvider, node, None)
-        return position.start.line if position is not None else self.statements[-1]
+        return position.start.line if position is not None else self._line(self.around[-1])
 
 
 def _is_docstring(node: cst.CSTNode) -> bool:
