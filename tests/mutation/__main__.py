@@ -37,7 +37,13 @@ FOLDERS = {
     "core": Folder(
         sources="bnp_dask/core",
         tests=(
-            *("test_summary.py", "test_structure.py", "kernels/test_compensated.py", "kernels/test_sparse_sums.py"),
+            *(
+                "core",
+                "test_summary.py",
+                "test_structure.py",
+                "kernels/test_compensated.py",
+                "kernels/test_sparse_sums.py",
+            ),
             *("data/test_columns.py", "data/test_survey.py", "data/test_quantiles.py", "data/test_levels.py"),
             *("data/test_storage_errors.py", "data/test_corpus_words.py", "data/test_arrays.py", "data/test_groups.py"),
             *("faults/test_finite.py", "faults/test_strangers.py", "extend/test_door.py", "chains/test_exact.py"),

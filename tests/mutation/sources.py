@@ -82,7 +82,7 @@ class _Visitor(cst.CSTVisitor):
         self.around: list[cst.CSTNode] = []  # functions and statements that the node is in
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, LEFT_ALONE) or _is_docstring(node) or _compiles(node):
+        if isinstance(node, LEFT_ALONE) or _is_docstring(node) or _compiles(node) or _is_strict(node):
             return False
         if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
             self.around.append(node)
@@ -102,6 +102,11 @@ class _Visitor(cst.CSTVisitor):
         """Line on which a node begins; some have no position, and begin with their statement."""
         position = self.get_metadata(PositionProvider, node, None)
         return position.start.line if position is not None else self._line(self.around[-1])
+
+
+def _is_strict(node: cst.CSTNode) -> bool:
+    """``zip(a, b, strict=True)`` says what holds by construction."""
+    return isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "strict"
 
 
 def _is_docstring(node: cst.CSTNode) -> bool:
