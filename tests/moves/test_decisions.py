@@ -104,7 +104,7 @@ def test_gains_pay_for_one_cluster_that_stands_for_no_atom_only_once(two_blobs):
         return [record["accepted"] for record in records]
 
     lost = [-record["gain"] for record in decide(model, value, {}, plan, Memory(9), 1.0).records]
-    assert 0.0 < min(lost) and value["N"][2:].max() < LAP.nobody
+    assert min(lost) > 0.0 and value["N"][2:].max() < LAP.nobody
     assert decided(0.9 * min(lost)) == [False, False]
     assert decided(max(lost) + 0.5 * min(lost)) == [True, False]
     assert decided(0.25) == [True, True]
