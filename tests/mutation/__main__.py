@@ -26,7 +26,7 @@ SLOW_AS_PYTHON = 60
 
 @dataclass(frozen=True)
 class Folder:
-    """Sources and the tests that are asked about them; ``compiled=False`` runs kernels as Python."""
+    """Pattern of sources, and the tests that are asked about them; ``compiled=False`` runs kernels as Python."""
 
     sources: str
     tests: tuple[str, ...]
@@ -35,7 +35,7 @@ class Folder:
 
 FOLDERS = {
     "core": Folder(
-        sources="bnp_dask/core",
+        sources="bnp_dask/core/**/*.py",
         tests=(
             *(
                 "core",
@@ -51,12 +51,17 @@ FOLDERS = {
             *("store/test_assignments.py", "growing/test_names.py"),
         ),
     ),
-    "store": Folder(sources="bnp_dask/store", tests=("store", "growing/test_versions.py", "growing/test_update.py")),
-    "moves": Folder(sources="bnp_dask/moves", tests=("moves", "chains/test_moves.py", "topics/test_moves.py")),
-    "growing": Folder(sources="bnp_dask/training/growing", tests=("growing",)),
-    "schedules": Folder(sources="bnp_dask/schedules", tests=("schedules", "growing", "train/test_same_bits.py")),
-    "streaming": Folder(sources="bnp_dask/streaming", tests=("streaming",)),
-    "kernels": Folder(sources="bnp_dask/kernels", tests=("kernels", "twins"), compiled=False),
+    "store": Folder(
+        sources="bnp_dask/store/**/*.py",
+        tests=("store", "growing/test_versions.py", "growing/test_update.py"),
+    ),
+    "moves": Folder(sources="bnp_dask/moves/**/*.py", tests=("moves", "chains/test_moves.py", "topics/test_moves.py")),
+    "growing": Folder(sources="bnp_dask/training/growing/**/*.py", tests=("growing",)),
+    "engine": Folder(sources="bnp_dask/inference/*.py", tests=("schedules", "growing", "train/test_same_bits.py")),
+    "variational": Folder(sources="bnp_dask/inference/variational/*.py", tests=("schedules", "growing")),
+    "streaming": Folder(sources="bnp_dask/inference/streaming/*.py", tests=("streaming",)),
+    "sampling": Folder(sources="bnp_dask/inference/sampling/*.py", tests=("sampling",)),
+    "kernels": Folder(sources="bnp_dask/kernels/**/*.py", tests=("kernels", "twins"), compiled=False),
 }
 
 
@@ -119,7 +124,7 @@ def drawn(sources: str, sample: int, seed: int, only: str = "") -> list:
     from tests.mutation.sources import places
 
     modules, lines = {}, {}
-    for file in sorted((ROOT / sources).rglob("*.py")):
+    for file in sorted(ROOT.glob(sources)):
         path = file.relative_to(ROOT).as_posix()
         if only in path:
             modules[path], found = places(file.read_text())
