@@ -1,4 +1,4 @@
-"""Facts that moves keep from lap to lap: proposals that are tried again, births that were rejected, atoms that were drawn."""
+"""Facts that moves keep from lap to lap: proposals to try again, rejected births, and atoms that were drawn."""
 
 from __future__ import annotations
 

@@ -55,7 +55,16 @@ FOLDERS = {
         sources="bnp_dask/store/**/*.py",
         tests=("store", "growing/test_versions.py", "growing/test_update.py"),
     ),
-    "moves": Folder(sources="bnp_dask/moves/**/*.py", tests=("moves", "chains/test_moves.py", "topics/test_moves.py")),
+    "moves": Folder(
+        sources="bnp_dask/moves/**/*.py",
+        tests=(
+            "moves",
+            "chains/test_moves.py",
+            "chains/test_births.py",
+            "topics/test_moves.py",
+            "topics/test_document_births.py",
+        ),
+    ),
     "growing": Folder(sources="bnp_dask/training/growing/**/*.py", tests=("growing",)),
     "engine": Folder(sources="bnp_dask/inference/*.py", tests=("schedules", "growing", "train/test_same_bits.py")),
     "variational": Folder(sources="bnp_dask/inference/variational/*.py", tests=("schedules", "growing")),
