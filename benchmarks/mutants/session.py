@@ -17,7 +17,7 @@ import coverage
 import psutil
 import pytest
 
-from tests.mutation.sources import Mutant, functions_of, swap
+from benchmarks.mutants.sources import Mutant, functions_of, swap
 
 BUDGET = 10.0
 """Seconds of processor time that the tests take at most, without a mutant, which a mutant is shown to."""

@@ -1,4 +1,4 @@
-"""Mutation score of a folder: ``python -m tests.mutation FOLDER [--sample N] [--seed S]``; needs ``.[mutation]``.
+"""Mutation score of a folder: ``python -m benchmarks.mutants FOLDER [--sample N] [--seed S]``; needs ``.[mutation]``.
 
 A mutant is a small change of one line of a function, made by the operators of mutmut.  Each is shown to the tests of
 the first tier that :data:`FOLDERS` names for its folder; one that they pass with has survived.  ``scores/FOLDER.json``
@@ -76,7 +76,7 @@ FOLDERS = {
 
 def main(arguments: list[str]) -> int:
     """Measures one folder, prints each survivor, writes the score."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__.split("\n")[0])
     parser.add_argument("folder", choices=FOLDERS)
     parser.add_argument("--sample", type=int, default=100, metavar="N", help="mutants, each on a line of its own")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="which lines and which mutants of them")
@@ -97,8 +97,8 @@ def measured(folder: Folder, sample: int, seed: int, only: str, equivalent: dict
         os.environ["NUMBA_DISABLE_JIT"] = "1"
     import pytest
 
-    from tests.mutation.session import KILLED, SAME, Session
-    from tests.mutation.sources import Mutant
+    from benchmarks.mutants.session import KILLED, SAME, Session
+    from benchmarks.mutants.sources import Mutant
 
     def told(mutant: Mutant, outcome: str) -> None:
         if outcome != KILLED:
@@ -130,7 +130,7 @@ def drawn(sources: str, sample: int, seed: int, only: str = "") -> list:
 
     The operator is drawn first, then a mutant by it: of a call there are many by one operator.
     """
-    from tests.mutation.sources import places
+    from benchmarks.mutants.sources import places
 
     modules, lines = {}, {}
     for file in sorted(ROOT.glob(sources)):

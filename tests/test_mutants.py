@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.mutation.__main__ import FOLDERS, ROOT, SCORES
+from benchmarks.mutants.__main__ import FOLDERS, ROOT, SCORES
 
 pytest.importorskip("mutmut", reason="needs the extra mutation")
 
-from tests.mutation.session import BUDGET, Reach, selected
-from tests.mutation.sources import Mutant, functions_of, places, swap
+from benchmarks.mutants.session import BUDGET, Reach, selected
+from benchmarks.mutants.sources import Mutant, functions_of, places, swap
 
 SOURCE = '''\
 from functools import lru_cache
@@ -70,9 +70,8 @@ def test_functions_take_the_code_of_a_mutant_wherever_they_are_held(tmp_path, mo
     path = tmp_path / "held_by_others.py"
     path.write_text(SOURCE)
     functions = functions_of(tmp_path, {path.name})
-    import held_by_others
-
-    kept, box = held_by_others.kept, held_by_others.Box()
+    module = sys.modules["held_by_others"]
+    kept, box = module.kept, module.Box()
     assert (kept(5), box.twice) == (8, 6.5)
     kept.cache_clear()
     other = SOURCE.replace("* 2", "* 3").replace("x / 2", "x * 2")
@@ -114,6 +113,6 @@ def test_a_new_sample_scores_as_the_recorded_one(folder, tmp_path):
     recorded = json.loads((SCORES / f"{folder}.json").read_text())
     file = tmp_path / "score.json"
     asked = ["--sample", "40", "--seed", "1", "--out", str(file)]
-    subprocess.run([sys.executable, "-m", "tests.mutation", folder, *asked], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.mutants", folder, *asked], cwd=ROOT, check=True)
     found = json.loads(file.read_text())
     assert found["score"] >= recorded["score"] - 3.0 * (recorded["error"] ** 2 + found["error"] ** 2) ** 0.5
