@@ -1,4 +1,4 @@
-"""Mutation score of a folder: ``python -m benchmarks.mutants FOLDER [--sample N] [--seed S]``; needs ``.[mutation]``.
+"""Mutation scores of folders: ``python -m benchmarks.mutants FOLDER... [--sample N] [--seed S]``, with ``.[mutation]``.
 
 A mutant is a small change of one line of a function, made by the operators of mutmut.  Each is shown to the tests of
 the first tier that :data:`FOLDERS` names for its folder; one that they pass with has survived.  ``scores/FOLDER.json``
@@ -16,6 +16,10 @@ import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.mutants.sources import Mutant
 
 ROOT = Path(__file__).parents[2]
 SCORES = Path(__file__).parent / "scores"
@@ -75,70 +79,79 @@ FOLDERS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Measures one folder, prints each survivor, writes the score."""
+    """Measures folders in one session, prints each survivor, writes the scores."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__.split("\n")[0])
-    parser.add_argument("folder", choices=FOLDERS)
-    parser.add_argument("--sample", type=int, default=100, metavar="N", help="mutants, each on a line of its own")
+    parser.add_argument("folders", nargs="+", choices=FOLDERS, metavar="FOLDER", help=", ".join(FOLDERS))
+    parser.add_argument("--sample", type=int, default=100, metavar="N", help="mutants of each, no two on one line")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="which lines and which mutants of them")
-    parser.add_argument("--file", default="", metavar="TEXT", help="only files whose path contains it")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where the score goes; default: scores/FOLDER.json")
+    parser.add_argument("--out", type=Path, default=SCORES, metavar="PLACE", help="where FOLDER.json is written")
     args = parser.parse_args(arguments)
-    report = measured(FOLDERS[args.folder], args.sample, args.seed, args.file, _known(args.folder))
-    out = args.out or SCORES / f"{args.folder}.json"
-    if args.out or not args.file:
-        out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    print(f"{args.folder}: {report['score']:.3f} +- {report['error']:.3f} of {report['mutants']} mutants")
+    if len({FOLDERS[name].compiled for name in args.folders}) > 1:
+        parser.error("kernels run as Python, and are measured by themselves")
+    for name, report in measured(args.folders, args.sample, args.seed).items():
+        text = json.dumps(report, indent=1, ensure_ascii=False)
+        (args.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        print(f"{name}: {report['score']:.3f} +- {report['error']:.3f} of {report['mutants']} mutants")
     return 0
 
 
-def measured(folder: Folder, sample: int, seed: int, only: str, equivalent: dict[str, str]) -> dict[str, object]:
-    """Report of a folder: score, its standard error, survivors, and the mutants that are named equivalent."""
-    if not folder.compiled:
+def measured(names: list[str], sample: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Reports of folders; the tests of all are asked about each."""
+    folders = [FOLDERS[name] for name in names]
+    if not folders[0].compiled:
         os.environ["NUMBA_DISABLE_JIT"] = "1"
     import pytest
 
-    from benchmarks.mutants.session import KILLED, SAME, Session
-    from benchmarks.mutants.sources import Mutant
+    from benchmarks.mutants.session import KILLED, Session
 
     def told(mutant: Mutant, outcome: str) -> None:
         if outcome != KILLED:
             print(f"{outcome}: {mutant.path}:{mutant.line} {mutant.before!r} -> {mutant.after!r}", flush=True)
 
-    session = Session(ROOT, drawn(folder.sources, sample, seed, only), told)
-    tests = [str(ROOT / "tests" / name) for name in folder.tests]
-    limit = [] if folder.compiled else [f"--timeout={SLOW_AS_PYTHON}"]
+    chosen = {name: drawn(FOLDERS[name].sources, sample, seed) for name in names}
+    session = Session(ROOT, [mutant for some in chosen.values() for mutant in some], told)
+    tests = dict.fromkeys(str(ROOT / "tests" / test) for folder in folders for test in folder.tests)
+    limit = [] if folders[0].compiled else [f"--timeout={SLOW_AS_PYTHON}"]
     status = pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *limit, *tests], plugins=[session])
-    if not session.outcomes:
-        raise SystemExit(f"pytest ended with status {int(status)} before the first mutant")
-    judged = [(m, outcome) for m, outcome in session.outcomes if outcome != SAME and m.key not in equivalent]
-    survivors = [(m, outcome) for m, outcome in judged if outcome != KILLED]
-    score = 1.0 - len(survivors) / len(judged)
+    if len(session.outcomes) < len(session.chosen):
+        raise SystemExit(f"pytest ended with status {int(status)} before the last mutant")
+    found = dict(session.outcomes)
+    facts = {"seed": seed, "tests": session.n_tests, "tests that fail or take long without a mutant": session.unfit}
+    return {name: report({m: found[m] for m in some}, _known(name), facts) for name, some in chosen.items()}
+
+
+def report(outcomes: dict[Mutant, str], equivalent: dict[str, str], facts: dict[str, Any]) -> dict[str, Any]:
+    """Score of a folder with its standard error, and the survivors; ``equivalent`` are mutants with a reason."""
+    from benchmarks.mutants.session import KILLED, SAME
+
+    judged = {m: outcome for m, outcome in outcomes.items() if outcome != SAME and m.key not in equivalent}
+    left = sorted((m.path, m.line, outcome, m.key) for m, outcome in judged.items() if outcome != KILLED)
+    score = 1.0 - len(left) / len(judged)
+    error = math.sqrt(score * (1.0 - score) / len(judged))
     return {
         "score": round(score, 4),
-        "error": round(math.sqrt(score * (1.0 - score) / len(judged)), 4),
+        "error": round(error, 4),
         "mutants": len(judged),
-        "seed": seed,
-        "tests": session.n_tests,
-        "tests not used, because they fail or take long in this setting": session.unfit,
-        "survivors": [f"{m.path}:{m.line} {o}: {m.before} -> {m.after}" for m, o in sorted(survivors, key=_place)],
+        **facts,
+        "survivors": [{"line": line, "outcome": outcome, "mutant": key} for _, line, outcome, key in left],
         "equivalent": dict(sorted(equivalent.items())),
     }
 
 
-def drawn(sources: str, sample: int, seed: int, only: str = "") -> list:
+def drawn(sources: str, sample: int, seed: int) -> list[Mutant]:
     """As many lines at random, and of each one mutant.
 
     The operator is drawn first, then a mutant by it: of a call there are many by one operator.
     """
     from benchmarks.mutants.sources import places
 
-    modules, lines = {}, {}
+    modules: dict[str, Any] = {}
+    lines: dict[tuple[str, int], dict[str, list[Any]]] = {}
     for file in sorted(ROOT.glob(sources)):
         path = file.relative_to(ROOT).as_posix()
-        if only in path:
-            modules[path], found = places(file.read_text())
-            for place in found:
-                lines.setdefault((path, place.line), {}).setdefault(place.operator, []).append(place)
+        modules[path], found = places(file.read_text(encoding="utf-8"))
+        for place in found:
+            lines.setdefault((path, place.line), {}).setdefault(place.operator, []).append(place)
     draw, mutants = random.Random(seed), []
     for path, line in draw.sample(sorted(lines), min(sample, len(lines))):
         operator = draw.choice(sorted(lines[path, line]))
@@ -149,10 +162,6 @@ def drawn(sources: str, sample: int, seed: int, only: str = "") -> list:
 def _known(folder: str) -> dict[str, str]:
     file = SCORES / f"{folder}.json"
     return json.loads(file.read_text())["equivalent"] if file.exists() else {}
-
-
-def _place(row: tuple) -> tuple[str, int]:
-    return row[0].path, row[0].line
 
 
 if __name__ == "__main__":
