@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.mutants.sources import Mutant, functions_of, swap
 
-BUDGET = 10.0
+BUDGET = 6.0
 """Seconds of processor time that the tests take at most, without a mutant, which a mutant is shown to."""
 
 SLOWEST = 5.0

@@ -119,6 +119,8 @@ def test_differences_do_not_depend_on_how_they_are_held(shares):
     assert bool(found.sparse) == (shares[0] <= FEW)
     assert_same(found, dense(new, old))
     assert_same(pickle.loads(pickle.dumps(found)), dense(new, old))
+    if old is not None:
+        assert_same(difference(new, RunningTotal(old)), dense(new, old))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
