@@ -67,6 +67,10 @@ def test_a_change_in_a_call_of_many_lines_knows_where_its_statement_begins():
     assert "b - 1" in plus.mutant("f.py", module).source
 
 
+def test_what_holds_by_construction_is_not_taken_away():
+    assert not any(after.count("strict") == 0 for _, _, after in changes("def f(a, b):\n    zip(a, b, strict=True)\n"))
+
+
 def test_functions_take_the_code_of_a_mutant_wherever_they_are_held(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "held_by_others.py"

@@ -50,6 +50,7 @@ FOLDERS = {
             ),
             *("data/test_columns.py", "data/test_survey.py", "data/test_quantiles.py", "data/test_levels.py"),
             *("data/test_storage_errors.py", "data/test_corpus_words.py", "data/test_arrays.py", "data/test_groups.py"),
+            *("data/test_web.py", "observation/test_rounding.py"),
             *("faults/test_finite.py", "faults/test_strangers.py", "extend/test_door.py", "chains/test_exact.py"),
             *("results/test_serialize.py", "results/test_rows.py", "topics/test_exact.py", "topics/test_explain.py"),
             *("store/test_assignments.py", "growing/test_names.py"),

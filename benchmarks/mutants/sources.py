@@ -91,7 +91,8 @@ class _Visitor(cst.CSTVisitor):
             for kind, operator in OPERATORS:
                 if isinstance(node, kind):
                     name = operator.__name__.removeprefix("operator_")
-                    self.found += [Place(line, statement, name, node, new) for new in operator(node)]
+                    changed = [new for new in operator(node) if not _drops_strict(node, new)]
+                    self.found += [Place(line, statement, name, node, new) for new in changed]
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
@@ -107,6 +108,12 @@ class _Visitor(cst.CSTVisitor):
 def _is_strict(node: cst.CSTNode) -> bool:
     """``zip(a, b, strict=True)`` says what holds by construction."""
     return isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "strict"
+
+
+def _drops_strict(node: cst.CSTNode, new: cst.CSTNode) -> bool:
+    if not (isinstance(node, cst.Call) and isinstance(new, cst.Call)):
+        return False
+    return any(map(_is_strict, node.args)) and not any(map(_is_strict, new.args))
 
 
 def _is_docstring(node: cst.CSTNode) -> bool:
