@@ -3,7 +3,8 @@
 A mutant is a small change of one line of a function, made by the operators of mutmut.  Each is shown to the tests of
 the first tier that :data:`FOLDERS` names for its folder; one that they pass with has survived.  ``scores/FOLDER.json``
 has the score and the survivors.  A survivor that no test could find is named in its ``equivalent``, with the reason,
-and counts neither for nor against.
+and counts neither for nor against.  Survivors that tests find which were written or named since are moved to ``found since``,
+and the score stays: another ``--seed`` tells what these tests are worth.
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ def report(outcomes: dict[Mutant, str], equivalent: dict[str, str], facts: dict[
         "error": round(error, 4),
         "mutants": len(judged),
         **facts,
+        "found since": [],
         "survivors": [{"line": line, "outcome": outcome, "mutant": key} for _, line, outcome, key in left],
         "equivalent": dict(sorted(equivalent.items())),
     }
