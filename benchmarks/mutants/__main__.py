@@ -3,8 +3,8 @@
 A mutant is a small change of one line of a function, made by the operators of mutmut.  Each is shown to the tests of
 the first tier that :data:`FOLDERS` names for its folder; one that they pass with has survived.  ``scores/FOLDER.json``
 has the score and the survivors.  A survivor that no test could find is named in its ``equivalent``, with the reason,
-and counts neither for nor against.  Survivors that tests find which were written or named since are moved to ``found since``,
-and the score stays: another ``--seed`` tells what these tests are worth.
+and counts neither for nor against.  Survivors that tests find which were written or named since are moved to
+``found since``, and the score stays: another ``--seed`` tells what these tests are worth.
 """
 
 from __future__ import annotations
