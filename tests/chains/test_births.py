@@ -127,6 +127,16 @@ def test_windows_do_not_leave_their_sequence_and_are_the_same_again():
     assert best_windows(lambda: nothing, posterior, (3, 40), 7, (4,), WindowPolicy()) == []
 
 
+def test_windows_are_the_best_of_many_and_others_in_another_lap():
+    batch = sequences(lengths=(4, 120, 90), seed=5, spread=6.0)
+    posterior, policy = one_state("plain", batch), WindowPolicy()
+    found = {lap: best_windows(lambda: batch, posterior, (3, 40), 7, (lap,), policy) for lap in (4, 5)}
+    for windows in found.values():
+        assert 1 < len(windows) <= policy.grown
+        assert [w.gain for w in windows] == sorted((w.gain for w in windows), reverse=True)
+    assert {w.gain for w in found[4]} != {w.gain for w in found[5]}
+
+
 def test_settings():
     for wrong in ({"windows": -1}, {"window": (0, 5)}, {"window": (9, 5)}):
         with pytest.raises(SettingError, match="window"):

@@ -13,6 +13,7 @@ from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.changes import changes_between
 from tests.growing.parts import begin, bits_of, day, files, gap, grow
+from tests.growing.test_new_clusters import rows
 
 
 @pytest.fixture
@@ -62,6 +63,18 @@ def test_rollback_to_what_train_left(tmp_path):
     again = grow(tmp_path / "run", paths[1])
     assert again.version == 2
     assert again.posterior.summary["N"].tobytes() == first.posterior.summary["N"].tobytes()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_ids_of_versions_that_are_gone_are_not_used_again(tmp_path, version):
+    store, model = tmp_path / "run", bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    begin(store, rows(0, [0, 1]), model=model, batch_size=50, laps=10)
+    grow(store, rows(1, [0]), batch_size=50, revisit=0, versions=3)
+    gone = grow(store, rows(2, [2]), batch_size=50, revisit=0, versions=3).posterior.ids
+    stays = bnp.rollback(store, version).ids
+    found = grow(store, rows(3, [3]), batch_size=50, revisit=0).posterior.ids
+    assert len(gone) == len(found) == 3
+    assert set(found) & set(gone) == set(stays)
 
 
 def test_summaries_that_no_version_needs_are_removed(run):

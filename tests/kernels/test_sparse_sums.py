@@ -119,20 +119,23 @@ def test_differences_do_not_depend_on_how_they_are_held(shares):
     assert bool(found.sparse) == (shares[0] <= FEW)
     assert_same(found, dense(new, old))
     assert_same(pickle.loads(pickle.dumps(found)), dense(new, old))
+    if old is not None:
+        assert_same(difference(new, RunningTotal(old)), dense(new, old))
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("order", [(0.1, 0.1), (0.1, 0.9), (0.9, 0.1)])
-def test_totals_take_differences_of_both_kinds(order):
+def test_totals_take_differences_of_both_kinds(order, sign):
     rng = np.random.default_rng(4)
     pairs = [(summary(rng, share), summary(rng, share)) for share in order]
     total = RunningTotal(summary(np.random.default_rng(5), 0.5))
     expected = total.copy()
     summed, plain = difference(*pairs[0]), dense(*pairs[0])
-    summed.join(difference(*pairs[1]))
-    plain.join(dense(*pairs[1]))
+    summed.join(difference(*pairs[1]), sign)
+    plain.join(dense(*pairs[1]), sign)
     assert_same(summed, plain)
-    total.join(summed)
-    expected.join(plain)
+    total.join(summed, sign)
+    expected.join(plain, sign)
     assert_same(total, expected)
     born = summed.insert_empty(np.array([9]))
     assert_same(born, plain.insert_empty(np.array([9])))

@@ -86,6 +86,30 @@ def test_a_cluster_that_stands_for_no_atom_goes_where_other_gains_pay_for_it(two
     assert not united(0, 1, 1e9)["accepted"]
 
 
+def test_gains_pay_for_one_cluster_that_stands_for_no_atom_only_once(two_blobs):
+    """A step and its decisions never lower the objective together."""
+    batch = Batch(np.ascontiguousarray(two_blobs[1].x[:, :1]))
+    model = Model(DPMixture(1.0), DiagGaussian()).with_prior(survey_batch(batch))
+    resp = np.zeros((70, 4))
+    resp[:40, 0] = resp[40:, 1] = 1.0
+    value, pairs = assigned(model, batch, (0, 1, 2, 3), resp), np.array([[0, 2], [1, 3]])
+    for _ in range(20):
+        value = model.local_step(model.global_step(value), batch)
+    value = model.local_step(model.global_step(value), batch, pairs)
+    plan = Plan(pairs, (), tuple(Proposal("merge", pair, (), Merge(*pair)) for pair in ((0, 2), (1, 3))))
+
+    def decided(spare):
+        records = decide(model, value, {}, plan, Memory(9), spare).records
+        assert spare + sum(record["gain"] for record in records if record["accepted"]) >= 0.0
+        return [record["accepted"] for record in records]
+
+    lost = [-record["gain"] for record in decide(model, value, {}, plan, Memory(9), 1.0).records]
+    assert min(lost) > 0.0 and value["N"][2:].max() < LAP.nobody
+    assert decided(0.9 * min(lost)) == [False, False]
+    assert decided(max(lost) + 0.5 * min(lost)) == [True, False]
+    assert decided(0.25) == [True, True]
+
+
 def test_a_birth_that_gains_nothing_is_not_taken(two_blobs):
     model, batch = two_blobs
     resp = np.zeros((70, 2))

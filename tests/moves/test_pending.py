@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from bnp_dask.allocation import DPMixture
+from bnp_dask.allocation import DPMixture, HDPTopics
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.inference import Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth
+from bnp_dask.moves.base import Basis
 from bnp_dask.moves.births.pending import best_basis, close, note
 from bnp_dask.moves.policy import SmallRunPolicy
-from bnp_dask.observation import DiagGaussian, Gaussian
+from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from bnp_dask.structure.base import Visit
 from tests.moves.parts import prepare, start_random
 
@@ -65,6 +68,25 @@ def test_clusters_that_one_batch_cannot_pay_for(observation, apart):
 def test_three_clusters_in_all_seeds(observation, weights, apart):
     found = [go(observation, triangle(apart, seed, weights), seed)[0].posterior.n_clusters for seed in range(10)]
     assert sum(k == 3 for k in found) >= 9, found
+
+
+def test_of_weighted_parts_those_that_most_atoms_show_are_chosen():
+    """Objectives of parts of documents say nothing of the whole."""
+    batch = Batch(sparse.csr_array(np.random.default_rng(0).integers(1, 4, (60, 6)).astype(float)))
+    model = Model(HDPTopics(), Multinomial(lam=0.1)).with_prior(survey_batch(batch))
+
+    def basis(rows, share):
+        newborn, held = model.empty_summary(np.array([-1, -2])), model.empty_summary(np.array([0]))
+        newborn.values["N"][...] = rows * share, rows * (1.0 - share)
+        held.values["N"][...] = rows
+        return Basis(newborn, held)
+
+    few, most, lopsided = basis(20, 0.5), basis(40, 0.5), basis(60, 0.95)
+    assert not model.structure.policy.splits_at_batches
+    found = best_basis(model, (few, most, lopsided), 600.0, 5.0, SmallRunPolicy())
+    assert found["N"] == pytest.approx([300.0, 300.0])
+    assert best_basis(model, (most, few), 600.0, 5.0, SmallRunPolicy())["N"] == pytest.approx(found["N"])
+    assert best_basis(model, (lopsided,), 600.0, 5.0, SmallRunPolicy()) is None
 
 
 def test_the_first_lap_collects_and_the_second_tries_on_all_data():

@@ -23,7 +23,7 @@ from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.forecast import Forecast
 from bnp_dask.moves.engine import decide
 from bnp_dask.moves.pools import counting
-from bnp_dask.moves.scores import allocation_gains, data_gains, rough_allocation_gains
+from bnp_dask.moves.scores import allocation_gains, data_gains, gain_matrix, rough_allocation_gains
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from tests.moves.parts import blobs, prepare, start_random
@@ -113,6 +113,16 @@ def test_pairs_are_ranked_by_data_and_allocation_together(monkeypatch):
         other = value.with_pairs(np.array([[a, b]])).merge(b, a)  # in the place of the other, later in the sticks
         turned = data_gains(model, value, np.array([[b, a]])) + allocation_gains(model, value, np.array([[b, a]]))
         assert parts(other) - parts(value) == pytest.approx(turned[0], abs=1e-7)
+
+
+def test_gains_of_all_pairs_are_those_of_each_and_none_is_of_a_cluster_with_itself():
+    model, batch = near_blobs(9.0)
+    value = of_labels(model, batch, (4, 2, 9), np.arange(70) % 3)
+    found = gain_matrix(model, model.global_step(value), value)
+    assert (np.diag(found) == -np.inf).all()
+    expected = data_gains(model, value, np.array([[4, 2], [4, 9], [2, 9]]))
+    assert_allclose(found[[0, 0, 1], [1, 2, 2]], expected, rtol=1e-12)
+    assert_allclose(found, found.T)
 
 
 def test_rough_gains_of_pairs_are_near_the_exact_ones_of_a_mixture_and_symmetric():

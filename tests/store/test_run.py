@@ -14,9 +14,10 @@ import pytest
 
 from bnp_dask import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, Receipt, RunStore, SummaryFiles, read_history
+from bnp_dask.store import JOB_NAME, Listing, Receipt, RunStore, SummaryFiles, read_history
 from bnp_dask.store.files import seal
-from bnp_dask.store.place import disk, lock
+from bnp_dask.store.place import disk, lock, place_of
+from bnp_dask.store.place.base import Extent
 
 B = 3
 
@@ -96,6 +97,26 @@ def test_no_checkpoint_yet(path):
     RunStore.create(path, {}).close()
     assert RunStore.open(path).load() is None
     assert read_history(path) == []
+
+
+def test_who_goes_on_with_a_run_has_its_settings(path):
+    run_laps(path, 1)
+    store = RunStore.open(path)
+    assert store.settings == RunStore.view(path).settings == {"seed": 1}
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["notes.json", "7.txt", "00000009.npz.part"])
+def test_other_files_among_the_checkpoints_are_none(path, name):
+    run_laps(path, 3)
+    (path / "checkpoints" / name).write_bytes(b"{}")
+    assert lap_of(path) == 2
+    store = RunStore.open(path)
+    store.load()
+    run_lap(store, 3)
+    store.close()
+    assert lap_of(path) == 3
+    assert (path / "checkpoints" / name).exists()
 
 
 def test_only_two_checkpoints_are_kept(path):
@@ -308,6 +329,30 @@ def test_new_summaries_and_all_that_leads_to_them_are_on_the_disk_before_the_com
     for at, (what, name) in enumerate(events):
         if what == "rename":
             assert any(done == "sync" and file.endswith(f"-{name.rpartition('/')[2]}") for done, file in events[:at])
+
+
+def test_a_commit_waits_for_the_disk_only_for_what_is_new(path, monkeypatch):
+    store, synced = RunStore.create(path, {}), []
+    monkeypatch.setattr(disk.Disk, "sync", lambda self, paths: synced.extend(paths))
+    run_lap(store, 0)
+    first = put_all(store, 0)
+    commit(store, 1, first)  # what was durable already
+    assert len(synced) == B
+    receipt = store.put_summary(1, 2, arrays_of(1, 2), {"seen": 2})
+    entries = [(b, 0, r) for b, _, r in first.entries() if b != 1]
+    commit(store, 2, Listing.of([*entries, (1, 2, receipt)]))
+    assert synced[B:] == [store.summaries.path(1, 2, receipt)]
+    store.close()
+
+
+@pytest.mark.parametrize(("nbytes", "n_synced"), [(0, 1), (1, 0), (5, 0)])
+def test_the_folder_of_a_file_is_on_the_disk_when_its_first_line_is(tmp_path, monkeypatch, nbytes, n_synced):
+    path, synced = tmp_path / "rows", []
+    path.write_bytes(b"a" * nbytes)
+    monkeypatch.setattr(disk.Disk, "sync_folder", lambda self, folder: synced.append(folder))
+    place_of(path).append(path, b"bcd", Extent(nbytes, 0))
+    assert path.read_bytes() == b"a" * nbytes + b"bcd"
+    assert synced == [tmp_path] * n_synced
 
 
 def test_killed_in_the_first_commit(tmp_path, monkeypatch):
@@ -545,13 +590,14 @@ def commit_start(store):
 def test_a_run_that_has_not_begun_may_be_replaced(path):
     RunStore.create(path, {"seed": 1}).close()
     assert not RunStore.has_begun(path)
-    store = RunStore.create(path, {"seed": 2}, {"job.yaml": b"a: 1"})
+    store = RunStore.create(path, {"seed": 2}, {JOB_NAME: b"a: 1"})
     commit_start(store)
     store.close()
     assert not RunStore.has_begun(path)
     assert RunStore.view(path).load().state == {"lap": 0}
     store = RunStore.create(path, {"seed": 3})
     assert store.settings == {"seed": 3}
+    assert not (path / JOB_NAME).exists()
     assert store.load() is None  # the start was that of another run
     run_lap(store, 0)
     store.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -113,6 +115,28 @@ def test_a_batch_that_goes_bad_under_a_run_is_left_out(name, tmp_path):
     result = bnp.train(model, source, schedule=SCHEDULES[name], on_bad_batch="skip", client=SerialExecutor())
     assert len(result.skipped) == 1
     assert_allclose(result.posterior.summary["N"].sum(), len(x) * 7 / 8, rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", [*SCHEDULES, "truncation-free"])
+@pytest.mark.parametrize("mode", ["raise", "skip"])
+def test_a_silent_change_of_the_data_is_an_error_where_a_stopped_run_goes_on(tmp_path, name, mode):
+    """Size and time of the file are those of before, so that only a batch that is read can tell."""
+    path, x = tmp_path / "x.npy", blobs(500)
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian())
+    schedule = {**SCHEDULES, "truncation-free": bnp.TruncationFreeSVI(laps=1, minibatch=50, window=1)}[name]
+
+    def trained(**more):
+        facts = {"schedule": schedule, "batch_size": 100, "store": tmp_path / "run", "on_bad_batch": mode}
+        return bnp.train(model, path, client=SerialExecutor(), **facts, **more)
+
+    np.save(path, x)
+    trained(callbacks=[AfterSteps(1)])
+    then = path.stat()
+    x[420, 1] = np.nextafter(x[420, 1], 10.0)
+    np.save(path, x)
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    with pytest.raises(DataError, match=r"batch 4.*: the data changed, its content is not what it was"):
+        trained(resume=True)
 
 
 # -- filter -------------------------------------------------------------------------------------------------------

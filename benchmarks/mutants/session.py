@@ -1,0 +1,194 @@
+"""A session of pytest that imports and collects once, and runs the tests of each mutant in a fork of itself."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+
+import coverage
+import psutil
+import pytest
+
+from benchmarks.mutants.sources import Mutant, functions_of, swap
+
+BUDGET = 6.0
+"""Seconds of processor time that the tests take at most, without a mutant, which a mutant is shown to."""
+
+SLOWEST = 5.0
+"""Seconds of processor time after which a test is not used."""
+
+STUCK = 60.0
+"""Seconds without any processor time after which a mutant counts as one that waits for ever."""
+
+KILLED, SURVIVED, UNREACHED, SAME = "killed", "survived", "not reached", "same code"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Test that passes without a mutant: processor seconds, and lines of each file that it runs."""
+
+    seconds: float
+    lines: dict[str, list[int]]
+
+
+@dataclass
+class Session:
+    """Plugin of pytest whose loop runs mutants in place of tests."""
+
+    root: Path
+    chosen: list[Mutant]
+    told: Callable[[Mutant, str], None]
+    outcomes: list[tuple[Mutant, str]] = field(default_factory=list)
+    n_tests: int = 0
+    unfit: list[str] = field(default_factory=list)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Interrupted(f"{session.testsfailed} files of tests could not be read")
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        session.config.pluginmanager.unregister(reporter)  # it writes to a copy of the standard output
+        functions = functions_of(self.root, {mutant.path for mutant in self.chosen})
+        gc.freeze()  # a fork that collects garbage would copy all pages
+        items = {item.nodeid: item for item in session.items}
+        reached = self._reached(session)
+        self.n_tests = len(reached)
+        self.unfit = sorted(set(items) - set(reached))
+        for mutant in self.chosen:
+            tests = [items[name] for name in selected(mutant, reached)]
+            seconds = sum(reached[item.nodeid].seconds for item in tests)
+            outcome = self._tried(mutant, functions, tests, seconds) if tests else UNREACHED
+            self.outcomes.append((mutant, outcome))
+            self.told(mutant, outcome)
+        session.config.pluginmanager.register(reporter, "terminalreporter")
+        return True
+
+    def _reached(self, session: pytest.Session) -> dict[str, Reach]:
+        """Runs all tests without a mutant, in a fork."""
+        file = self.root / f".reach-{os.getpid()}"
+        files = sorted({str(self.root / mutant.path) for mutant in self.chosen})
+
+        def run() -> int:
+            traced = coverage.Coverage(data_file=None, include=files, config_file=False)
+            traced.start()
+            found: dict[str, float] = {}
+            try:
+                for item, following in _with_next(session.items):
+                    traced.switch_context(item.nodeid)
+                    before, failed = _spent(), session.testsfailed
+                    item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if session.testsfailed == failed and _spent() - before < SLOWEST:
+                        found[item.nodeid] = _spent() - before
+            finally:
+                traced.stop()
+            lines: dict[str, dict[str, list[int]]] = {name: {} for name in found}
+            for path in traced.get_data().measured_files():
+                for line, names in traced.get_data().contexts_by_lineno(path).items():
+                    for name in set(names) & set(found):
+                        lines[name].setdefault(os.path.relpath(path, self.root), []).append(line)
+            file.write_text(json.dumps({name: [found[name], lines[name]] for name in found}))
+            return 0
+
+        try:
+            _wait(_fork(run), seconds=3600.0)
+            return {name: Reach(*row) for name, row in json.loads(file.read_text()).items()}
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _tried(self, mutant: Mutant, functions: list[FunctionType], tests: list[pytest.Item], seconds: float) -> str:
+        def run() -> int:
+            path = self.root / mutant.path
+            try:
+                if not swap(functions, path, path.read_text(), mutant.source):
+                    return 3
+            except ValueError:  # another number of variables from around the function
+                return 3
+            for item, following in _with_next(tests):
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                if item.session.testsfailed:
+                    return 1
+            return 0
+
+        status = _wait(_fork(run), seconds=10.0 + 10.0 * seconds)
+        return {0: SURVIVED, 3: SAME}.get(status, KILLED)
+
+
+def selected(mutant: Mutant, reached: dict[str, Reach]) -> list[str]:
+    """Tests to run: those that run a line of the mutant, the quickest first, then the rest of their files."""
+    lines = {mutant.line, mutant.statement}
+    near = [name for name, reach in reached.items() if lines & set(reach.lines.get(mutant.path, ()))]
+    files = {name.split("::")[0] for name in near}
+    # a result that tests share is computed by the first of them alone
+    others = [name for name in reached if name.split("::")[0] in files and name not in near]
+    held, left = [], BUDGET
+    for name in [n for names in (near, others) for n in sorted(names, key=lambda n: reached[n].seconds)]:
+        left -= reached[name].seconds
+        if held and left < 0.0:
+            break
+        held.append(name)
+    return held
+
+
+def _with_next(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    """Each test and the one after it, for which fixtures of their file are kept."""
+    yield from zip(items, [*items[1:], None], strict=True)
+
+
+def _fork(run: Callable[[], int]) -> int:
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1  # a mutant that ends the process is found
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        status = run()
+    except BaseException:
+        status = 1
+    finally:
+        os._exit(status)
+
+
+def _wait(pid: int, seconds: float) -> int:
+    """Status of a child; after these seconds of processor time, or if it is stuck, all that it started is ended."""
+    status = 2
+    for spent, idle in _watched(pid):
+        if spent > seconds or idle > STUCK:
+            break
+    else:
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return status
+    if status == 2:
+        os.waitpid(pid, 0)
+    return status
+
+
+def _watched(pid: int) -> Iterator[tuple[float, float]]:
+    """Processor seconds and seconds without any, until the process has ended."""
+    process, last, since, pause = psutil.Process(pid), 0.0, time.monotonic(), 0.002
+    while process.status() != psutil.STATUS_ZOMBIE:
+        times = process.cpu_times()
+        spent = times.user + times.system + times.children_user + times.children_system
+        if spent > last:
+            last, since = spent, time.monotonic()
+        yield spent, time.monotonic() - since
+        time.sleep(pause)
+        pause = min(2.0 * pause, 0.1)
+
+
+def _spent() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

@@ -1,0 +1,36 @@
+"""Names of columns: as they are given, and as tables show them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bnp_dask.core.columns import Columns
+from bnp_dask.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("names", "widths", "shown"),
+    [
+        (("a", "b"), (1, 1), ("a", "b")),
+        (("0", "1"), (1, 1), None),
+        (("1", "0"), (1, 1), ("1", "0")),
+        (("x",), (1,), ("x",)),
+        (("x",), (2,), None),
+        (("x",), (9,), None),
+        (("y",), (2,), ("y[0]", "y[1]")),
+        (("x", "y"), (2, 1), ("x[0]", "x[1]", "y")),
+    ],
+)
+def test_names_that_say_no_more_than_positions_are_not_shown(names, widths, shown):
+    assert Columns(names, (), widths).shown == shown
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], {2: "c", 0: "a", 1: "b"}, {"b": 1, "a": 0, "c": 2}])
+def test_names_are_read_in_the_order_of_their_positions(names):
+    assert Columns.of(names).names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("names", [{0: "a", 2: "c"}, {"a": 0, "c": 2}, {"a": 1}])
+def test_a_position_without_a_name_is_refused(names):
+    with pytest.raises(DataError, match="no name for position"):
+        Columns.of(names)

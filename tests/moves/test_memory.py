@@ -1,0 +1,110 @@
+"""Facts that moves keep from lap to lap: proposals to try again, rejected births, and atoms that were drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.edits import Exchange
+from bnp_dask.moves.base import WHOLE, Gather, Memory, Plan, Proposal, Sweep
+from bnp_dask.moves.births.move import gather_atoms
+from bnp_dask.moves.births.rejected import as_start, note_rejected, with_rejected
+from bnp_dask.moves.engine import decide
+from bnp_dask.moves.lap_policy import DECISION
+from bnp_dask.structure.base import Visit
+from tests.moves.test_promises import near_blobs, of_labels
+
+
+# -- tried again --------------------------------------------------------------------------------------------------
+def decided(sweeps, tried=0, before=None):
+    """Memory after a delete of a blob that lies near another, which loses a little."""
+    model, batch = near_blobs(3.0)
+    value = of_labels(model, batch, (0, 1), np.arange(70) // 40)
+    part = of_labels(model, batch, (0,), np.zeros(70, int))
+    memory = Memory(9)
+    if tried:
+        memory.sweeps[1] = Sweep((0,), part, before, 1.0, tried)
+    plan = Plan(proposals=(Proposal("delete", (1,), (0,), Exchange("t", (1, 0)), sweeps),))
+    (record,) = decide(model, value, {"t": part}, plan, memory).records
+    assert not record["accepted"] and -DECISION.hopeless * 30 < record["gain"] < 0.0
+    return record, memory, part
+
+
+def test_a_delete_that_may_be_tried_in_one_lap_has_failed_then():
+    record, memory, _ = decided(sweeps=1)
+    assert not memory.sweeps and memory.failed("delete", (1,), [30.0], 0.1) == 1
+    assert record["why"] == "the objective would fall"
+
+
+@pytest.mark.parametrize("sweeps", [2, 3, 8])
+def test_a_delete_that_may_be_tried_in_more_laps_is_kept_with_its_receivers(sweeps):
+    record, memory, part = decided(sweeps=sweeps)
+    (kept,) = memory.sweeps.values()
+    assert list(memory.sweeps) == [1] and (kept.receivers, kept.tried, kept.step) == ((0,), 1, 0.0)
+    assert kept.gain == record["gain"] and kept.part is part
+    assert not memory.failures and "tried again" in record["why"]
+
+
+def test_the_last_lap_of_a_delete_is_its_last():
+    record, _, _ = decided(sweeps=1)
+    nearly = record["gain"] - 0.9 * abs(record["gain"])  # it gained much since, so only the number of laps ends it
+    _, memory, _ = decided(sweeps=3, tried=2, before=nearly)
+    assert not memory.sweeps and memory.failures
+    _, memory, _ = decided(sweeps=4, tried=2, before=nearly)
+    assert memory.sweeps[1].tried == 3
+    assert memory.sweeps[1].step == pytest.approx(record["gain"] - nearly)
+
+
+# -- rejected births ----------------------------------------------------------------------------------------------
+def of_two(ids):
+    model, batch = near_blobs(9.0)
+    return model, of_labels(model, batch, ids, np.arange(70) // 40)
+
+
+def test_rejected_births_are_kept_only_where_they_are_wanted_and_the_worst_are_forgotten():
+    _, part = of_two((5, 6))
+    unwanted = Memory(9)
+    note_rejected(unwanted, (0,), part, -1.0)
+    assert unwanted.rejected is None
+    memory = Memory(9, rejected={})
+    for donor in range(DECISION.rejected + 3):
+        note_rejected(memory, (donor,), part, -float(donor + 1))
+    note_rejected(memory, (2,), part, -0.5)
+    assert list(memory.rejected)[:3] == [(2,), (0,), (1,)]
+    assert len(memory.rejected) == DECISION.rejected
+    assert memory.rejected[2,].gain == -0.5
+
+
+def test_rejected_births_that_exclude_others_are_taken_best_first():
+    model, value = of_two((0, 1))
+    _, part = of_two((5, 6))
+    _, other = of_two((7, 8))
+    assert with_rejected(model, value, Memory(9)) is None
+    memory = Memory(9, rejected={})
+    note_rejected(memory, (3,), other, -0.1)  # of a cluster that is gone
+    assert with_rejected(model, value, memory) is None
+    note_rejected(memory, (1,), other, -2.0)
+    note_rejected(memory, (1, 9), other, -0.2)
+    note_rejected(memory, (1,), part, -1.0)
+    found = with_rejected(model, value, memory)
+    assert found.ids.tolist() == [0, 5, 6]
+    for name in ("N", *model.observation.fields):
+        assert_array_equal(found[name], np.concatenate([value[name][:1], part[name]]))
+    assert as_start(model, [part, value.take([1])]).ids.tolist() == [5, 6, 1]
+
+
+# -- atoms that are drawn -----------------------------------------------------------------------------------------
+def test_atoms_of_all_clusters_are_drawn_up_to_a_limit_by_the_key_of_the_lap():
+    model, _ = near_blobs(9.0)
+    batch = Batch(np.arange(200.0).reshape(100, 2))
+    found = Visit(model.empty_summary(np.array([0])), {})
+
+    def drawn(limit, *key):
+        return gather_atoms(model, found, batch, Gather((WHOLE,), (limit,), key), seed=3).atoms[WHOLE]
+
+    assert drawn(7, 1).n_atoms == 7
+    assert_array_equal(drawn(7, 1).x, drawn(7, 1).x)
+    assert len({drawn(7, lap, number).x.tobytes() for lap in range(3) for number in range(3)}) == 9
+    assert drawn(1000, 1).n_atoms == 100

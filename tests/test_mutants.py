@@ -1,0 +1,123 @@
+"""Mutants: which there are, that functions take their code, and which tests they are shown to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from textwrap import dedent
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.mutants.__main__ import FOLDERS, ROOT, SCORES
+
+pytest.importorskip("mutmut", reason="needs the extra mutation")
+
+from benchmarks.mutants.session import BUDGET, Reach, selected
+from benchmarks.mutants.sources import Mutant, functions_of, places, swap
+
+MEASURED = sorted(file.stem for file in SCORES.glob("*.json"))
+
+SOURCE = '''\
+from functools import lru_cache
+
+LEAST = 3
+
+
+@lru_cache(maxsize=7)
+def kept(x: int = 4) -> int:
+    """Words."""
+    if x < 0:
+        raise ValueError(f"x={x + 1}: needs more than {2 + 2}")
+    inner = lambda y: y - 1
+    return inner(x) * 2
+
+
+class Box:
+    size = 5
+
+    @property
+    def twice(self) -> int:
+        def half(x):
+            return x / 2
+
+        return half(self.size + 8)
+'''
+
+
+def changes(source):
+    module, found = places(dedent(source))
+    mutants = [place.mutant("file.py", module) for place in found]
+    return {(m.line, m.before, m.after) for m in mutants}
+
+
+def test_statements_of_functions_change_and_nothing_else():
+    found = changes(SOURCE)
+    assert {line for line, _, _ in found} == {9, 11, 12, 21, 23}
+    assert (9, "if x < 0:", "if x <= 0:") in found
+    assert (12, "return inner(x) * 2", "return inner(x) / 2") in found
+    assert (21, "return x / 2", "return x * 2") in found
+
+
+def test_a_change_in_a_call_of_many_lines_knows_where_its_statement_begins():
+    module, found = places("def f(a, b):\n    return g(\n        a,\n        b + 1,\n    )\n")
+    (plus,) = [place for place in found if place.operator == "swap_op"]
+    assert (plus.line, plus.statement) == (4, 2)
+    assert "b - 1" in plus.mutant("f.py", module).source
+
+
+def test_what_holds_by_construction_is_not_taken_away():
+    assert not any(after.count("strict") == 0 for _, _, after in changes("def f(a, b):\n    zip(a, b, strict=True)\n"))
+
+
+def test_functions_take_the_code_of_a_mutant_wherever_they_are_held(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "held_by_others.py"
+    path.write_text(SOURCE)
+    functions = functions_of(tmp_path, {path.name})
+    module = sys.modules["held_by_others"]
+    kept, box = module.kept, module.Box()
+    assert (kept(5), box.twice) == (8, 6.5)
+    kept.cache_clear()
+    other = SOURCE.replace("* 2", "* 3").replace("x / 2", "x * 2")
+    assert swap(functions, path, SOURCE, other) == 2
+    assert (kept(5), box.twice) == (12, 26)
+    assert swap(functions, path, other, SOURCE) == 2
+    assert box.twice == 6.5
+    assert swap(functions, path, SOURCE, SOURCE + "\n") == 0
+
+
+def test_a_mutant_is_shown_to_the_quickest_tests_that_run_its_line_and_then_to_their_files():
+    mutant = Mutant("a.py", 7, 5, "number", "1", "2", "")
+    reached = {
+        "t.py::slow": Reach(3.0, {"a.py": [5, 6]}),
+        "t.py::quick": Reach(0.1, {"a.py": [7]}),
+        "t.py::elsewhere": Reach(0.2, {"a.py": [1]}),
+        "t.py::long": Reach(BUDGET, {"a.py": [2]}),
+        "u.py::other": Reach(0.1, {"b.py": [7]}),
+    }
+    assert selected(mutant, reached) == ["t.py::quick", "t.py::slow", "t.py::elsewhere"]
+    assert selected(SimpleNamespace(path="a.py", line=99, statement=98), reached) == []
+
+
+@pytest.mark.parametrize("folder", MEASURED)
+def test_every_score_says_how_many_mutants_it_stands_for(folder):
+    report = json.loads((SCORES / f"{folder}.json").read_text())
+    assert folder in FOLDERS
+    assert report["mutants"] > 0 and 0.0 <= report["score"] <= 1.0
+    survived = round((1.0 - report["score"]) * report["mutants"])
+    assert len(report["survivors"]) + len(report["found since"]) == survived
+    assert all(reason for reason in report["equivalent"].values())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("folder", MEASURED)
+def test_a_new_sample_scores_as_the_recorded_one(folder, tmp_path):
+    """Within three standard errors: tests did not lose sight of a folder since it was measured."""
+    recorded = json.loads((SCORES / f"{folder}.json").read_text())
+    asked = ["--sample", "40", "--seed", "7", "--out", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "benchmarks.mutants", folder, *asked], cwd=ROOT, check=True)
+    found = json.loads((tmp_path / f"{folder}.json").read_text())
+    assert found["score"] >= recorded["score"] - 3.0 * (recorded["error"] ** 2 + found["error"] ** 2) ** 0.5
