@@ -33,7 +33,7 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """A list that cannot be changed; it equals a list of the same items, and JSON, pickle and pandas take it for one."""
+    """A list that cannot be changed; JSON, pickle, pandas and ``==`` take it for the list that it is."""
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("this list is read-only; list(...) of it makes one that may be changed")

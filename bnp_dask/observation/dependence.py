@@ -20,6 +20,7 @@ away change them.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,8 @@ from bnp_dask.core.bulk import Bulk
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.observation.priors import constant_columns, rounding_variance, usual_variance
+
+logger = logging.getLogger("bnp_dask.observation")
 
 NULL = 1e-10
 """Variance along a direction, in units of the columns, up to which the data count as not varying: that of values in
@@ -109,15 +112,18 @@ class Dependence:
         return np.stack([matmul(root, combinations), matmul(root, along)])
 
     def tell(self) -> None:
-        """Warn of columns without information about clusters, by name."""
-        found = [f"column(s) {self.constant} are constant"] if self.constant else []
-        found += [f"column(s) {self.following} follow from others"] if self.following else []
-        if found:
+        """Tell of columns without information about clusters, by name: warn of constant ones, log those that follow.
+
+        Shares, and patches without their mean, follow from one another by nature: that is no mistake of their user.
+        """
+        nothing = "they carry no information about clusters, and every cluster gets the same spread along them"
+        if self.constant:
             warnings.warn(
-                f"{' and '.join(found)}: they carry no information about clusters, and every cluster gets the same "
-                "spread along them; consider dropping them",
+                f"column(s) {self.constant} are constant: {nothing}; consider dropping them",
                 stacklevel=3,
             )
+        if self.following:
+            logger.warning("column(s) %s follow from others: %s", self.following, nothing)
 
 
 def dependence_of(

@@ -71,7 +71,9 @@ def test_an_error_of_the_users_own_likelihood_shows_its_line(kind, dask_client):
     }[kind]()
     model = bnp.Model(bnp.DPMixture(), Mine())
     error = caught(
-        lambda: bnp.train(model, THREES + np.arange(40)[:, None], init=bnp.BregmanKMeans(2), client=executor)
+        lambda: bnp.train(
+            model, THREES + np.random.default_rng(0).normal(size=(40, 2)), init=bnp.BregmanKMeans(2), client=executor
+        )
     )
     executor.close()
     assert type(error) is ValueError

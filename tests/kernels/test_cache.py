@@ -47,7 +47,7 @@ def install(site: Path, inner: str = INNER) -> None:
     shutil.rmtree(site, ignore_errors=True)
     without = shutil.ignore_patterns("__pycache__")
     shutil.copytree(PACKAGE / "kernels", site / "bnp_dask" / "kernels", ignore=without)
-    for file in PACKAGE.glob("*.py"):
+    for file in PACKAGE.glob("*.py*"):
         shutil.copy(file, site / "bnp_dask")
     (site / "bnp_dask" / "kernels" / "numeric" / "inner.py").write_text(inner)
     (site / "bnp_dask" / "kernels" / "numeric" / "outer.py").write_text(OUTER)

@@ -90,7 +90,7 @@ def test_with_moves_whose_edits_old_batches_have_missed(path, tmp_path):
 
 @pytest.mark.parametrize("verbs", [("put", "get"), ("get",), ("put",)])
 def test_with_workers_that_do_not_reach_the_directory(path, tmp_path, statistics, verbs, monkeypatch):
-    def refuse(self, *rest):
+    def refuse(self, *rest, **more):
         raise StoreError("no way")
 
     for verb in verbs:

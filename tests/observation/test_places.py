@@ -34,21 +34,21 @@ ELSEWHERE = {
         "cli/job_roles.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
-        "streaming/learners.py": "its statistics of one atom are known in closed form",
-        "streaming/seats.py": "its statistics of one atom are known in closed form",
+        "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
+        "inference/streaming/seats.py": "its statistics of one atom are known in closed form",
     },
     "Multinomial": {
         **dict.fromkeys(
             ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
-             "streaming/topics.py", "streaming/truncation_free.py", "structure/answers/documents.py",
+             "inference/streaming/topics.py", "inference/streaming/truncation_free.py", "structure/answers/documents.py",
              "structure/answers/drawing.py", "training/defaults.py"], WORDS
         ),
         "estimators/criteria.py": "shares of words sum to one",
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
-        "streaming/learners.py": "its statistics of one atom are known in closed form",
-        "sampling/reseating.py": "documents are seated again by a compiled loop",
-        "streaming/seats.py": "its statistics of one atom are known in closed form",
+        "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
+        "inference/sampling/reseating.py": "documents are seated again by a compiled loop",
+        "inference/streaming/seats.py": "its statistics of one atom are known in closed form",
     },
     "Poisson": {
         "estimators/sequences.py": "chosen by name",

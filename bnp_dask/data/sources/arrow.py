@@ -7,6 +7,7 @@ become the same float64, so that new data are read like the training data, even 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,6 @@ from bnp_dask.core.columns import OnBadCell
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import EXACT, require_exact
 from bnp_dask.inputs.arrow_streams import streamed
-
-MISSING = pa.array(pyarrow.csv.ConvertOptions().null_values, pa.large_string())
-"""Texts of missing values, as pyarrow and pandas read them: empty, NA, NaN, null, ..."""
 
 PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """A number as programs write it."""
@@ -223,7 +221,7 @@ def _read_texts(array: pa.Array, cells: Cells, exact: bool, width: int) -> np.nd
 def stripped(array: pa.Array) -> pa.Array:
     """Texts without surrounding space; null for texts of missing values."""
     text = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
-    return pc.if_else(pc.is_in(text, MISSING), pa.scalar(None, pa.large_string()), text)
+    return pc.if_else(pc.is_in(text, _texts_of_missing()), pa.scalar(None, pa.large_string()), text)
 
 
 def _read_written(text: pa.Array, cells: Cells, width: int) -> pa.Array:
@@ -303,6 +301,13 @@ class Written:
         if not self.separated.any() or not self.unseparated.any():
             return None
         return int(self.separated.argmax()), int(self.unseparated.argmax())
+
+
+@lru_cache
+def _texts_of_missing() -> pa.Array:
+    """Texts of missing values, as pyarrow and pandas read them: empty, NA, NaN, null, ..."""
+    # made when it is needed: the first array of texts makes pyarrow load pandas
+    return pa.array(pyarrow.csv.ConvertOptions().null_values, pa.large_string())
 
 
 def _matches(text: pa.Array, pattern: str) -> np.ndarray:
