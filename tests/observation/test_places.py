@@ -41,8 +41,8 @@ ELSEWHERE = {
         **dict.fromkeys(
             ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
-             "inference/streaming/topics.py", "inference/streaming/truncation_free.py", "structure/answers/documents.py",
-             "structure/answers/drawing.py", "training/defaults.py"], WORDS
+             "inference/streaming/topics.py", "inference/streaming/truncation_free.py",
+             "structure/answers/documents.py", "structure/answers/drawing.py", "training/defaults.py"], WORDS
         ),
         "estimators/criteria.py": "shares of words sum to one",
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
