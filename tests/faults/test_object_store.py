@@ -144,21 +144,22 @@ def test_killed_a_hundred_times_it_ends_in_the_quiet_bits(url, monkeypatch):
 def test_a_store_that_fails_at_one_request_of_twenty_gives_the_quiet_bits(url, quiet, monkeypatch):
     """Half of them before they were done, half after; the posterior is written by Zarr, which does not try again."""
     rng = np.random.default_rng(0)
-    for name in ("pipe_file", "cat_file", "ls", "rm", "find"):
-        original = getattr(MemoryFileSystem, name)
+    with monkeypatch.context() as patch:
+        for name in ("pipe_file", "cat_file", "ls", "rm", "find"):
+            original = getattr(MemoryFileSystem, name)
 
-        def call(self, path, *args, original=original, **more):
-            fails = rng.random() < 0.05 and ".zarr" not in str(path)
-            if fails and rng.random() < 0.5:
-                raise ConnectionError("reset by peer")
-            found = original(self, path, *args, **more)
-            if fails:
-                raise TimeoutError("no answer")
-            return found
+            def call(self, path, *args, original=original, **more):
+                fails = rng.random() < 0.05 and ".zarr" not in str(path)
+                if fails and rng.random() < 0.5:
+                    raise ConnectionError("reset by peer")
+                found = original(self, path, *args, **more)
+                if fails:
+                    raise TimeoutError("no answer")
+                return found
 
-        monkeypatch.setattr(MemoryFileSystem, name, call)
-    small(url, laps=1)
-    assert bits(small(url, resume=True)) == quiet
+            patch.setattr(MemoryFileSystem, name, call)
+        small(url, laps=1)
+        assert bits(small(url, resume=True)) == quiet
 
 
 def test_a_store_that_is_gone_is_one_line_and_the_run_goes_on_when_it_is_back(url, quiet, monkeypatch):
