@@ -70,11 +70,8 @@ def test_an_error_of_the_users_own_likelihood_shows_its_line(kind, dask_client):
         "dask": lambda: DaskExecutor(dask_client(1), "notebook"),
     }[kind]()
     model = bnp.Model(bnp.DPMixture(), Mine())
-    error = caught(
-        lambda: bnp.train(
-            model, THREES + np.random.default_rng(0).normal(size=(40, 2)), init=bnp.BregmanKMeans(2), client=executor
-        )
-    )
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    error = caught(lambda: bnp.train(model, rows, init=bnp.BregmanKMeans(2), client=executor))
     executor.close()
     assert type(error) is ValueError
     lines = error._render_traceback_()
