@@ -246,3 +246,22 @@ def test_a_guest_of_the_command_line_cannot_write_into_the_run(tmp_path):
     assert told.returncode != 0
     assert "read-only" in told.stderr
     assert not (tmp_path / "run" / "posterior.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held.append(3),
+        lambda held: held.extend([3]),
+        lambda held: held.sort(),
+        lambda held: held.__setitem__(0, 3),
+        lambda held: held.__iadd__([3]),
+    ],
+)
+def test_a_list_that_is_handed_out_equals_a_list_and_refuses_to_be_changed(change):
+    held = frozen({"moves": [2, 1]})["moves"]
+    with pytest.raises(TypeError, match="read-only"):
+        change(held)
+    assert held == [2, 1] == pickle.loads(pickle.dumps(held))
+    assert json.dumps(held) == "[2, 1]"
+    assert frozen(held) is held
