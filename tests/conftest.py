@@ -104,16 +104,31 @@ def first_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def own_cluster() -> Iterator[DaskClient]:
-    """``own_cluster(n_workers)``: like ``dask_client``, with a cluster of the test's own that it may harm."""
+    """``own_cluster(n_workers)``: like ``dask_client``, with a cluster of the test's own that it may harm.
+
+    A task on a worker of this process that asks for a client makes it the current one.  It is closed before its
+    cluster: afterwards it would look for its scheduler for seconds, and still be current when the next test begins.
+    """
     with ExitStack() as stack:
 
         def make(n_workers: int, processes: bool = True) -> Client:
             cluster = stack.enter_context(_local_cluster(n_workers, processes))
             client = stack.enter_context(Client(cluster, set_as_default=False))
             stuck.CLIENTS.add(client)
+            if not processes:
+                stack.callback(close_current_client)
             return client
 
         yield make
+
+
+def close_current_client() -> None:
+    """Close the current client of Dask's, if there is one."""
+    try:
+        current = default_client()
+    except ValueError:
+        return
+    current.close()
 
 
 FIRST = (
