@@ -106,6 +106,8 @@ from bnp_dask.training.growing.rollback import rollback as rollback
 from bnp_dask.training.growing.taking_in import UpdateResult as UpdateResult
 from bnp_dask.training.growing.update import update as update
 from bnp_dask.training.mlflow_log import LogToMLflow as LogToMLflow
+from bnp_dask.training.planning.plan import Plan as Plan
+from bnp_dask.training.planning.plan import plan as plan
 from bnp_dask.training.results import History as History
 from bnp_dask.training.results import TrainResult as TrainResult
 from bnp_dask.training.results import load_draws as load_draws

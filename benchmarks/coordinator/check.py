@@ -20,9 +20,9 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import bnp_dask as bnp
-from benchmarks.coordinator.simulate import Costs, Simulation
 from bnp_dask.core.batch import Batch
 from bnp_dask.training.callbacks import RunInfo
+from bnp_dask.training.planning.simulate import Costs, Simulation
 from tests.moves.parts import Batches
 
 LAPS = 4

@@ -16,7 +16,6 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from benchmarks.coordinator.measure import fold, median_seconds, say_ceiling, say_rates, submit_seconds, travel
-from benchmarks.coordinator.simulate import Costs
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
@@ -27,6 +26,7 @@ from bnp_dask.inference.local_steps import Taken
 from bnp_dask.inference.reduction import FAN, Change, change_of, joined
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.training.planning.simulate import Costs
 from tests.moves.parts import Batches, DictMemo
 
 N_DOCS, LENGTH, OWN, PER_DOC = 1000, 100, 300, 5

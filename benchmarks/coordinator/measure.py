@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, LocalCluster
 
-from benchmarks.coordinator.simulate import Costs, feeds
+from benchmarks.coordinator.feeds import feeds
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
@@ -30,6 +30,7 @@ from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
 from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.training.planning.simulate import Costs
 from tests.moves.parts import Batches, DictMemo
 
 REPEATS = 7

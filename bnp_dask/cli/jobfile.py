@@ -62,6 +62,7 @@ from bnp_dask.observation.base import read_as
 from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
+from bnp_dask.training.planning.plan import Plan, plan
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import train
 
@@ -125,6 +126,28 @@ class Job:
             reproducible=self.reproducible,
             memory=self.memory,
             job=to_text(self),
+        )
+
+    def plan(self, workers: int | None = None, memory: str | None = None, n_clusters: int | None = None) -> Plan:
+        """What the run would take, on the workers that the file names unless others are given.
+
+        Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.plan` do.
+        """
+        if isinstance(self.client, ClientSpec):
+            workers = self.client.workers if workers is None else workers
+            named = self.client.memory_limit
+            memory = named if memory is None and named != "auto" else memory
+        wished = read_as(self.model.observation)
+        return plan(
+            self.model,
+            self.data.open(self.on_bad_batch, *wished) if isinstance(self.data, DataSpec) else self.data,
+            workers=workers,
+            memory=memory,
+            n_clusters=n_clusters,
+            init=self.init,
+            schedule=self.schedule,
+            moves=self.moves,
+            store=self.store,
         )
 
 

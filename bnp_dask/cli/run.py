@@ -1,9 +1,10 @@
-"""``bnp-dask train``, ``bnp-dask resume`` and ``bnp-dask schema``."""
+"""``bnp-dask train``, ``bnp-dask resume``, ``bnp-dask plan`` and ``bnp-dask schema``."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,20 @@ def add(commands: argparse._SubParsersAction) -> None:
     add_client_options(resume)
     resume.set_defaults(run=resume_command)
 
+    plan = commands.add_parser(
+        "plan",
+        help="say what a job would take: time, memory, messages, disk",
+        description="Train on a few megabytes of a job's data for some seconds, and say from that what the whole job "
+        "would take on a number of workers. Nothing is written, and no worker is started.",
+        allow_abbrev=False,
+    )
+    plan.add_argument("job", metavar="RUN.YAML", help="the job file")
+    plan.add_argument("--workers", type=positive_int, metavar="N", help="workers, instead of the job file's")
+    plan.add_argument("--memory", metavar="SIZE", help="memory of a worker, such as 4GB")
+    plan.add_argument("--clusters", type=positive_int, metavar="K", help="clusters to plan for; default: the probe's")
+    plan.add_argument("--format", choices=("text", "json"), default="text", help="a table, or all numbers as JSON")
+    plan.set_defaults(run=plan_command)
+
     schema = commands.add_parser(
         "schema",
         help="print the JSON schema of job files",
@@ -78,6 +93,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     schema.set_defaults(run=schema_command)
+
+
+def plan_command(args: argparse.Namespace) -> None:
+    """Print what a job would take."""
+    from bnp_dask.cli.jobfile import read_job
+
+    found = read_job(args.job).plan(workers=args.workers, memory=args.memory, n_clusters=args.clusters)
+    say(json.dumps(found.to_json(), indent=1) if args.format == "json" else str(found))
 
 
 def schema_command(args: argparse.Namespace) -> None:

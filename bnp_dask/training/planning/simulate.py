@@ -1,19 +1,16 @@
-"""A run on W workers, simulated from measured costs: where the ceiling is, and which part makes it.
+"""A run on W workers, simulated from measured costs: its time, and the part that limits it.
 
-``python -m benchmarks.coordinator.simulate``: a table for W = 1 ... 1024 and up to 100,000 batches. The parts
-are those of :class:`~bnp_dask.inference.local_steps.LocalSteps`: the coordinator submits groups of batches and
-folds them in order, the scheduler handles one task after the other, workers visit batches and add up changes, a few
-at a time, where one of those that hold them is free.
-:mod:`benchmarks.coordinator.check` compares it with real runs.
+The parts are those of :class:`~bnp_dask.inference.local_steps.LocalSteps`: the coordinator submits groups of batches
+and folds them in order, the scheduler handles one task after the other, workers visit batches and add up changes, a few
+at a time, on a free worker that holds one of them.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -207,33 +204,3 @@ class Simulation:
             self.place[task] = worker
             self.busy["workers"] += self.seconds[task]
             heapq.heappush(self.events, (time + self.seconds[task], task, "done", task))
-
-
-def feeds(costs: Costs, n_workers: int, per_worker: int = 4, rounds: int = 40) -> Outcome:
-    """A lap in which every worker visits ``rounds`` batches, with ``per_worker`` batches in flight for each."""
-    return Simulation(costs, n_workers, min(100_000, rounds * n_workers), per_worker * n_workers).run()
-
-
-def main() -> None:
-    """The table."""
-    costs = Costs()
-    for n_workers in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
-        for per_worker in (2, 4, 8):
-            found = feeds(costs, n_workers, per_worker)
-            figures = {
-                "bench": "simulated lap",
-                "workers": n_workers,
-                "window": per_worker * n_workers,
-                "seconds": round(found.seconds, 1),
-                "workers busy": round(found.workers, 3),
-                "coordinator busy": round(found.coordinator, 3),
-                "scheduler busy": round(found.scheduler, 3),
-                "ceiling": found.ceiling,
-            }
-            print(json.dumps(figures), flush=True)
-    slow = replace(costs, spread=1.0)
-    print(json.dumps({"bench": "stragglers", "workers busy": round(feeds(slow, 64).workers, 3)}))
-
-
-if __name__ == "__main__":
-    main()

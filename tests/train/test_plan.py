@@ -1,0 +1,155 @@
+"""``bnp.plan``: what a run would take, from a probe of some seconds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.errors import SettingError
+from bnp_dask.training.planning.plan import _planned
+from bnp_dask.training.planning.probe import FewBatches, Sample, UnitCosts, sample_of
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(6000, 2)) + 8.0 * RNG.integers(3, size=(6000, 1))
+MIXTURE = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+
+COSTS = UnitCosts(
+    n_clusters=50.0,
+    read=1e-7,
+    survey=2e-7,
+    start=3.0,
+    visit=1e-5,
+    fold=0.001,
+    add=0.001,
+    moves=0.01,
+    posterior_bytes=50_000,
+    change_bytes=60_000,
+    summary_bytes=40_000,
+    numbers=5_000,
+    kept_bytes=4.0,
+    keeps_states=False,
+    atom_bytes=80.0,
+    probe_seconds=3.0,
+    compiling=0.5,
+)
+SAMPLE = Sample(
+    source=FewBatches([Batch(np.zeros((10, 10)))], "data.zarr"),
+    n_atoms=100_000_000,
+    is_estimated=False,
+    atom_bytes=80.0,
+    read=1e-7,
+    largest_bytes=8_000_000,
+)
+
+
+def planned(workers=0, window=64, n_batches=1000, memory=None, costs=COSTS, n_clusters=50):
+    schedule = bnp.Memoized(window=window)
+    return _planned(SAMPLE, costs, schedule, n_batches, SAMPLE.n_atoms // n_batches, n_clusters, workers, memory)
+
+
+def test_a_plan_knows_the_data_and_prints_every_quantity(tmp_path):
+    found = bnp.plan(MIXTURE, X, batch_size=500, workers=2, memory="1GB", store=tmp_path / "run")
+    assert (found.n_atoms, found.n_features, found.n_batches, found.batch_atoms) == (6000, 2, 12, 500)
+    assert found.lap_seconds > 0 and found.survey_seconds > 0 and found.disk_bytes > 0
+    assert found.fits and not found.n_atoms_is_estimated
+    assert not (tmp_path / "run").exists()
+    for row in ("batches", "a lap", "messages", "a worker", "this process", "disk"):
+        assert f"\n{row} " in str(found)
+    assert json.loads(json.dumps(found.to_json()))["n_batches"] == 12
+
+
+def test_clusters_to_plan_for_are_those_of_the_plan():
+    assert bnp.plan(MIXTURE, X, n_clusters=7).n_clusters == 7
+    assert bnp.plan(MIXTURE, X[:1000], n_clusters=4000).n_clusters == 4000
+
+
+@pytest.mark.parametrize(
+    "schedule, allocation",
+    [
+        (bnp.FullBatch(), bnp.DPMixture()),
+        (bnp.Stochastic(), bnp.DPMixture()),
+        (bnp.Filter(), bnp.NGGPMixture()),
+        (bnp.ExpectationPropagation(), bnp.NGGPMixture()),
+        (bnp.Gibbs(), bnp.DPMixture()),
+    ],
+)
+def test_every_schedule_is_planned(schedule, allocation):
+    model = bnp.Model(allocation, bnp.FixedVarianceGaussian())
+    found = bnp.plan(model, X[:800], schedule=schedule, batch_size=200, workers=2)
+    assert found.lap_seconds > 0 and found.n_clusters >= 1 and found.disk_bytes is None
+
+
+def test_topics_keep_the_states_of_documents():
+    counts = sparse.csr_array(RNG.poisson(0.3, size=(60, 30)).astype(float))
+    model = bnp.Model(bnp.LDA(), bnp.Multinomial())
+    found = bnp.plan(model, counts, init=bnp.RandomExamples(3), store="run", batch_size=20)
+    assert found.costs.keeps_states and found.n_clusters == 3
+
+
+def test_where_visits_are_all_the_work_a_lap_is_divided_among_the_workers():
+    whole = COSTS.visit * SAMPLE.n_atoms
+    for workers in (1, 4, 16):
+        assert 0.98 * whole / workers <= planned(workers).lap_seconds <= 1.1 * whole / workers
+    assert planned(0).lap_seconds == pytest.approx(whole, rel=0.02)
+
+
+def test_a_window_smaller_than_the_workers_is_said_to_limit_them():
+    found = planned(workers=64, window=8)
+    assert found.good_window == 256 and "window=256" in str(found)
+    assert planned(workers=64, window=256).good_window is None
+    assert found.lap_seconds > 5 * planned(workers=64, window=256).lap_seconds
+
+
+def test_a_batch_that_no_worker_can_hold_is_said_before():
+    found = planned(workers=4, memory=220_000_000)
+    assert not found.fits and "more memory" in str(found)
+    assert 2 * found.batch_size * SAMPLE.atom_bytes < 20_000_000
+    assert planned(workers=4, memory=10**9).fits
+
+
+def test_work_too_small_for_the_workers_is_said():
+    costs = replace(COSTS, visit=1e-8)
+    assert planned(workers=32, costs=costs).enough_workers == 1
+    assert planned(workers=4).enough_workers is None
+
+
+def test_twice_the_clusters_take_twice_the_visits_and_four_times_the_moves():
+    double = COSTS.at(100)
+    assert double.visit == 2 * COSTS.visit and double.moves == 4 * COSTS.moves
+    assert double.summary_bytes == 2 * COSTS.summary_bytes and COSTS.at(50) is COSTS
+
+
+def test_a_laps_limit_is_the_slowest_part():
+    found = planned(workers=64, window=1000, costs=replace(COSTS, moves=1000.0))
+    assert found.workers_busy < 0.5 and "coordinator limits" in str(found)
+
+
+def test_a_sample_is_a_few_megabytes_of_whole_groups():
+    lengths = [50] * 40
+    groups = np.concatenate([[0], np.cumsum(lengths)])
+    x = np.arange(2000.0)[:, None]
+    sample = sample_of(FewBatches([Batch(x, None, "all", groups)], "x"), None)
+    assert sum(batch.n_atoms for batch in sample.source.batches) == 2000
+    assert all(set(np.diff(batch.groups)) == {50} for batch in sample.source.batches)
+    many = sample_of(FewBatches([Batch(np.zeros((100_000, 100)), None, "all")], "x"), None)
+    assert many.n_atoms == 100_000 and sum(b.nbytes for b in many.source.batches) <= 9 * 2**20
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"workers": 0}, "workers=0"),
+        ({"memory": "much"}, "memory='much'"),
+        ({"n_clusters": -1}, "n_clusters=-1"),
+        ({"schedule": "Memoized"}, "schedule"),
+    ],
+)
+def test_wrong_settings_are_named(settings, words):
+    with pytest.raises(SettingError, match=words):
+        bnp.plan(MIXTURE, X, **settings)
