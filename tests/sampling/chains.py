@@ -13,7 +13,7 @@ from bnp_dask.data.base import Reader
 from bnp_dask.inference.chains import Chain
 from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.inference.sampling.reseating import Others, seat_again
-from bnp_dask.inference.sampling.rounds import Asked, decide, follow, lead, relabelled
+from bnp_dask.inference.sampling.rounds import Asked, clusters_of, decide, follow, lead, relabelled
 from bnp_dask.inference.sampling.sweep import assign
 from bnp_dask.inference.sampling.visit import Assigned, Labels, pins_of, positions, statistics
 from bnp_dask.inference.visit import Request
@@ -87,8 +87,9 @@ class Few:
             (request(i, partial(lambda batch: batch, batch)), noted[i], (self.labels[i],))
             for i, batch in enumerate(self.batches)
         ]
-        proposals, first = lead(self.model, own, *given[leading])[0]
-        asked, found = (Asked(0, lap, proposals),), {leading: first}
+        leader = (Asked(0, lap, clusters_of(self.chain)),)
+        proposals, first = lead(self.model, leader, *given[leading])[0]
+        asked, found = (Asked(0, lap, proposals=proposals),), {leading: first}
         for i in range(len(self.batches)):
             if i != leading:
                 found[i] = follow(self.model, asked, *given[i])[0]

@@ -9,7 +9,7 @@ of a round, so that bits are the same on any cluster of workers and after any in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -20,7 +20,16 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inference.chains import Chain, Pins
 from bnp_dask.inference.sampling.reseating import is_counted, urn_of
-from bnp_dask.inference.sampling.split_merge import Proposals, Sides, followed, joined, led, log_gains, log_prior_ratio
+from bnp_dask.inference.sampling.split_merge import (
+    Proposals,
+    Sides,
+    followed,
+    joined,
+    led,
+    log_gains,
+    log_partner,
+    log_prior_ratio,
+)
 from bnp_dask.inference.sampling.visit import (
     ALLOCATE,
     DECIDE,
@@ -38,24 +47,35 @@ from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, visit
 from bnp_dask.model import Model
 
-EARLY, LATE = 8, 1 / 16
+EARLY, LATE = 64, 1 / 16
 """A lap, counted from 0, ends with a round with probability EARLY / (EARLY + lap), but at least LATE.
 
 A round costs one to two laps if clusters are few.  Data as for ``GROWTH`` of
-:mod:`bnp_dask.inference.sampling.split_merge`: with rounds in a quarter of the laps 24 of the 30 clusters are found in
-60 laps, without rounds 4.  Bits (5,000 rows of 30 about ten centers), not used for the choice: 9 clusters after 60 laps
-without rounds, 11 with."""
+:mod:`bnp_dask.inference.sampling.split_merge`: an EARLY of 8 and 64 leave 14 to 21 and 8 to 16 clusters of 25 after 50
+laps (six runs, before unions were chosen by their cost)."""
 
-MOST = 8
-"""Proposals of a round and chain, at most.  The same data: 4, 8 and 16 find 27, 30 and 30 clusters in 80 laps."""
+MOST = 16
+"""Proposals of a round and chain, at most; no cluster is in two of them.  The same data: after 20 laps 8 and 16 leave 8
+to 20 and 6 to 16 clusters, and after 50 laps 7 to 10 and 6 to 10 (eight runs)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A chain in a round: number of the chain and of the lap, and the proposals; None for the leading batch."""
+    """A chain in a round.
+
+    Parameters
+    ----------
+    chain, lap
+        Number of the chain, and of the lap.
+    clusters
+        Statistics of all clusters, for the leading batch; None for the others.
+    proposals
+        The proposals; None for the leading batch, which makes them.
+    """
 
     chain: int
     lap: int
+    clusters: Summary | None = None
     proposals: Proposals | None = None
 
 
@@ -85,7 +105,8 @@ def lead(
     sigma = urn_of(model).sigma
 
     def sides_of(own: Asked, atoms: Batch, ids: np.ndarray, rng: np.random.Generator) -> tuple[Proposals, Sides]:
-        return led(model, sigma, atoms, ids, MOST, rng)
+        assert own.clusters is not None
+        return led(model, sigma, atoms, ids, own.clusters, MOST, rng)
 
     return _by_chain(model, asked, request, rows, before, sides_of)
 
@@ -145,12 +166,12 @@ def split_and_unite(work: Work, state: State, window: int) -> None:
     if not _has_rounds(work) or rng.random() >= max(LATE, EARLY / (EARLY + lap)):
         return
     leading = int(rng.integers(n_batches))
-    asked = tuple(Asked(number, lap) for number in range(len(chains)))
+    asked = tuple(Asked(number, lap, clusters_of(chain)) for number, chain in enumerate(chains))
     args = (work.model, asked, *visit_of(work, state, leading))
     first = next(iter(in_order(work.executor, iter([(f"lead-lap{lap}-batch{leading}", lead, args)]), 1)))
     if first is None or not any(len(proposals) for proposals, _ in first):
         return
-    asked = tuple(replace(own, proposals=proposals) for own, (proposals, _) in zip(asked, first, strict=True))
+    asked = tuple(Asked(own.chain, lap, proposals=made) for own, (made, _) in zip(asked, first, strict=True))
     others = [batch for batch in range(n_batches) if batch != leading]
 
     def tasks() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
@@ -172,6 +193,13 @@ def split_and_unite(work: Work, state: State, window: int) -> None:
             labels = labels_of(work, state, batch, len(changes)) or ()
             after = [relabelled(*one) for one in zip(labels, changes, found[batch], strict=True)]
             keep_labels(work, state, batch, after)
+
+
+def clusters_of(chain: Chain) -> Summary:
+    """Statistics of the clusters of a chain after a sweep."""
+    assert chain.sweep is not None
+    value = chain.sweep.total.value()
+    return value.take(value.ids[value["N"] > 0.0])
 
 
 def _has_rounds(work: Work) -> bool:
@@ -211,7 +239,9 @@ def decide(
     for p, (first, second) in enumerate(zip(proposals.first.tolist(), proposals.second.tolist(), strict=True)):
         total, own = chain.sweep.total.value(), np.array([2 * p, 2 * p + 1])
         apart = (total["N"] > 0.0) & (total.ids != first) & (total.ids != second)
-        ratio = gains[p] + log_prior_ratio(model, sides["N"][own], total["N"][apart])
+        one, other = sides.take(own[:1]), sides.take(own[1:])
+        partner = log_partner(model, one, other, total.take(proposals.rivals[p]))
+        ratio = gains[p] + partner + log_prior_ratio(model, sides["N"][own], total["N"][apart])
         if -rng.standard_exponential() >= (ratio if first == second else -ratio):
             continue
         if first == second:

@@ -1,12 +1,14 @@
 """Splits and unions of clusters by Metropolis-Hastings, for any likelihood and over any number of batches.
 
-Atoms that move one by one hardly ever take a large cluster apart.  So two atoms of a leading batch are chosen at random
-as anchors.  If they are in one cluster, a split is proposed: every other atom of the cluster joins one of the anchors.
+Atoms that move one by one hardly ever take a large cluster apart, or give one up.  So two atoms of a leading batch are
+chosen as anchors, the first at random.  The second is in the same cluster, and a split is proposed: every other atom of
+the cluster joins one of the anchors.  Or it is in another cluster, probably in one whose union costs little (a choice
+driven by the data, as in Wang & Russell 2015), and a union is proposed.
 Atoms of the leading batch join first, in a random order and in growing groups, each given the atoms that joined before
 (Dahl 2005, except for the groups).  Then the atoms of all other batches join, side by side, given the leading batch's
-atoms on either side.  The split is accepted or not.  If the anchors are in two clusters, a union is proposed; its
-reverse probability is the probability of a split with the present clusters as its outcome.  Everything is exact except
-for rounding: the proposal may be any distribution whose probability is known.
+atoms on either side.  The split is accepted or not.  The reverse probability of a union is the probability of a split
+with the present clusters as its outcome.  Everything is exact except for rounding: the proposal may be any distribution
+whose probability is known.
 
 Several proposals are made at once.  The anchors of each are chosen among the atoms of the leading batch outside the
 clusters of all earlier proposals, so that neither these atoms nor their clusters depend on which proposals are
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import gammaln
 
 from bnp_dask.allocation.base import SampledAllocation
 from bnp_dask.core.batch import Batch
@@ -27,13 +30,14 @@ from bnp_dask.inference.sampling.visit import statistics
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 
-GROWTH, ENOUGH = 3.0, 250
+GROWTH, ENOUGH = 0.3, 1000
 """Atoms of the leading batch that are allocated at once, relative to the atoms allocated before; and the number after
 which all others are allocated at once.  Proposals are exact for any value.
 
-8,000 points of eight features about 30 centers, diagonal covariances, four batches, from one cluster: 27 and 30
-clusters are found in 80 laps with a GROWTH of 1 and 3.  Not used for the choice: on 6,000 points of four features about
-twelve centers, full covariances, the log probability after 40 laps is -50,524 and -49,225.  ENOUGH is a guess."""
+6,000 points of three features about six centers at least 5.8 deviations apart, full covariances, from 25 clusters, one
+batch and four: after 50 laps four seeds have 9, 12, 9, 9 clusters with a GROWTH of 1 (8 to 10 in four batches) and 6,
+9, 8, 6 with .3 (7 to 10), as the chosen unions are accepted more often.  With ENOUGH of 250 and 1,000 there is no clear
+difference; the larger one costs the leading batch some passes over arrays."""
 
 AT_ONCE = 20_000
 """Atoms up to which densities under the sides of all proposals are one table; beyond it each proposal has its own."""
@@ -48,7 +52,10 @@ class Proposals:
     first, second
         Ids of the clusters of the two anchors, ``(P,)``; equal for a split.
     log_choice
-        Log ratio of the probabilities of choosing these anchors after the split and before it, ``(P,)`` nats.
+        Log ratio of the probabilities of choosing these anchors after the split and before it, given their clusters,
+        ``(P,)`` nats.
+    rivals
+        Ids of the other clusters that might be the second one of a union, by proposal.
     start
         Statistics of the atoms of the leading batch on either side: clusters 2 p and 2 p + 1 for proposal p.
     """
@@ -56,6 +63,7 @@ class Proposals:
     first: np.ndarray
     second: np.ndarray
     log_choice: np.ndarray
+    rivals: tuple[np.ndarray, ...]
     start: Summary
 
     def __len__(self) -> int:
@@ -89,7 +97,7 @@ class Sides:
 
 
 def led(
-    model: Model, sigma: float, atoms: Batch, ids: np.ndarray, most: int, rng: np.random.Generator
+    model: Model, sigma: float, atoms: Batch, ids: np.ndarray, clusters: Summary, most: int, rng: np.random.Generator
 ) -> tuple[Proposals, Sides]:
     """Proposals from a leading batch, and its atoms in them.
 
@@ -99,37 +107,100 @@ def led(
         Model, and the discount of its predictive rule.
     atoms, ids
         The batch, and the id of each atom's cluster, ``(n,)``.
+    clusters
+        Statistics of all clusters, over all batches.
     most
         Proposals at most.
     rng
         Random number generator.
     """
-    left, n_left, anchors, orders = np.ones(len(ids), bool), [], [], []
+    left = np.ones(len(ids), bool)
+    anchors: list[tuple[int, int]] = []
+    rivals: list[np.ndarray] = []
+    orders: list[np.ndarray] = []
     for _ in range(most):
-        chosen = _anchors(np.flatnonzero(left), ids, rng)
+        chosen = _anchors(model, np.flatnonzero(left), ids, clusters, rng)
         if chosen is None:  # nor are there more: whether anchors exist does not depend on the proposals
             break
-        own = left & np.isin(ids, ids[chosen])
-        n_left.append(left.sum())
+        own = left & np.isin(ids, ids[list(chosen)])
         left &= ~own
-        own[chosen] = False
+        own[list(chosen)] = False
         anchors.append(chosen)
+        rivals.append(np.unique(ids[left]))
         orders.append(rng.permutation(np.flatnonzero(own)))
     pair = np.array(anchors, np.int64).reshape(-1, 2)
     first, second = ids[pair].T
     sides = _sequentially(model, sigma, atoms, pair, orders, ids, rng)
     size = np.bincount(sides.place, minlength=2 * len(pair)).reshape(-1, 2)
-    log_choice = np.log(size.sum(axis=1) - 1.0) - np.log(np.array(n_left) - size[:, 0])
-    return Proposals(first, second, log_choice, sides.held), sides
+    log_choice = np.log(size.sum(axis=1) - 1.0) - np.log(size[:, 1])
+    return Proposals(first, second, log_choice, tuple(rivals), sides.held), sides
 
 
-def _anchors(rows: np.ndarray, ids: np.ndarray, rng: np.random.Generator) -> list[int] | None:
-    """Two of some atoms, from one cluster or from two with equal probability; None if the first has no such partner."""
+def _anchors(
+    model: Model, rows: np.ndarray, ids: np.ndarray, clusters: Summary, rng: np.random.Generator
+) -> tuple[int, int] | None:
+    """Two of some atoms: from one cluster, or with equal probability from two; None if the first has no such partner.
+
+    The second cluster is probably one whose union with the first costs little.
+    """
     if not len(rows):
         return None
     i, alike = int(rng.choice(rows)), rng.random() < 0.5
-    pool = rows[((ids[rows] == ids[i]) == alike) & (rows != i)]
-    return [i, int(rng.choice(pool))] if len(pool) else None
+    own = ids[rows] == ids[i]
+    if alike:
+        pool = rows[own & (rows != i)]
+    elif own.all():
+        return None
+    else:
+        others = np.unique(ids[rows[~own]])
+        chances = partner_shares(union_gains(model, clusters.take(ids[[i]]), clusters.take(others)))
+        pool = rows[ids[rows] == rng.choice(others, p=chances)]
+    return (i, int(rng.choice(pool))) if len(pool) else None
+
+
+def union_gains(model: Model, one: Summary, others: Summary) -> np.ndarray:
+    """About how much more probable one cluster is when united with each of some others, ``(K,)`` nats.
+
+    The log evidence of the union minus the log evidence of both, and the gain in probability of the partition under a
+    Dirichlet process.  Only the order matters.
+    """
+    k = others.n_clusters
+    doubled = replace(
+        others,
+        values={
+            name: _with(value, one.values[name], others.fields[name].dims) for name, value in others.values.items()
+        },
+    )
+    apart = model.best_data_terms(others) + model.best_data_terms(one)[0]
+    n_one, n = float(one["N"][0]), others["N"]
+    prior = gammaln(n + n_one) - gammaln(n) - gammaln(n_one)
+    gains: np.ndarray = model.best_data_terms(doubled) - apart + prior
+    assert gains.shape == (k,)
+    return gains
+
+
+def _with(value: np.ndarray, one: np.ndarray, dims: tuple[str, ...]) -> np.ndarray:
+    return value + one if dims[:1] == ("cluster",) else value
+
+
+def partner_shares(gains: np.ndarray) -> np.ndarray:
+    """Probabilities of clusters as the partner of a union, from their ``gains (K,)`` in nats; they sum to one.
+
+    In proportion to one over the squared rank, so that no scale is needed and any cluster may be chosen.  Equal gains
+    share their ranks: then the probabilities do not depend on the order of clusters, and a split and its union agree on
+    them.
+    """
+    _, place, count = np.unique(-np.round(gains, 6), return_inverse=True, return_counts=True)
+    ends = np.cumsum(count)
+    weight = np.concatenate([[0.0], np.cumsum(np.arange(1.0, len(gains) + 1) ** -2)])
+    shares: np.ndarray = ((weight[ends] - weight[ends - count]) / count)[place]
+    return shares / shares.sum()
+
+
+def log_partner(model: Model, one: Summary, other: Summary, rivals: Summary) -> float:
+    """Log probability that ``other`` is chosen as the partner of ``one`` beside ``rivals``, nats."""
+    gains = np.append(union_gains(model, one, other), union_gains(model, one, rivals))
+    return float(np.log(partner_shares(gains)[0]))
 
 
 def _sequentially(
