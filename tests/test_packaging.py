@@ -186,13 +186,3 @@ def test_scripts_that_come_along_compile(folder):
     for path in scripts:
         compile(path.read_text(), str(path), "exec")
     assert scripts or folder != "examples"
-
-
-def test_the_conda_recipe_asks_for_what_the_package_asks_for():
-    recipe = (ROOT / "conda" / "meta.yaml").read_text()
-    run = recipe.split("  run:\n")[1].split("\n\n")[0]
-    asked = {line.strip("- ").replace(" ", "").replace("dask-core", "dask") for line in run.splitlines()}
-    wanted = {str(requirement).replace(" ", "") for requirement in requirements()}
-    assert asked == wanted | {f"python{PROJECT['requires-python']}"}
-    assert f"license: {PROJECT['license']}" in recipe
-    assert PROJECT["description"] in recipe
