@@ -88,7 +88,9 @@ def _outputs(caught: Any) -> list[dict[str, Any]]:
     """Outputs of a cell as Jupyter stores them: streams, then what is shown, in order."""
     streams = (("stdout", caught.stdout), ("stderr", caught.stderr))
     found: list[dict[str, Any]] = [
-        {"output_type": "stream", "name": name, "text": text.splitlines(keepends=True)} for name, text in streams if text
+        {"output_type": "stream", "name": name, "text": text.splitlines(keepends=True)}
+        for name, text in streams
+        if text
     ]
     return found + [{"output_type": "display_data", **_data(output.data)} for output in caught.outputs]
 
@@ -119,7 +121,9 @@ def main() -> None:
         wall, cpu, before = time.perf_counter(), time.process_time(), read(path)
         with _empty_folder():
             after = executed(before)
-        print(f"{path.name}: {time.perf_counter() - wall:.1f} s, CPU {time.process_time() - cpu:.1f} s", file=sys.stderr)
+        print(
+            f"{path.name}: {time.perf_counter() - wall:.1f} s, CPU {time.process_time() - cpu:.1f} s", file=sys.stderr
+        )
         if not args.check:
             write(path, after)
             continue
