@@ -1,4 +1,4 @@
-"""Every link that leads out of the project is in one list, and everything in the list is linked; no network is asked."""
+"""Every link that leads out of the project is in one list, and all of the list are linked; no network is asked."""
 
 from __future__ import annotations
 
