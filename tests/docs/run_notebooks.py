@@ -1,9 +1,9 @@
 """Notebooks of ``examples/notebooks``, executed: ``python -m tests.docs.run_notebooks [NOTEBOOK...]``.
 
 Cells run in order in an empty folder, in IPython as Jupyter's kernel runs them, without a server: what they print, what
-their last line shows, and their pictures are stored as the outputs of the notebook.  The tests run the same function and
-compare what is printed; a cell whose tags have ``varies`` shows what depends on versions of other packages, and is not
-compared.
+their last line shows, and their pictures are stored as the outputs of the notebook.  The tests run the same function
+and compare what is printed; a cell whose tags have ``varies`` shows what depends on versions of other packages, and is
+not compared.
 """
 
 from __future__ import annotations
