@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from bnp_dask.analysis.matching import needs_of
 from bnp_dask.analysis.running import WINDOW, computing_as
 from bnp_dask.core.survey import Survey, extend, require_atoms
 from bnp_dask.data.base import Source, batch_reader, columns_of
@@ -21,7 +22,6 @@ from bnp_dask.inference.streaming.first_part import Piece, Predicted, predict_pi
 from bnp_dask.inference.streaming.site import check_urn
 from bnp_dask.inputs.settings import share_below_one, shown, whole_number
 from bnp_dask.model import Model
-from bnp_dask.observation.base import read_as
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -146,7 +146,7 @@ def grid(
     tried = [(chosen, _with(model, chosen)) for chosen in _combinations(model, settings)]
     for _, each in tried:
         check_urn(each, "grid()")
-    source = opened(data, model.marginalises, batch_size, weights, None, "raise", *read_as(model.observation))
+    source = opened(data, needs_of(model), batch_size, weights)
     columns, source = columns_of(source), CountedSource(taking_lags(source, model.lags), model.structure.counted)
     with computing_as(model), open_executor(client) as runner:
         pieces, survey = _first_part(model, source, first, runner)

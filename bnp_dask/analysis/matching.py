@@ -13,11 +13,15 @@ from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.placed import placed
+from bnp_dask.data.sources.arrays import ArraySource, WeightedSource
+from bnp_dask.data.sources.forms import Documents, Needs, plain_form
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.data.sources.named import matched
 from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model, Posterior
+from bnp_dask.observation.base import Observation, WideningObservation, read_as
+from bnp_dask.observation.missing.entries import marginalises
 
 
 def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, weights: bool = False) -> Source:
@@ -39,10 +43,13 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
     DataError
         A column is missing or was not in training, or the number, kind or vocabulary of columns differs.
     """
-    if is_texts(data):
-        return as_source(counts_of(posterior, data), batch_size=batch_size)
     columns = columns_for(posterior, weights)
-    source = opened(data, posterior.model.marginalises, batch_size, columns=columns)
+    form = plain_form(data, needs := needs_of(posterior.model, n_words_of(posterior)))
+    if isinstance(form, Documents):
+        source = as_source(form.known_counts(vocabulary_of(posterior)), batch_size=batch_size)
+        _check_width(posterior, source)
+        return source
+    source = opened(form, needs, batch_size, columns=columns)
     if columns is None and posterior.words is not None and columns_of(source) is not None:
         source = matched(source, Columns.of(posterior.words.words))
     source = _in_known_words(posterior, source)
@@ -55,6 +62,31 @@ def columns_for(posterior: Posterior, weights: bool = False) -> Columns | None:
     if posterior.columns is None:
         return None
     return posterior.columns.using(weights, needs_groups(posterior.model))
+
+
+def needs_of(model: Model, n_words: int | None = None) -> Needs:
+    """Facts about a model by which data are read for it; ``n_words`` of a trained one that counts words."""
+    return needs_of_likelihood(model.observation, model.structure.is_ordered, n_words)
+
+
+def needs_of_likelihood(observation: Observation, is_ordered: bool = False, n_words: int | None = None) -> Needs:
+    """Facts as from :func:`needs_of`, from the parts of a model."""
+    levels, chosen = read_as(observation)
+    return Needs(
+        likelihood=type(observation).__name__,
+        may_miss=marginalises(observation),
+        levels=levels,
+        chosen=chosen,
+        is_ordered=is_ordered,
+        counts_words=isinstance(observation, WideningObservation),
+        n_words=n_words,
+    )
+
+
+def n_words_of(posterior: Posterior) -> int | None:
+    """Number of words that a posterior counts; None if it counts none."""
+    observation = posterior.model.observation
+    return int(observation.sizes["word"]) if isinstance(observation, WideningObservation) else None
 
 
 def needs_groups(model: Model) -> bool:
@@ -71,10 +103,16 @@ def _check_width(posterior: Posterior, source: Source) -> None:
 
 # -- words -------------------------------------------------------------------------------------------------------
 def words_of(source: Source) -> Words | None:
-    """The vocabulary of a store of counts; None for other sources, and stores without one."""
-    if not isinstance(source, ZarrCountsSource) or source.vocabulary_digest is None:
-        return None
-    return words_in(load_vocabulary(source))
+    """The vocabulary of a store of counts, or of documents in memory; None for other sources."""
+    match source:
+        case WeightedSource():
+            return words_of(source.atoms)
+        case ArraySource():
+            return source.words
+        case ZarrCountsSource() if source.vocabulary_digest is not None:
+            return words_in(load_vocabulary(source))
+        case _:
+            return None
 
 
 def words_in(vocabulary: Vocabulary) -> Words:
@@ -84,24 +122,23 @@ def words_in(vocabulary: Vocabulary) -> Words:
 
 
 def vocabulary_of(posterior: Posterior) -> Vocabulary:
-    """The vocabulary that a posterior was trained with; DataError if it has none."""
-    if posterior.words is None:
+    """The vocabulary that a posterior was trained with, or the names of its columns of counts; DataError if it has
+    neither."""
+    words, columns = posterior.words, posterior.columns
+    if words is None and columns is not None and columns.shown is not None:
+        return Vocabulary(columns.features, None, None, None)
+    if words is None:
         raise DataError(
             "the posterior knows no vocabulary: it was trained on counts without words. Turn texts into counts with "
-            "load_vocabulary(STORE).counts(texts), or train on a store that ingest made from raw text"
+            "load_vocabulary(STORE).counts(texts), or train on texts, or on a store that ingest made from raw text"
         )
-    analysis = posterior.words.analysis
-    return Vocabulary(posterior.words.words, None, None, None if analysis is None else Analysis.from_json(analysis))
+    return Vocabulary(words.words, None, None, None if words.analysis is None else Analysis.from_json(words.analysis))
 
 
-def is_texts(data: Any) -> bool:
-    """Whether data is a list or tuple of raw texts (a single string is a path)."""
-    return isinstance(data, (list, tuple)) and len(data) > 0 and isinstance(data[0], str)
-
-
-def counts_of(posterior: Posterior, texts: Any) -> sparse.csr_array:
-    """Counts of raw texts by the posterior's own vocabulary, ``(n, V)``."""
-    return vocabulary_of(posterior).counts(texts)
+def texts_in(posterior: Posterior, data: Any) -> list[str] | None:
+    """Raw texts among data for a posterior; None for other data."""
+    form = plain_form(data, needs_of(posterior.model, n_words_of(posterior)))
+    return list(form.items) if isinstance(form, Documents) and form.kind == "texts" else None
 
 
 def _in_known_words(posterior: Posterior, source: Source) -> Source:

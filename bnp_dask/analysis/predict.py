@@ -132,7 +132,7 @@ def predict(
     """
     posterior = require_posterior(posterior)
     mode = _mode(soft, top)
-    rows, labels = unlabelled(data)
+    rows, labels = unlabelled(data, posterior.model.structure.is_ordered)
     data = rows if labels is None else data  # named columns are matched by name, which is not lazy
     columns = columns_for(posterior)
     has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None

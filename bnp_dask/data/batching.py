@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ PIECE_BYTES = 4 * 2**20
 
 NUMBERS_PER_COLUMN = 16
 """Approximate numbers held per column while data are surveyed and a single cluster is described."""
+
+MOST_NAMES = 2**20
+"""Most names of columns in one argument: an iterator may have no end."""
 
 Span = tuple[int, int]
 """First atom and one past the last."""
@@ -47,13 +51,17 @@ def check_names(columns: object, others: Mapping[str, object]) -> list[Any] | No
     if columns is not None:
         if isinstance(columns, (str, Mapping)) or not isinstance(columns, Iterable):
             raise SettingError(f"columns={shown(columns)}: needs a list of names, such as ['height', 'weight']")
-        names = np.atleast_1d(columns).tolist() if isinstance(columns, np.ndarray) else list(columns)
+        named = np.atleast_1d(columns).tolist() if isinstance(columns, np.ndarray) else columns
+        names = list(islice(named, MOST_NAMES + 1))
+        if len(names) > MOST_NAMES:
+            raise SettingError(f"columns={shown(columns)}: goes on after {MOST_NAMES:,} names; needs a list that ends")
         wrong = [name for name in names if not isinstance(name, Hashable)]
         if wrong:
             raise SettingError(f"columns={shown(columns)}: {shown(wrong[0])} is no name of a column")
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
-        if twice:
-            raise SettingError(f"columns={shown(columns)}: {shown(twice[0])} is named twice; a column is one feature")
+        seen: set[Hashable] = set()
+        twice = next((name for name in names if name in seen or seen.add(name)), None)
+        if len(seen) < len(names):
+            raise SettingError(f"columns={shown(columns)}: {shown(twice)} is named twice; a column is one feature")
     for argument, name in others.items():
         if name is not None and not isinstance(name, str):
             raise SettingError(f"{argument}={shown(name)}: needs the name of a column, as text, or None")
@@ -115,7 +123,11 @@ def check_dtype(dtype: np.dtype, name: str) -> np.dtype:
 def check_matrix(shape: Sequence[int], name: str) -> tuple[int, int]:
     """The shape as (n, D); DataError unless there are two axes and at least one of each."""
     if len(shape) != 2:
-        fix = "x.reshape(len(x), -1)" if len(shape) > 2 else "x.reshape(-1, 1)"
+        fix = "x.reshape(-1, 1)"
+        if len(shape) == 3:
+            fix = "x.reshape(len(x), -1); sequences (G, T, D) are given as an array in memory, np.load(path)"
+        elif len(shape) > 3:
+            fix = "x.reshape(len(x), -1)"
         raise DataError(f"{name} has shape {tuple(shape)}; needs two axes, one row per atom: {fix}")
     n, d = int(shape[0]), int(shape[1])
     if n == 0:

@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
@@ -22,17 +22,24 @@ from bnp_dask.data.base import Source
 from bnp_dask.data.sources.choose import PLAIN_READING, choose, frame_columns, in_values
 from bnp_dask.data.sources.dask_collections.arrays import as_declared
 from bnp_dask.data.sources.dask_collections.graphs import is_dask_array
+from bnp_dask.data.sources.forms import Documents, Needs, plain_form
 from bnp_dask.data.sources.frames import check_column, frame_batch, is_frame
-from bnp_dask.errors import DataError
+from bnp_dask.data.sources.held import in_memory
+from bnp_dask.data.sources.missing import with_nan
+from bnp_dask.data.text.options import Text
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import EXACT, plain, require_exact
+from bnp_dask.inputs.arrow_streams import as_frame, unlabelled
 from bnp_dask.inputs.settings import is_finite, number_from, seed_of, shown, whole_number
 from bnp_dask.inputs.sparse_rows import require_sound
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.observation import Gaussian, Multinomial, Product
 from bnp_dask.observation.base import Observation, chosen_columns, level_keys
 from bnp_dask.observation.interface.describing import estimates_of
+from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.training.defaults import OPENING
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
@@ -49,6 +56,77 @@ def likelihoods(without: Sequence[str]) -> dict[str, type[Observation]]:
     names = [name for name in OBSERVATIONS if name not in without]
     found = {name: getattr(import_module(OBSERVATIONS[name]), name) for name in names}
     return {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
+
+
+def form_of(X: Any, needs: Needs, text: Text | None = None) -> Any:
+    """Data of an estimator in the form that it computes with: documents, a DataFrame, an array, a sparse matrix, or a
+    list of sequences, with NaN where entries are missing; as :func:`bnp_dask.train` reads them."""
+    X = plain_form(in_memory(X), needs, text)
+    if isinstance(X, Documents):
+        return X
+    X = as_frame(unlabelled(X, True)[0] if needs.is_ordered else X)
+    return with_nan(X) if needs.may_miss else X
+
+
+def with_labels(X: Any) -> Any:
+    """A DataFrame of labelled arrays (AnnData, xarray), whose results get their labels; anything else unchanged."""
+    return X if unlabelled(X)[0] is X else as_frame(X)
+
+
+def chosen_for(X: Any) -> Observation:
+    """The likelihood that ``observation="auto"`` chooses for data, from their kind and their missing entries."""
+    if isinstance(X, Documents) or sparse.issparse(X):
+        return Multinomial()
+    if is_frame(X):
+        return Product.of(X)
+    x = np.asarray(X)
+    return Gaussian(missing="marginalise" if x.dtype.kind == "f" and bool(np.isnan(x).any()) else None)
+
+
+def of_chosen(X: Any, observation: Observation) -> Any:
+    """A DataFrame with only the columns that a likelihood chooses; anything else unchanged."""
+    chosen = chosen_columns(observation) if is_frame(X) else None
+    labels = {str(label): label for label in X.columns} if chosen is not None else {}
+    return X[[labels[name] for name in chosen]] if chosen and all(name in labels for name in chosen) else X
+
+
+def counted(estimator: Any, documents: Documents, text: Text | None, reset: bool) -> sparse.csr_array:
+    """Counts of documents in the words of ``vocabulary_``; with ``reset`` these are chosen anew.
+
+    SettingError for a run directory, whose words are those of an ingested store.
+    """
+    if estimator.store is not None:
+        raise SettingError(f"store={shown(estimator.store)}: texts of a run are ingested first; see bnp_dask.ingest")
+    if reset:
+        estimator.vocabulary_ = documents.vocabulary(text or Text())
+        return documents.counts(estimator.vocabulary_)[0]
+    known = vars(estimator).get("vocabulary_")
+    if known is None:
+        raise DataError("the model was fitted to counts without words, and knows none; give counts, as in fit")
+    # the function that cuts texts is permitted in this process because the caller's own settings name it
+    return documents.known_counts(known if text is None else replace(known, analysis=text.analysis))
+
+
+def require_entries(X: Any, observation: Observation) -> None:
+    """DataError if an entry is missing, with the settings that accept it; nothing is checked for sparse matrices."""
+    if sparse.issparse(X) or marginalises(observation) or is_dask_array(X):
+        return
+    frame = X if is_frame(X) else None
+    values = X.to_numpy() if is_frame(X) else X
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 2:
+        return
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return
+    row, column = np.argwhere(gaps)[0].tolist()
+    kind = type(observation).__name__
+    can = any(f.name == "missing" for f in fields(observation))  # type: ignore[arg-type]
+    advice = f'observation={kind}(missing="marginalise") integrates over them, ' if can else ""
+    raise DataError(
+        f"X contains NaN: row {row}, column {column if frame is None else repr(frame.columns[column])} "
+        f'({int(gaps.sum())} such entries). {advice}observation="auto" or Product.of(X) choose it for each column of a '
+        "table; or leave such rows out"
+    )
 
 
 def sound_input(value: Any, name: str) -> Any:

@@ -11,31 +11,38 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.analysis.matching import needs_of_likelihood
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.data.sources.dask_collections.graphs import is_dask
-from bnp_dask.data.sources.missing import with_nan
+from bnp_dask.data.sources.forms import Documents, Needs
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    chosen_for,
+    counted,
     features_of,
+    form_of,
     frame_with_levels,
     freeze_learned,
     like_rows,
     likelihoods,
     moments_of,
+    of_chosen,
     places_of,
+    require_entries,
     run_estimator,
     seed_of_estimator,
     sound_input,
     source_of,
     warn_unless_converged,
+    with_labels,
 )
+from bnp_dask.estimators.nested import set_nested, split_nested, with_nested
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
-from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge, Move
@@ -48,7 +55,7 @@ from bnp_dask.training.defaults import CHANGING, default_init
 from bnp_dask.training.results import TrainResult
 
 try:
-    from sklearn.base import BaseEstimator, ClusterMixin
+    from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
     from sklearn.utils import Tags
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
@@ -67,7 +74,7 @@ SPARSE = (Multinomial,)
 """Observation models of sparse counts."""
 
 
-class DirichletProcessMixture(ClusterMixin, BaseEstimator):
+class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
     """Dirichlet process mixture for data in memory, as a scikit-learn estimator.
 
     For data on disk or on a cluster, and for all settings, use :func:`bnp_dask.train`; this class calls it.
@@ -78,7 +85,9 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Likelihood of a cluster: ``"gaussian"`` (full covariance), ``"zero_mean_gaussian"``, ``"diag_gaussian"``,
         ``"fixed_variance_gaussian"``, ``"bernoulli"``, ``"categorical"``, ``"multinomial"``, ``"poisson"``,
         ``"von_mises_fisher"`` (rows of length one), or an observation model with the prior you choose, such as
-        ``bnp_dask.Gaussian(nu=10)``; a DataFrame of numbers and texts takes ``bnp_dask.Product.of(X)``.
+        ``bnp_dask.Gaussian(nu=10)``.  ``"auto"`` chooses by the data of the first fit: ``bnp_dask.Product.of(X)`` for a
+        table, whose columns may be of several kinds and lack entries; for an array ``Gaussian``, which integrates over
+        missing entries if there are some; ``Multinomial`` for sparse counts and texts.  ``observation_`` shows it.
     n_clusters
         None: the number of clusters is learned.  A number: the initial and largest number of clusters; superfluous ones
         are merged and deleted.
@@ -148,6 +157,10 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         Whether the objective and the counts stopped changing.
     n_features_in_
         Features seen in fit.
+    observation_
+        Likelihood as it was chosen, before its prior was set; ``print`` shows it as code.
+    vocabulary_
+        Words of documents; only after ``fit`` of texts or other documents, which ``"multinomial"`` takes.
 
     Examples
     --------
@@ -195,7 +208,10 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.store = store
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` are weights of the rows."""
+        """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` are weights of the rows.
+
+        ``X`` is data as :func:`bnp_dask.as_source` takes them, which are held in memory: arrays, tables, paths.
+        """
         X = self._checked(X, reset=True)
         result = self._trained(X, self._weights(X, sample_weight))
         self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
@@ -259,13 +275,13 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         A lazy Dask array for a Dask array or DataFrame.
         """
         check_is_fitted(self)
-        rank, place = self._rank, partial(places_of, self.posterior_)
+        rank, place, X = self._rank, partial(places_of, self.posterior_), with_labels(X)
         return like_rows(self._compute(predict, X), X, lambda labels: rank[place(labels)])
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each cluster for each row, ``(n, K)``; containers as in :meth:`predict`."""
         check_is_fitted(self)
-        order = self.order_
+        order, X = self.order_, with_labels(X)
         return like_rows(self._compute(partial(predict, soft=True), X), X, lambda resp: resp[:, order])
 
     def sample(self, n_samples: int = 1) -> tuple[Any, np.ndarray]:
@@ -297,6 +313,7 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log likelihood of each row under the posterior predictive, ``(n,)`` nats; a Series for a pandas DataFrame."""
+        X = with_labels(X)
         return like_rows(self._compute(score_samples, X), X, lambda values: values)
 
     def _compute(self, task: Callable[..., Any], X: Any) -> Any:
@@ -331,24 +348,65 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
         self.labels_ = self._rank[places]
         freeze_learned(self)
 
+    def transform(self, X: Any) -> np.ndarray:
+        """Probability of each cluster for each row, ``(n, K)``: as :meth:`predict_proba`, in a plain array.
+
+        ``set_output(transform="pandas")`` gives a DataFrame, with columns ``cluster0``, ``cluster1``, ...
+        """
+        check_is_fitted(self)
+        return self._compute(partial(predict, soft=True), X)[:, self.order_]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns of :meth:`transform`, ``(K,)``."""
+        check_is_fitted(self)
+        return np.array([f"cluster{k}" for k in range(self.posterior_.n_clusters)], object)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""
+        own = super().get_params(deep)
+        return with_nested(own) if deep else own
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also the settings of parts: ``set_params(observation__kappa=0.1)``."""
+        plain, nested = split_nested(params)
+        super().set_params(**plain)
+        set_nested(self, nested, self._named)
+        return self
+
+    def _named(self) -> Observation:
+        if self.observation not in OBSERVATIONS:
+            names = ", ".join([*OBSERVATIONS, "auto"])
+            raise SettingError(f"observation={self.observation!r}: needs one of {names}, or a model")
+        return OBSERVATIONS[self.observation]()
+
     def _observation(self) -> Observation:
+        """The likelihood; for ``"auto"`` the one chosen by fit."""
         if not isinstance(self.observation, str):
             return self.observation
-        if self.observation not in OBSERVATIONS:
-            raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
-        return OBSERVATIONS[self.observation]()
+        return vars(self)["observation_"] if self.observation == "auto" else self._named()
 
     def _checked(self, X: Any, reset: bool, least: int | None = None) -> Any:
         """Rows that are finite float64 of the right width, or sparse counts if the likelihood takes them.
 
         NaN passes if the likelihood takes missing entries.
         """
-        X = as_frame(X)
-        X = sound_input(with_nan(X) if marginalises(self.observation) else X, "X")
-        if frame_with_levels(self, self._observation(), X, reset):
+        is_auto = isinstance(self.observation, str) and self.observation == "auto"
+        if reset and is_auto:
+            X = form_of(X, Needs("the likelihood of a mixture", may_miss=True, counts_words=True))
+            self.observation_ = chosen_for(X)
+        elif reset:
+            self.observation_ = self._observation()
+        observation = self._observation()
+        n_words = None if reset else vars(self).get("n_features_in_")
+        X = form_of(X, needs_of_likelihood(observation, n_words=n_words))
+        if isinstance(X, Documents):
+            X = counted(self, X, None, reset)
+        X = sound_input(of_chosen(X, observation), "X")
+        if frame_with_levels(self, observation, X, reset):
             return X
         X = features_of(self, X, reset)
-        takes_sparse = "csr" if self._takes_sparse() else False
+        require_entries(X, observation)
+        takes_sparse = "csr" if isinstance(observation, SPARSE) else False
         X = validate_data(
             self,
             X,
@@ -356,17 +414,17 @@ class DirichletProcessMixture(ClusterMixin, BaseEstimator):
             accept_sparse=takes_sparse,
             dtype=np.float64,
             ensure_min_samples=(2 if reset else 1) if least is None else least,
-            ensure_all_finite="allow-nan" if marginalises(self.observation) else True,
+            ensure_all_finite="allow-nan" if marginalises(observation) else True,
         )
         return sparse.csr_array(X) if sparse.issparse(X) or takes_sparse else X
 
     def _takes_sparse(self) -> bool:
         named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
-        return named in SPARSE
+        return named in SPARSE or self.observation == "auto"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._takes_sparse()
-        tags.input_tags.allow_nan = marginalises(self.observation)
-        tags.input_tags.positive_only = self._takes_sparse()
+        tags.input_tags.allow_nan = marginalises(self.observation) or self.observation == "auto"
+        tags.input_tags.positive_only = self._takes_sparse() and self.observation != "auto"
         return tags

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
+from bnp_dask.analysis.matching import needs_of_likelihood
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.running import for_batches
 from bnp_dask.analysis.sample import sample
@@ -19,27 +20,28 @@ from bnp_dask.analysis.sequences import transitions
 from bnp_dask.analysis.sequences.states import decoded
 from bnp_dask.data import as_source
 from bnp_dask.data.sources.frames import is_frame
-from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
     columns_for,
     features_of,
+    form_of,
     frame_with_levels,
     freeze_learned,
     moments_of,
     places_of,
+    require_entries,
     run_estimator,
     seed_of_estimator,
     sound_input,
     warn_unless_converged,
 )
 from bnp_dask.estimators.lists import as_given, one_below_the_other
+from bnp_dask.estimators.nested import set_nested, split_nested, with_nested
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
@@ -206,8 +208,8 @@ class SequenceModel(BaseEstimator):
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """Learn the states of sequences.
 
-        ``X`` is one sequence ``(n, D)``; or sequences one below the other, ``lengths (G,)`` rows each; or a list of
-        matrices ``(n_g, D)``.
+        ``X`` is one sequence ``(n, D)``; or sequences one below the other, ``lengths (G,)`` rows each; or sequences of
+        one length ``(G, T, D)``; or a list of matrices ``(n_g, D)``; or a folder or pattern of such files.
         """
         rows, offsets = self._rows(X, lengths, reset=True)
         result = self._trained(self._source(rows, offsets))
@@ -391,16 +393,17 @@ class SequenceModel(BaseEstimator):
     def _rows(self, X: Any, lengths: Any, reset: bool, least: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and their offsets, ``(G + 1,)``."""
         may_miss = marginalises(self.observation)
-        X = as_frame(X)
-        X = with_nan(X) if may_miss else X
+        observation = self._observation()
+        X = form_of(X, needs_of_likelihood(observation, is_ordered=True))
         X, lengths = one_below_the_other(X, lengths)
         X = sound_input(X, "X")
         finite = "allow-nan" if may_miss else True
         least = (2 if reset else 1) if least is None else least
-        if frame_with_levels(self, self._observation(), X, reset):
+        if frame_with_levels(self, observation, X, reset):
             rows = X
         else:
             X = features_of(self, X, reset, lengths)
+            require_entries(X, observation)
             rows = validate_data(
                 self, X, reset=reset, dtype=np.float64, ensure_min_samples=least, ensure_all_finite=finite
             )
@@ -408,6 +411,18 @@ class SequenceModel(BaseEstimator):
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(rows):
             raise DataError(f"lengths={lengths!r}: needs whole numbers that sum to the {len(rows)} rows of X")
         return rows, np.concatenate([[0], np.cumsum(counts)])
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""
+        own = super().get_params(deep)
+        return with_nested(own) if deep else own
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also the settings of parts: ``set_params(observation__kappa=0.1)``."""
+        plain, nested = split_nested(params)
+        super().set_params(**plain)
+        set_nested(self, nested, self._observation)
+        return self
 
     def _observation(self) -> Observation:
         if not isinstance(self.observation, str):

@@ -12,18 +12,20 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import LDA, HDPTopics
-from bnp_dask.analysis.matching import words_in
+from bnp_dask.analysis.matching import needs_of_likelihood, words_in
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score
 from bnp_dask.analysis.topics.likelihood import word_score
 from bnp_dask.analysis.topics.words import by_size
-from bnp_dask.data.text.in_memory import as_texts, vocabulary_of_texts
+from bnp_dask.data.sources.forms import Documents
 from bnp_dask.data.text.options import Text
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    counted,
     features_of,
+    form_of,
     freeze_learned,
     places_of,
     run_estimator,
@@ -32,10 +34,10 @@ from bnp_dask.estimators.fitting import (
     source_of,
     warn_unless_converged,
 )
+from bnp_dask.estimators.nested import set_nested, split_nested, with_nested
 from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization, SampledTopics
-from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.settings import shown, whole_or_none
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
@@ -105,8 +107,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.
     text
-        How raw texts become counts, such as ``Text(analyzer=my_words.cut)``: documents are then lists of texts, and
-        ``fit`` chooses the vocabulary.  None: documents are counts.
+        How raw texts become counts, such as ``Text(analyzer=my_words.cut)``; None for ``Text()``.  ``fit`` of texts
+        chooses the vocabulary.  Documents that are counts need none.
 
     Attributes
     ----------
@@ -130,7 +132,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     n_features_in_
         Words.
     vocabulary_
-        Words of raw texts, and the settings that cut them, a :class:`bnp_dask.Vocabulary`; with ``text`` only.
+        Words of documents, and the settings that cut texts, a :class:`bnp_dask.Vocabulary`; not for matrices of counts.
 
     Examples
     --------
@@ -185,9 +187,11 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.text = text
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the topics of documents, counts ``(n, V)`` of words, sparse or dense; they may be fractions.
+        """Learn the topics of documents.
 
-        With ``text``, documents are raw texts.
+        ``X`` holds counts ``(n, V)`` of words, sparse or dense, which may be fractions; or texts: a list of str, a
+        column of a table, or a table with a column of texts; lists of words; mappings from words to counts; documents
+        as in gensim.  Later texts are read by the words of these; one line says how many tokens are unknown.
         """
         result = self._trained(_with_words(self._checked(X, reset=True)))
         self._keep()
@@ -226,7 +230,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
     def _keep(self, known: np.ndarray | None = None) -> None:
         """Set the learned attributes; topics with ``known`` ids come first, in that order."""
         posterior: Posterior = vars(self)["posterior_"]
-        if self.text is not None:
+        if "vocabulary_" in vars(self):
             posterior = replace(posterior, words=words_in(self.vocabulary_))
         self.posterior_ = posterior
         self.bound_ = float(self.history_[-1]["elbo"])
@@ -289,13 +293,41 @@ class TopicModel(TransformerMixin, BaseEstimator):
         drawn = sample(self.posterior_, n_samples, seed_of_estimator(self.random_state), length=length)
         return drawn.x, np.argsort(self.order_)[places_of(self.posterior_, drawn.labels)]
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with ``deep`` also the settings of parts, such as ``text__min_df``."""
+        own = super().get_params(deep)
+        return with_nested(own) if deep else own
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also the settings of parts: ``set_params(text__min_df=5)``."""
+        plain, nested = split_nested(params)
+        super().set_params(**plain)
+        set_nested(self, nested, self._words)
+        return self
+
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of :meth:`transform`, ``(K,)``."""
         check_is_fitted(self)
         return np.array([f"topic{k}" for k in range(self.n_topics_)], object)
 
     def _checked(self, X: Any, reset: bool, least: int | None = None) -> sparse.csr_array:
-        X = features_of(self, sound_input(as_frame(X), "X"), reset) if self.text is None else self._counted(X, reset)
+        if not isinstance(self.text, Text | None):
+            raise SettingError(f"text={shown(self.text)}: needs Text(...), or None")
+        if isinstance(X, str) and self.text is not None:
+            raise DataError(f"X={shown(X)}: needs a list of texts")
+        n_words = None if reset else vars(self).get("n_features_in_")
+        X = form_of(X, needs_of_likelihood(self._words(), n_words=n_words), self.text)
+        if isinstance(X, Documents):
+            X = counted(self, X, self.text, reset)
+        elif self.text is not None:
+            raise DataError(
+                f"X is {type(X).__name__}; needs a list of texts, or a table with a column of texts; leave text= out for "
+                "counts"
+            )
+        else:
+            X = features_of(self, sound_input(X, "X"), reset)
+            if reset:
+                vars(self).pop("vocabulary_", None)
         X = validate_data(
             self,
             X,
@@ -306,17 +338,6 @@ class TopicModel(TransformerMixin, BaseEstimator):
             ensure_min_samples=(2 if reset else 1) if least is None else least,
         )
         return sparse.csr_array(X)
-
-    def _counted(self, X: Any, reset: bool) -> sparse.csr_array:
-        """Counts of raw texts; with ``reset`` their words are chosen anew."""
-        if not isinstance(self.text, Text):
-            raise SettingError(f"text={shown(self.text)}: needs Text(...), or None where documents are counts")
-        if self.store is not None:
-            raise SettingError(f"store={shown(self.store)}: texts of a run are ingested first; see bnp_dask.ingest")
-        texts, analysis = as_texts(X, "X"), self.text.analysis
-        if reset:
-            self.vocabulary_ = vocabulary_of_texts(texts, self.text, "X")
-        return self.vocabulary_.counts(texts, analysis)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

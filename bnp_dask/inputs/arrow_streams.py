@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from bnp_dask.errors import DataError, SettingError
 
@@ -26,25 +29,43 @@ KNOWN = frozenset(("anndata", "dask", "dask_expr", "numpy", "pandas", "scipy", "
 
 def is_stream(data: Any) -> bool:
     """Whether data are recognised by their Arrow C stream."""
-    return isinstance(data, ArrowStream) and _library(data) not in KNOWN
+    return isinstance(data, ArrowStream) and library(data) not in KNOWN
 
 
-def _library(data: Any) -> str:
+def library(data: Any) -> str:
+    """Name of the package that defines the type of the data."""
     return type(data).__module__.split(".")[0]
 
 
-def unlabelled(data: Any) -> tuple[Any, tuple[str, ...] | None]:
+def unlabelled(data: Any, is_ordered: bool = False) -> tuple[Any, tuple[str, ...] | None]:
     """The array within an xarray DataArray, or the matrix within an AnnData, and the names of its columns.
 
-    Names are None if columns have no names, or no distinct ones.  Anything else is returned unchanged.
+    Names are None if columns have no names, or no distinct ones.  Anything else is returned unchanged.  Of three axes
+    of a DataArray time becomes the second, so that the array holds sequences ``(G, T, D)``; for models of sequences
+    (``is_ordered``) time becomes the first of two axes.
     """
-    what = _library(data), type(data).__name__
+    what = library(data), type(data).__name__
     if what == ("xarray", "DataArray"):
+        data = _in_order_of_time(data) if is_ordered or data.ndim == 3 else data
         last = data.dims[-1] if data.dims else None
         return data.data, _names(data.coords[last].values) if last in data.coords else None
     if what == ("anndata", "AnnData"):
         return data.X, _names(data.var_names)
     return data, None
+
+
+TIMES = frozenset(("frame", "step", "t", "time", "times", "timestamp"))
+"""Names of an axis of time; an axis whose coordinates are dates is one under any name."""
+
+
+def _in_order_of_time(data: Any) -> Any:
+    """A DataArray whose axis of time, if it has one, is the last but one; a single axis gets a second one."""
+    dates = [d for d in data.dims if d in data.coords and data.coords[d].dtype.kind in "Mm"]
+    time = next(iter([*dates, *(d for d in data.dims if str(d).lower() in TIMES)]), None)
+    if time is None:
+        return data
+    others = [d for d in data.dims if d != time]
+    return data.transpose(*others[:-1], time, others[-1]) if others else data.expand_dims("value", 1)
 
 
 def _names(labels: Any) -> tuple[str, ...] | None:
@@ -74,19 +95,31 @@ def streamed(data: Any) -> Any:
 
 
 def as_frame(data: Any) -> Any:
-    """Return a pandas DataFrame for an Arrow Table or stream, also for each in a list, or the array of labelled data;
-    anything else unchanged."""
-    data = unlabelled(data)[0]
-    if isinstance(data, (list, tuple)):
-        return [as_frame(part) for part in data] if len(data) and is_stream(data[0]) else data
-    if not is_stream(data):
-        return data
+    """Return a pandas DataFrame for an Arrow Table or stream, also for each in a list, and for labelled data whose
+    columns have names; else the array of labelled data.  Anything else is returned unchanged.
+
+    The index of an AnnData's rows is ``obs_names``, so that results can become a column of ``obs``.
+    """
+    x, names = unlabelled(data)
+    if names is not None and isinstance(x, np.ndarray) and x.ndim == 2 and _has_pandas():
+        import pandas as pd
+
+        index = data.obs_names if library(data) == "anndata" else None
+        return pd.DataFrame(x, columns=list(names), index=index)
+    if isinstance(x, (list, tuple)):
+        return [as_frame(part) for part in x] if len(x) and is_stream(x[0]) else x
+    if not is_stream(x):
+        return x
     try:
-        return streamed(data).to_pandas()
+        return streamed(x).to_pandas()
     except ImportError as error:
         raise SettingError(
-            f"a {type(data).__name__} needs pandas here: pip install 'bnp-dask[dataframe]', or give an array"
+            f"a {type(x).__name__} needs pandas here: pip install 'bnp-dask[dataframe]', or give an array"
         ) from error
+
+
+def _has_pandas() -> bool:
+    return importlib.util.find_spec("pandas") is not None
 
 
 @contextmanager

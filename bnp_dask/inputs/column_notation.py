@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -20,6 +21,9 @@ Key = str | tuple[str, ...]
 
 MOST_COLUMNS = 2**31
 """Most columns that data may have."""
+
+MOST_LISTED = 2**20
+"""Most columns of one group that are listed one by one: an iterator may have no end."""
 
 _PIECE = re.compile(r"-?\d+|-?\d*:-?\d*(:-?\d*)?")
 
@@ -37,7 +41,9 @@ def as_key(columns: ColumnGroup) -> Key:
     if isinstance(columns, slice):
         bounds = ["" if bound is None else str(bound) for bound in (columns.start, columns.stop)]
         return ":".join(bounds if columns.step is None else [*bounds, str(columns.step)])
-    named = list(columns) if isinstance(columns, Iterable) else []
+    named = list(islice(columns, MOST_LISTED + 1)) if isinstance(columns, Iterable) else []
+    if len(named) > MOST_LISTED:
+        raise SettingError(f"columns {shown(columns)}: goes on after {MOST_LISTED:,} columns; needs a list that ends")
     if named and all(isinstance(c, str) for c in named):
         return tuple(map(str, named))
     try:

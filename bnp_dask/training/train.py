@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask.analysis.arguments import check_run, listed
-from bnp_dask.analysis.matching import words_of
+from bnp_dask.analysis.matching import needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import columns_of
@@ -35,7 +35,6 @@ from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.observation.base import read_as
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.training.alternatives.priors import other_priors
 from bnp_dask.training.alternatives.shadow import Shadow
@@ -207,7 +206,7 @@ def train(
     scores = ForScores.of(model, schedule, collapsed, store if resume else None)
     require_savable(model, init, schedule, moves or (), store is not None)
     before = None if begun is None else begun.columns()
-    source = opened(data, model.marginalises, batch_size, weights, before, on_bad_batch, *read_as(model.observation))
+    source = opened(data, needs_of(model), batch_size, weights, before, on_bad_batch)
     moves = default_moves(model, schedule, source.is_sparse) if moves is None else moves
     words, columns = words_of(source), columns_of(source) if before is None else before
     first = FirstRun.of(model, source, moves, schedule)

@@ -91,6 +91,8 @@ def test_labels_are_the_best_path(posterior):
     assert bnp.predict(posterior, parts, top=2).label.shape == (9, 2)
 
 
-def test_rows_without_sequences_are_refused(posterior):
+def test_rows_in_memory_are_one_sequence_and_those_of_a_source_need_to_say_where_sequences_start(posterior):
+    x = sequences((5,), k=3, seed=7, spread=1.0).x
+    np.testing.assert_array_equal(bnp.predict(posterior, x), bnp.predict(posterior, [x]))
     with pytest.raises(DataError, match="rows without sequences"):
-        bnp.predict(posterior, np.zeros((5, 2)))
+        bnp.predict(posterior, bnp.as_source(x))

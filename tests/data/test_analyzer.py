@@ -168,11 +168,12 @@ def test_topic_model_of_texts(strangers):
     strangers()
     again = pickle.loads(stored)
     assert again.transform(["red-sun"]).tobytes() == made.transform(["red-sun"]).tobytes()
-    made.partial_fit(["moon-comet", "wine"])
+    with pytest.warns(UserWarning, match="1 of 3 tokens are left out: the model does not know their words"):
+        made.partial_fit(["moon-comet", "wine"])
     assert made.posterior_.feature_names == made.vocabulary_.words
     for bad, match in (
         (TEXTS[0], "needs a list of texts"),
-        (counts, "is csr_array; needs str"),
+        (counts, "is csr_array; needs a list of texts"),
         ([3], r"X\[0\] is int"),
     ):
         with pytest.raises(DataError, match=match):

@@ -37,13 +37,20 @@ def test_other_dtypes_are_refused(x):
         as_source(x)
 
 
-@pytest.mark.parametrize("shape", [(5,), (5, 2, 2), (0, 3), (3, 0)])
+@pytest.mark.parametrize("shape", [(5,), (5, 2, 2, 2), (0, 3), (3, 0), (0, 2, 2), (2, 2, 0)])
 def test_shapes_are_refused(shape, tmp_path):
     with pytest.raises(DataError, match="needs two axes|no rows|no columns"):
         as_source(np.zeros(shape))
     np.save(tmp_path / "x.npy", np.zeros(shape))
     with pytest.raises(DataError, match="needs two axes|no rows|no columns"):
         as_source(tmp_path / "x.npy")
+
+
+def test_a_file_of_sequences_is_given_as_the_array_that_it_holds(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((5, 2, 3)))
+    with pytest.raises(DataError, match=r"sequences \(G, T, D\) are given as an array in memory, np.load"):
+        as_source(tmp_path / "x.npy")
+    assert as_source(np.load(tmp_path / "x.npy")).n_groups == 5
 
 
 def test_default_batches_hold_32_mb():

@@ -99,3 +99,4 @@ def test_estimators_take_streams():
 def test_a_stream_without_a_table_is_refused():
     with pytest.raises(DataError, match="ChunkedArray, whose Arrow stream holds no table"):
         bnp.as_source(pa.chunked_array([[1.0, 2.0]]))
+    assert bnp.as_source(pa.chunked_array([["sun moon", "sun"]]), text=bnp.Text(min_df=1)).n_features == 2

@@ -37,6 +37,9 @@ def same_groups(source, x=X, lengths=LENGTHS, rows=12):
     return batches
 
 
+FEATURES = ["a", "b", "c"]
+
+
 def table(shuffled=False):
     """A table of the rows with ids of their groups; groups without rows cannot be told there."""
     ids = np.repeat([f"site {g}" for g in range(len(LENGTHS))], LENGTHS)
@@ -116,7 +119,7 @@ def test_dask_frames():
     np.testing.assert_array_equal(np.diff(batch.groups), WITH_ROWS)
     assert source.describe()["groups"] == ["site", "time"]
     with pytest.raises(DataError, match="lie in . places.*Partitions must end where groups end"):
-        as_source(dd.from_pandas(table().to_pandas(), npartitions=4), groups="site", weights="w")
+        as_source(dd.from_pandas(table().to_pandas(), npartitions=4), groups="site", weights="w", columns=FEATURES)
     with pytest.raises(DataError, match="name the column of groups"):
         as_source(frame, groups=OFFSETS, columns=["a", "b", "c"])
 
@@ -163,19 +166,19 @@ def test_wrong_ids(tmp_path):
         return path
 
     with pytest.raises(DataError, match="'site 0'.*lie in 2 places"):
-        as_source(write(pa.concat_tables([table(), table().slice(0, 2)])), groups="site", weights="w")
+        as_source(write(pa.concat_tables([table(), table().slice(0, 2)])), groups="site", weights="w", columns=FEATURES)
     falling = table().set_column(1, "time", pa.array(np.arange(33)[::-1]))
     with pytest.raises(DataError, match="'time' falls within group 'site 0' at row 1"):
         as_source(write(falling), groups="site", order="time", weights="w")
     holes = table().set_column(0, "site", pa.array([1.0] * 7 + [np.nan] + [2.0] * 25))
     with pytest.raises(DataError, match="row 7 has no 'site'"):
-        as_source(write(holes), groups="site", weights="w")
+        as_source(write(holes), groups="site", weights="w", columns=FEATURES)
     nulls = table().set_column(0, "site", pa.array([1] * 7 + [None] + [2] * 25))
     with pytest.raises(DataError, match="row 7 has no 'site'"):
-        as_source(write(nulls), groups="site", weights="w")
+        as_source(write(nulls), groups="site", weights="w", columns=FEATURES)
     for data in (nulls, nulls.to_pandas()):
         with pytest.raises(DataError, match="row 7 has no 'site'"):
-            as_source(data, groups="site", weights="w")
+            as_source(data, groups="site", weights="w", columns=FEATURES)
 
 
 def test_a_group_larger_than_a_batch_is_reported():

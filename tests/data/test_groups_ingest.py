@@ -96,7 +96,7 @@ def test_wrong_columns(tmp_path):
     holes = table().set_column(0, "site", pa.array([1.0] * 7 + [np.nan] + [2.0] * 25))
     pq.write_table(holes, tmp_path / "holes.parquet", row_group_size=5)
     with pytest.raises(DataError, match="row 7 has no 'site'"):
-        ingest(tmp_path / "holes.parquet", out, group_column="site", weights="w")
+        ingest(tmp_path / "holes.parquet", out, group_column="site", weights="w", columns=["a", "b", "c"])
     with pytest.raises(DataError, match="order column 'site' is"):
         ingest(tmp_path / "x.parquet", out, group_column="time", order_column="site", weights="w")
     assert not out.exists()

@@ -140,12 +140,12 @@ def test_numbers_become_places_of_their_values(kind, tmp_path):
 
 
 def test_whole_numbers_of_tables_are_levels_too():
-    table = pd.DataFrame({"stars": [5, 1, 3, 1], "id": [1.5, 2.5, 3.5, 4.5]})
+    table = pd.DataFrame({"stars": [5, 1, 3, 1], "size": [1.5, 2.5, 3.5, 4.5]})
     source = bnp.as_source(table, levels=["stars"])
     assert source.columns.coded == {"stars": (1, 3, 5)}
     assert_array_equal(rows(source)[:, 0], [2, 0, 1, 0])
     # whatever their type is there
-    other = pa.table({"stars": pa.array([3, None], pa.int8()), "id": [0.0, 1.0]})
+    other = pa.table({"stars": pa.array([3, None], pa.int8()), "size": [0.0, 1.0]})
     assert_array_equal(rows(bnp.as_source(other, columns=source.columns))[:, 0], [1, np.nan])
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from scipy import sparse
 
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import is_texts, open_for
+from bnp_dask.analysis.matching import open_for, texts_in
 from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.topics import coherence
 from bnp_dask.analysis.topics.coherence import Pairs
@@ -218,8 +218,9 @@ def survey_documents(
     if total is None or total.n == total.empty:
         raise DataError(f"{source.name}: no document with a word of the vocabulary; topics cannot be seen in it")
     windows = None
-    if column is not None and (texts is not None or is_texts(data)):
-        windows = count_windows(posterior, data if texts is None else texts, column)
+    texts = texts_in(posterior, data) if column is not None and texts is None else texts
+    if column is not None and texts is not None:
+        windows = count_windows(posterior, texts, column)
     return replace(_finish(posterior, total), windows=windows)
 
 

@@ -1,4 +1,4 @@
-"""Folders and patterns of small text tables; each file is a recording, which forms a group of rows."""
+"""Folders and patterns of small text tables or arrays; each file is a recording, which forms a group of rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.location import Location
+from bnp_dask.data.batching import parsed
 from bnp_dask.data.ingestion.formats import Stream
 from bnp_dask.data.sources.arrays import READ_WHOLE, check_small
 from bnp_dask.errors import DataError
 
-KINDS = {".csv": "csv", ".tsv": "tsv"}
+KINDS = {".csv": "csv", ".tsv": "tsv", ".npy": "npy"}
 """Formats by suffix."""
 
 
 def recordings(data: Any) -> Any:
-    """One table per file of a local folder of CSV files, or of a pattern; anything else unchanged.
+    """One table per file of a local folder of CSV or .npy files, or of a pattern; anything else unchanged.
 
-    Files are taken in the order of their names.  Tables are DataFrames if the files name their columns, else arrays.
+    Files are taken in the order of their names.  Tables are DataFrames if the files name their columns, else arrays;
+    an array ``(n,)`` is one column.
 
     Raises
     ------
     DataError
-        No file matches the pattern, the files are too large for memory, or only some name their columns.
+        No file matches the pattern, the files are too large for memory, differ in kind, or only some name columns.
     """
     files = _files(data)
     if files is None:
@@ -38,6 +40,10 @@ def recordings(data: Any) -> Any:
             "as Parquet with a column that tells the recordings apart: as_source(folder, groups=COLUMN)"
         )
     places = [(Location.of(str(file)), KINDS[file.suffix.lower()]) for file in files]
+    if len({kind == "npy" for _, kind in places}) > 1:
+        raise DataError(f"{os.fspath(data)}: .npy files and text tables together; needs recordings of one kind")
+    if places[0][1] == "npy":
+        return [_array(place) for place, _ in places]
     for place, kind in places:
         check_small(place, kind)
     named = [Stream(place, kind).has_names for place, kind in places]
@@ -49,6 +55,15 @@ def recordings(data: Any) -> Any:
     if all(named):
         return [Stream(place, kind).table.whole(()).to_pandas() for place, kind in places]
     return [np.concatenate([x for x, _ in Stream(place, kind).pieces()]) for place, kind in places]
+
+
+def _array(place: Location) -> np.ndarray:
+    """The rows of a .npy file, ``(n, D)``."""
+    with parsed(place.name), place.open() as file:
+        x = np.load(file, allow_pickle=False)
+    if x.ndim not in (1, 2):
+        raise DataError(f"{place.name} has shape {x.shape}; needs one recording, (n, D): a row for each step")
+    return x.reshape(len(x), -1) if len(x) else x
 
 
 def _files(data: Any) -> list[Path] | None:

@@ -14,6 +14,7 @@ from scipy import sparse
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
+from bnp_dask.core.vocabulary import Words
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.batching import (
     Span,
@@ -51,12 +52,16 @@ class HeldReader:
 
 @dataclass(frozen=True, eq=False)
 class ArraySource:
-    """A NumPy array ``(n, D)`` or a CSR array of counts ``(n, V)``, cut into batches."""
+    """A NumPy array ``(n, D)`` or a CSR array of counts ``(n, V)``, cut into batches.
+
+    ``words`` are the words of the columns of counts that were made from documents in memory.
+    """
 
     name: str
     x: np.ndarray | sparse.csr_array
     spans: tuple[Span, ...]
     kind: str = "array"
+    words: Words | None = None
 
     @staticmethod
     def of(x: Any, batch_size: int | None = None, name: str = "array", kind: str = "array") -> ArraySource:

@@ -50,6 +50,14 @@ ROW_NUMBERS, CATEGORIES, TEXTS, NO_VALUE = "row numbers", "categories", "texts",
 
 DATES, CODES = "dates as texts", "codes with leading zeros"
 
+IDS, TIMES = "ids of rows", "times"
+
+ID = re.compile(r"(?i:ids?|uuid|guid|(.*[_\W])(id|ids|uuid|guid))|.*[a-z]I[dD]")
+"""Names of columns of ids."""
+
+TIME = re.compile(r"(?i)(.*[_\W])?(time|times|timestamp|timestamps|datetime|date|epoch)|t")
+"""Names of columns of times."""
+
 WORDS = (CATEGORIES, TEXTS, CODES)
 """Reasons of left-out columns that may be levels."""
 
@@ -245,14 +253,16 @@ def looked_at(
         is_empty = len(array) > 0 and array.null_count == len(array)
         return replace(column, width=max(column.width, 1), why=NO_VALUE if is_empty else ROW_NUMBERS)
     if column.is_plain:
-        why = NO_VALUE if is_all and _has_none(array) else ROW_NUMBERS if counts_rows(array, offsets) else ""
-        return replace(column, why=why)
+        if is_all and _has_none(array):
+            return replace(column, why=NO_VALUE)
+        return replace(column, why=ROW_NUMBERS if counts_rows(array, offsets) else _named(column, array, offsets))
     if is_list(array.type):
         return _list_looked_at(column, array)
     if array.null_count == len(array):
         return replace(column, width=1, why=NO_VALUE)
     if is_numeric(array.type) or pa.types.is_decimal(array.type):
-        return replace(column, width=1, why=ROW_NUMBERS if counts_rows(array, offsets) else "")
+        why = ROW_NUMBERS if counts_rows(array, offsets) else _named(replace(column, is_text=True), array, offsets)
+        return replace(column, width=1, why=why)
     if not is_text(array.type):
         return replace(column, width=0, why=_called(array.type), is_level=False)
     return _text_looked_at(column, stripped(array), name, offsets)
@@ -293,6 +303,30 @@ def counts_rows(array: pa.Array, offsets: np.ndarray | None = None, start: int =
     return np.array_equal(read_cells(array, 1, cells, exact=False)[:, 0], wanted)
 
 
+def says_role(column: TableColumn) -> str:
+    """The role that the name of a column of single numbers says, "an id" or "a time"; else empty."""
+    if column.is_list or not (column.is_plain or column.is_text):
+        return ""
+    return "an id" if ID.fullmatch(column.name) else "a time" if TIME.fullmatch(column.name) else ""
+
+
+def _named(column: TableColumn, array: pa.Array, offsets: np.ndarray | None) -> str:
+    """Why a column of numbers is no feature by its name and values: whole numbers, each of one row, that are called
+    ids; or numbers called times that rise from row to row, in each recording.  Empty for features."""
+    role = says_role(column)
+    if not role or len(array) < LEAST_ROWS or array.null_count:
+        return ""
+    values = read_cells(array, 1, Cells("", on_bad="missing"), exact=False)[:, 0]
+    if role == "an id":
+        is_whole = bool(np.isfinite(values).all()) and np.array_equal(values, np.floor(values))
+        return IDS if is_whole and len(np.unique(values)) == len(values) else ""
+    steps = np.diff(values)
+    within = np.ones(len(steps), np.bool_)
+    if offsets is not None:
+        within[np.asarray(offsets[1:-1], np.int64) - 1] = False
+    return TIMES if bool((steps[within] > 0).all()) else ""
+
+
 def _list_looked_at(column: TableColumn, array: pa.Array) -> TableColumn:
     """A column of lists, with their length as its width if all have the same length."""
     kind = _typed(column.name, array.type)
@@ -330,6 +364,8 @@ def _text_looked_at(column: TableColumn, text: pa.Array, name: str, offsets: np.
     if not len(bad) and counts_rows(text, offsets):
         return replace(column, width=1, why=ROW_NUMBERS)
     error = None
+    if not len(bad) and (why := _named(replace(column, is_text=True), text, offsets)):
+        return replace(column, width=1, why=why)
     if len(bad):
         first = int(bad[0])
         error = bad_cell(Cells(name, column.name), first, text[first].as_py(), len(bad))
@@ -512,6 +548,7 @@ def _tell(
     """Warn, in one line, which columns are features, and why others are not; DataError if none is."""
     reasons = [f"{c.name!r} ({c.why or 'beside the lists x'})" for c in left]
     texts = [c.name for c in chosen if c.name not in coded and c.is_text]
+    named = [f"{c.name!r} seems to be {says_role(c)} by its name" for c in chosen if says_role(c)]
     advice = "; of texts and categories make levels: give them a Categorical()" * any(
         c.is_level and c.why in WORDS for c in left
     )
@@ -520,11 +557,13 @@ def _tell(
         raise DataError(
             f"{name}: no numeric columns{kinds} among {few(reasons, quoted=False)}; choose with columns={advice}"
         )
-    if not left and not texts:
+    if not left and not texts and not named:
         return
     line = f"{name}: features are {few([c.name for c in chosen])}"
     if texts:
         line += f" ({few(texts)}: texts that are read as numbers)"
+    if named:
+        line += f" ({few(named, quoted=False)})"
     if left:
         line += f"; left out: {few(reasons, quoted=False)}"
     warnings.warn(f"{line}; choose with columns={advice}", stacklevel=2)

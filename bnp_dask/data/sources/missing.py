@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from bnp_dask.core.columns import Columns
 from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.lagged import taking_lags
+from bnp_dask.data.sources.forms import Documents, Needs, plain_form
+from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.named import letting_miss
 from bnp_dask.data.sources.open import as_source
 from bnp_dask.inputs.arrays import to_float
-from bnp_dask.inputs.column_notation import Key
+from bnp_dask.inputs.arrow_streams import unlabelled
 
 
 def with_nan(data: Any) -> Any:
@@ -30,25 +33,42 @@ def with_nan(data: Any) -> Any:
 
 def opened(
     data: Any,
-    may_miss: bool,
-    batch_size: int | None,
+    needs: Needs,
+    batch_size: int | None = None,
     weights: Any = None,
     columns: Sequence[str] | Columns | None = None,
     on_bad_batch: Literal["raise", "skip"] = "raise",
-    level_keys: Sequence[Key] = (),
-    chosen: Sequence[str] | None = None,
 ) -> Source:
-    """The source of data, as from :func:`bnp_dask.as_source`; entries may be missing if ``may_miss``.
+    """The source of data for a model, as from :func:`bnp_dask.as_source`.
 
-    Columns at the ``level_keys`` hold levels.  If the columns of a table are not known yet, only the columns ``chosen``
-    are read.
+    Entries may be missing if the model accepts that; columns of levels are read as such.  If the columns of a table are
+    not known yet, only those that the likelihood chooses are read.  Rows in memory are one sequence for a model of
+    sequences, unless the data say where sequences start.
     """
-    given = with_nan(data) if may_miss else data
-    if columns is None and chosen is not None and not isinstance(given, Source):
-        columns = list(chosen)
+    given = plain_form(with_nan(data) if needs.may_miss else data, needs)
+    if columns is None and needs.chosen is not None and not isinstance(given, Source | Documents):
+        columns = list(needs.chosen)
+    if isinstance(given, Documents):
+        columns = None
+    names = None
+    if needs.is_ordered and not isinstance(given, Source):
+        given, names = unlabelled(given, True)
+        if names is not None and columns is None:
+            columns = Columns.of(names)
     facts = {"batch_size": batch_size, "weights": weights, "columns": columns, "on_bad_batch": on_bad_batch}
-    source = as_source(given, levels=list(level_keys), **facts)
-    return letting_miss(source) if may_miss else source
+    source = as_source(given, levels=list(needs.levels), groups=_one_sequence(given, needs, columns), **facts)
+    return letting_miss(source) if needs.may_miss else source
+
+
+def _one_sequence(data: Any, needs: Needs, columns: Any) -> list[int] | None:
+    """Offsets of one sequence of all rows in memory, for a model of sequences; None if the data tell sequences apart,
+    or are not in memory."""
+    told = isinstance(columns, Columns) and columns.roles.groups is not None
+    is_table = isinstance(data, pa.Table) or is_frame(data)
+    is_array = isinstance(data, np.ndarray) and data.ndim == 2
+    if not needs.is_ordered or not (is_array or (is_table and not told)):
+        return None
+    return [0, len(data)]
 
 
 def as_modelled(source: Source, may_miss: bool, lags: int) -> Source:

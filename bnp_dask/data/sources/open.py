@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting, Roles
+from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting, Roles, few
 from bnp_dask.core.location import Location
+from bnp_dask.core.vocabulary import Words
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import check_batch_size, check_names, parsed
 from bnp_dask.data.grouped.ids import Keys, RowSettings, from_list, grouped, is_list_of_groups, table_groups
@@ -25,20 +27,21 @@ from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
 from bnp_dask.data.sources.dask_collections.graphs import is_dask, is_dask_frame
 from bnp_dask.data.sources.dask_collections.open import open_collection
 from bnp_dask.data.sources.files import open_path, open_store, require_groups, roles_of, split_weights, weighted
+from bnp_dask.data.sources.forms import Documents, plain_form, sequences_of
 from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
 from bnp_dask.data.sources.named import matched, ordered, with_levels
 from bnp_dask.data.sources.parquet import first_schema, parquet_files
 from bnp_dask.data.sources.parquet_counts import counts_shape
-from bnp_dask.errors import DataError
+from bnp_dask.data.text.options import Text
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrow_streams import unlabelled
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
 from bnp_dask.inputs.protocols import lacking
-from bnp_dask.inputs.settings import one_of
-from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
+from bnp_dask.inputs.settings import one_of, shown
 
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, xarray
-DataArray, AnnData, or Source."""
+DataArray, AnnData, texts, or Source."""
 
 
 def as_source(
@@ -57,20 +60,22 @@ def as_source(
     on_bad_batch: Literal["raise", "skip"] = "raise",
     levels: ColumnGroup | Sequence[ColumnGroup] | bool | None = None,
     on_bad_cell: Literal["raise", "missing"] | None = None,
+    text: Text | None = None,
 ) -> Source:
-    """A source of batches from a path, URL, array, table or dask collection.
+    """A source of batches from a path, URL, array, table, texts or dask collection.
 
     Parameters
     ----------
     data
         Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; path of an
         Arrow file, or of a data set that Hugging Face's ``datasets`` saved (or such a data set itself); a folder or
-        pattern of small CSV files, each a group; an open Zarr array, group or store, also of Icechunk (one in memory
-        only for this process); a NumPy array ``(n, D)``; a list of arrays ``(n_g, D)`` or DataFrames, one per group
-        (sequence, image); an xarray DataArray with two axes; scipy.sparse counts ``(n, V)``, or a list of documents of
-        pairs (word, count), as in gensim; a dask Array or DataFrame; a pandas DataFrame; an Arrow Table, or any table
-        with an Arrow C stream (polars, DuckDB); an AnnData, or the path of its Zarr store, whose ``X`` is read; or a
-        source.
+        pattern of small CSV or .npy files, each a group; an open Zarr array, group or store, also of Icechunk (one in
+        memory only for this process); a NumPy array ``(n, D)``; sequences as an array ``(G, T, D)``, or a list of
+        arrays ``(n_g, D)`` or DataFrames, one per group (sequence, image); an xarray DataArray, of three axes with
+        time as sequences; scipy.sparse counts ``(n, V)``, or documents of pairs (word, count), as in gensim; texts: a
+        list of str or a column of a table, lists of words, or mappings from words to counts; a dask Array or DataFrame;
+        a pandas DataFrame; an Arrow Table, or any table with an Arrow C stream (polars, DuckDB); an AnnData, or the
+        path of its Zarr store, whose ``X`` is read; or a source.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -123,6 +128,9 @@ def as_source(
         Treatment of a cell that is not a number in a column of numbers, such as ``"?"`` or ``"12%"``: ``"raise"``, the
         default, is an error that names it; ``"missing"`` reads NaN, for likelihoods that accept missing entries.  The
         setting of training also holds for the data that its posterior predicts.
+    text
+        How texts become counts, ``Text()`` by default; also says that a table's column of texts is read, not its
+        numbers.  ``posterior.words`` of a model that is trained on them knows the words, and new texts are read by it.
 
     Raises
     ------
@@ -132,13 +140,22 @@ def as_source(
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
     if on_bad_cell is not None:
         one_of("on_bad_cell", on_bad_cell, ON_BAD_CELL)
-    data, labels = unlabelled(data)
-    data = place_of_node(as_table(data if format is not None else recordings(data)))
+    if not isinstance(text, Text | None):
+        raise SettingError(f"text={shown(text)}: needs Text(...), or None")
     wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
-    if is_corpus(data):
-        data = counts_of_corpus(data, columns.n_features if isinstance(columns, Columns) else None)
     if batch_size is not None:
         check_batch_size(batch_size)
+    data = plain_form(data, None, text)
+    if isinstance(data, Documents):
+        if any(given is not None for given in (wanted, groups, order, cut, format, storage_options, on_bad_cell)):
+            raise DataError("data are documents, of which each is a row of its own; only batch_size, weights, text go")
+        return source_of_documents(data, text or Text(), batch_size, weights)
+    if text is not None:
+        raise DataError(
+            f"text= is for texts, and data is {type(data).__name__}; files of texts are ingested: bnp_dask.ingest"
+        )
+    data, labels = unlabelled(data)
+    data = place_of_node(as_table(data if format is not None else recordings(data)))
     location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
     within = data if isinstance(data, InStore) else None
     rows = RowSettings(weights, groups, order, gaps, step, cut)
@@ -243,8 +260,9 @@ def _from_memory(
     if not sparse.issparse(data) and not isinstance(data, (np.ndarray, list, tuple)):
         raise DataError(
             f"data is {type(data).__name__}; needs a path or URL, a NumPy array, scipy.sparse counts, a dask Array or "
-            "DataFrame, a pandas DataFrame, an Arrow Table or stream, an xarray DataArray, an AnnData, or a source"
-            f"{_as_source_lacks(data)}"
+            "DataFrame, a pandas DataFrame, an Arrow Table or stream, an xarray DataArray, an AnnData, or a source; or "
+            "texts"
+            f"{_as_source_lacks(data)}{_as_splits(data)}"
         )
     if isinstance(columns, list) or column is not None:
         raise DataError("an array has no named columns; choose columns as x[:, [0, 2]], give weights as an array")
@@ -252,6 +270,11 @@ def _from_memory(
         if keys is not None:
             raise DataError("data is a list of arrays, each a group; leave out groups=, or give one array")
         return from_list(data, batch_size, apart, cut)
+    if isinstance(data, np.ndarray) and data.ndim == 3:
+        if keys is not None:
+            raise DataError(f"data is an array of shape {data.shape}, each x[i] a sequence; leave out groups=")
+        x, offsets = sequences_of(data)
+        return grouped(ArraySource.of(x, None), offsets, batch_size, apart, cut)
     require_groups(cut, keys, "array")
     try:
         held = data if sparse.issparse(data) else np.asanyarray(data)
@@ -264,6 +287,23 @@ def _from_memory(
     if keys is not None:
         return grouped(source, keys.require_offsets(source.name), batch_size, apart, cut)
     return weighted(source, source.spans, apart)
+
+
+def source_of_documents(documents: Documents, text: Text, batch_size: int | None, weights: Any = None) -> Source:
+    """Counts of documents in memory, with the words that the settings keep."""
+    vocabulary = documents.vocabulary(text)
+    counts, _ = documents.counts(vocabulary)
+    words = Words.of(vocabulary.words, None if vocabulary.analysis is None else vocabulary.analysis.to_json())
+    source = replace(ArraySource.of(counts, batch_size, documents.name), words=words)
+    column, apart = split_weights(weights)
+    if column is not None:
+        raise DataError(f"{documents.name}: weights={column!r} names a column; of documents give an array (n,)")
+    return weighted(source, source.spans, apart)
+
+
+def _as_splits(data: Any) -> str:
+    """Advice, for a message, if data seem to be several tables by name; else empty."""
+    return f": choose one by its name, of {few([*map(str, data)])}" if isinstance(data, Mapping) and data else ""
 
 
 def _as_source_lacks(data: Any) -> str:

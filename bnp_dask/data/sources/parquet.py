@@ -19,17 +19,20 @@ from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.sources.arrow import Cells, dtype_of, is_list, is_numeric, is_text, may_be_numbers, read_cells
 from bnp_dask.data.sources.choose import (
     DATES,
+    IDS,
     LEAST_ROWS,
     NAMELESS,
     NO_VALUE,
     PLAIN_READING,
     ROW_NUMBERS,
     TEXTS,
+    TIMES,
     Reading,
     TableColumn,
     arrow_columns,
     choose,
     looked_at,
+    says_role,
 )
 from bnp_dask.data.sources.containers.arrow_files import ArrowFile, dataset_files, is_arrow, is_saved_dataset
 from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pending, union, with_found
@@ -310,8 +313,13 @@ def _looked_at(column: TableColumn, files: Sequence[Location], name: str, may_co
     """A column completed with facts from its values, in the first file that has some; ``may_count`` is for numbers."""
     if column.is_plain:
         known = looked_at(column, pa.nulls(0), name, is_all=False)
-        counts = may_count and not known.why and _counts_rows(files[0], column.label)
-        return replace(known, why=ROW_NUMBERS) if counts else known
+        if may_count and not known.why and _counts_rows(files[0], column.label):
+            return replace(known, why=ROW_NUMBERS)
+        head = _head(files[0], column.label) if says_role(column) and not known.why else None
+        if head is None:
+            return known
+        found = looked_at(column, head, name, is_all=False)
+        return found if found.why in (IDS, TIMES) else known
     found = column
     for file in files:
         head = _head(file, column.label)

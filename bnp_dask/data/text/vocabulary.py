@@ -7,7 +7,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import repeat
@@ -158,6 +158,10 @@ class Vocabulary:
         SettingError
             The vocabulary has no analysis and none is given, or scikit-learn is not installed.
         """
+        return self.counts_of_all(texts, analysis)[0]
+
+    def counts_of_all(self, texts: Iterable[str], analysis: Analysis | None = None) -> tuple[sparse.csr_array, int]:
+        """Counts as in :meth:`counts`, and the number of tokens of all texts, known words or not."""
         if isinstance(texts, (str, bytes)):
             raise DataError("texts is a single text; needs a sequence of texts: [text]")
         chosen = analysis or self.analysis
@@ -166,17 +170,27 @@ class Vocabulary:
                 "this vocabulary was given with counts, and nothing says how a text is cut into words; pass "
                 "analysis=bnp_dask.Text(...).analysis"
             )
-        analyze = chosen.analyzer()
+        return self.counts_of_words(map(chosen.analyzer(), _all_texts(texts)))
+
+    def counts_of_words(self, documents: Iterable[Sequence[str]]) -> tuple[sparse.csr_array, int]:
+        """Counts of documents that are cut into words, ``(n, V)`` float64, and the number of all their tokens."""
         maker = CountsMaker(self.index, len(self))
-        parts = []
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise DataError(f"text {number} is {type(text).__name__}; needs str")
-            maker.add(analyze(text))
+        parts, n_all = [], 0
+        for words in documents:
+            maker.add(words)
+            n_all += len(words)
             if maker.n_tokens >= BLOCK_TOKENS:
                 parts.append(maker.take())
         parts.append(maker.take())
-        return parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr"))
+        return parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr")), n_all
+
+
+def _all_texts(texts: Iterable[Any]) -> Iterator[str]:
+    """The texts; DataError for anything else among them."""
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"text {number} is {type(text).__name__}; needs str")
+        yield text
 
 
 class CountsMaker:
@@ -192,7 +206,7 @@ class CountsMaker:
         """Number of words held, known or not."""
         return len(self._columns)
 
-    def add(self, words: list[str]) -> None:
+    def add(self, words: Sequence[str]) -> None:
         """Add a document."""
         self._columns.extend(map(self._index.get, words, repeat(-1)))
         self._ends.append(len(self._columns))

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bnp_dask.analysis.arguments import listed
+from bnp_dask.analysis.matching import needs_of
 from bnp_dask.data.base import spans_of
 from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.sources.missing import opened
@@ -19,7 +20,6 @@ from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.observation.base import read_as
 from bnp_dask.training.defaults import check_schedule
 from bnp_dask.training.doors import check_parts
 from bnp_dask.training.memory_plan import COPIES, KILLED_AT, MEMORY_BYTES, PROGRAM_BYTES, parse_memory
@@ -250,7 +250,7 @@ def plan(
     if n_clusters is not None:
         n_clusters = whole_number("n_clusters", n_clusters, 1)
     limit = None if memory is None else parse_memory(memory)
-    source = opened(data, model.marginalises, batch_size, weights, None, "raise", *read_as(model.observation))
+    source = opened(data, needs_of(model), batch_size, weights)
     with one_blas_thread():
         sample = sample_of(taking_lags(source, model.lags), n_clusters)
         costs = probe(model, sample, init, schedule, moves, n_clusters, keeps=store is not None)

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bnp_dask.analysis.matching import columns_for, is_texts, open_for, vocabulary_of, words_of
+from bnp_dask.analysis.matching import columns_for, n_words_of, needs_of, open_for, vocabulary_of, words_of
 from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.placed import LEFT_OUT, placed
+from bnp_dask.data.sources.forms import Documents, plain_form
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Model, Posterior
@@ -79,8 +80,10 @@ def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: N
                 f"new_words={new_words!r}: the run's likelihood is {kind}, which has no words; leave it out"
             )
         return Counts(taking_lags(open_for(base, data, batch_size, weights=True), base.model.lags))
-    if is_texts(data):
-        return _counts_of_texts(base, data, batch_size, new_words)
+    form = plain_form(data, needs_of(base.model, n_words_of(base)))
+    if isinstance(form, Documents):
+        return _counts_of_documents(base, form, batch_size, new_words)
+    data = form
     if base.columns is not None and base.columns.shown is not None:
         return _counts_of_columns(base, data, batch_size, new_words)
     columns = columns_for(base, weights=True)
@@ -97,20 +100,16 @@ def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: N
     return Counts(source, found.features)
 
 
-def _counts_of_texts(
-    base: Posterior, texts: Sequence[Any], batch_size: int | None, new_words: NewWords | None
+def _counts_of_documents(
+    base: Posterior, documents: Documents, batch_size: int | None, new_words: NewWords | None
 ) -> Counts:
-    """Counts of raw texts: known words, then new ones in alphabetical order."""
+    """Counts of documents in memory: known words, then new ones in alphabetical order."""
     known = vocabulary_of(base)
-    wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise DataError(f"text {wrong} is {type(texts[wrong]).__name__}; needs str")
-    content = zlib.crc32("\0".join(texts).encode("utf-8", "surrogatepass"))
     words = known.words
-    if new_words != "drop" and known.analysis is not None:
-        words = (*words, *known.analysis.new_words(texts, words))
-    counts = replace(known, words=words).counts(texts)
-    return Counts(as_source(counts, batch_size=batch_size), words, content)
+    if new_words != "drop":
+        words = (*words, *documents.new_words(known))
+    counts = documents.known_counts(replace(known, words=words))
+    return Counts(as_source(counts, batch_size=batch_size), words, zlib.crc32(documents.content()))
 
 
 def _counts_of_columns(base: Posterior, data: Any, batch_size: int | None, new_words: NewWords | None) -> Counts:
