@@ -19,6 +19,7 @@ from bnp_dask.core.columns import NO_ROLES, Columns
 from bnp_dask.core.frozen import frozen
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
+from bnp_dask.data.sources.arrow import as_table
 from bnp_dask.data.sources.choose import PLAIN_READING, choose, frame_columns, in_values
 from bnp_dask.data.sources.dask_collections.arrays import as_declared
 from bnp_dask.data.sources.dask_collections.graphs import is_dask_array
@@ -64,7 +65,7 @@ def form_of(X: Any, needs: Needs, text: Text | None = None) -> Any:
     X = plain_form(in_memory(X), needs, text)
     if isinstance(X, Documents):
         return X
-    X = as_frame(unlabelled(X, True)[0] if needs.is_ordered else X)
+    X = as_frame(as_table(unlabelled(X, True)[0] if needs.is_ordered else X))
     return with_nan(X) if needs.may_miss else X
 
 

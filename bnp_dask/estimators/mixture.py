@@ -401,10 +401,10 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         X = form_of(X, needs_of_likelihood(observation, n_words=n_words))
         if isinstance(X, Documents):
             X = counted(self, X, None, reset)
-        X = sound_input(of_chosen(X, observation), "X")
+        rows = sound_input(of_chosen(X, observation), "X")
         if frame_with_levels(self, observation, X, reset):
             return X
-        X = features_of(self, X, reset)
+        X = features_of(self, rows, reset)
         require_entries(X, observation)
         takes_sparse = "csr" if isinstance(observation, SPARSE) else False
         X = validate_data(

@@ -321,8 +321,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
             X = counted(self, X, self.text, reset)
         elif self.text is not None:
             raise DataError(
-                f"X is {type(X).__name__}; needs a list of texts, or a table with a column of texts; leave text= out for "
-                "counts"
+                f"X is {type(X).__name__}; needs a list of texts, or a table with a column of texts; for counts leave "
+                "text= out"
             )
         else:
             X = features_of(self, sound_input(X, "X"), reset)

@@ -93,7 +93,7 @@ class Product:
         ----------
         table
             pandas DataFrame, or a table that can become one (Arrow, polars, DuckDB).  For a large one the first rows
-            suffice.
+            suffice.  Or the path of a Parquet, Arrow or CSV file, of which the first 100,000 rows are read.
         given
             Likelihoods of columns by name, in place of the proposed ones.
 
@@ -108,7 +108,8 @@ class Product:
         Warns
         -----
         UserWarning
-            Columns are left out, with the reason: constant columns, names of rows, dates, lists.
+            Columns are left out, with the reason: those that sources leave out too (row numbers, ids, times, dates),
+            constant columns, names of rows, lists.
 
         Raises
         ------

@@ -169,6 +169,7 @@ def test_things_that_are_no_data(tmp_path):
     np.save(tmp_path / "patches.npy", X)
     with pytest.raises(DataError, match="no such file or folder; nearest existing name: 'patches.npy'"):
         as_source(tmp_path / "patchs.npy")
+    (tmp_path / "other.bin").write_bytes(b"1")
     with pytest.raises(DataError, match="neither Parquet files"):
         as_source(tmp_path)
     with pytest.raises(DataError, match="data is dict"):

@@ -253,3 +253,95 @@ def test_weights_reach_a_mixture_through_a_pipeline(blobs):
     direct.fit(StandardScaler().fit_transform(x), sample_weight=weights)
     assert routed[-1].lower_bounds_ == direct.lower_bounds_
     assert routed[-1].posterior_.summary["N"].sum() == pytest.approx(weights.sum())
+
+
+# -- tables of several kinds ------------------------------------------------------------------------------------------
+def patients():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(4)
+    kind = np.repeat([0, 1], 60)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal([30.0, 70.0], 3.0, (120, 2))[np.arange(120), kind].round(1),
+            "visits": rng.poisson(np.array([2.0, 30.0])[kind]),
+            "ward": pd.Categorical(np.array(["a", "b"])[kind]),
+            "seen": pd.date_range("2024", periods=120),
+        }
+    )
+    frame.loc[[3, 70], "age"] = np.nan
+    return frame, kind
+
+
+def test_a_table_of_several_kinds_is_fitted_by_the_likelihoods_that_its_columns_call_for():
+    frame, kind = patients()
+    model = DirichletProcessMixture("auto", random_state=0)
+    with pytest.warns(UserWarning, match="columns are left out: 'seen' .dates and times."):
+        model.fit(frame)
+    parts = {"age": bnp.Gaussian(missing="marginalise"), "visits": bnp.Poisson(), "ward": bnp.Categorical()}
+    assert model.observation_ == bnp.Product(parts, others="ignore")
+    assert repr(model.observation_).startswith("""Product({"age": Gaussian(missing='marginalise'), "visits": Poisson(),""")
+    assert model.n_clusters_ == 2
+    np.testing.assert_array_equal(model.labels_ == model.labels_[0], kind == 0)
+    np.testing.assert_array_equal(model.predict(frame.iloc[:10]), model.labels_[:10])
+    given = DirichletProcessMixture(model.observation_, random_state=0).fit(frame)
+    assert given.lower_bounds_ == model.lower_bounds_
+    assert clone(model).observation == "auto"
+
+
+def test_auto_is_the_gaussian_for_an_array(blobs):
+    x = np.array(blobs[0][:200])
+    settings = {"n_clusters": 3, "random_state": 0}
+    plain = DirichletProcessMixture("auto", **settings).fit(x)
+    assert plain.lower_bounds_ == DirichletProcessMixture(**settings).fit(x).lower_bounds_
+    x[4, 1] = np.nan
+    holes = DirichletProcessMixture("auto", **settings).fit(x)
+    assert holes.observation_ == bnp.Gaussian(missing="marginalise")
+    assert holes.predict(x).shape == (200,)
+
+
+@pytest.mark.filterwarnings("ignore:.*features are")
+def test_a_missing_entry_names_the_settings_that_take_it(blobs):
+    frame, _ = patients()
+    advice = r"""column 'age' .2 such entries.. observation=Gaussian.missing="marginalise".*="auto".*Product.of"""
+    with pytest.raises(ValueError, match="X contains NaN: row 3, " + advice):
+        DirichletProcessMixture().fit(frame)
+    x = np.array(blobs[0])
+    fitted = DirichletProcessMixture(n_clusters=3, random_state=0).fit(x)
+    x[7, 1] = np.nan
+    with pytest.raises(ValueError, match="X contains NaN: row 7, column 1"):
+        fitted.predict(x)
+    with pytest.raises(ValueError, match="X contains NaN"):
+        bnp.SequenceModel().fit(x)
+
+
+# -- as scikit-learn's pipelines and searches use it -----------------------------------------------------------------
+def test_shares_come_as_the_output_that_was_set(blobs, fitted):
+    pd = pytest.importorskip("pandas")
+    x, _ = blobs
+    np.testing.assert_array_equal(fitted.transform(x), fitted.predict_proba(x))
+    table = pd.DataFrame(x, index=range(7, 607), columns=["a", "b"])
+    frame = clone(fitted).set_output(transform="pandas").fit(table).transform(table)
+    assert frame.columns.tolist() == ["cluster0", "cluster1", "cluster2"] and frame.index[0] == 7
+    np.testing.assert_array_equal(frame.to_numpy(), fitted.transform(x))
+    np.testing.assert_array_equal(clone(fitted).fit_transform(x), fitted.transform(x))
+
+
+def test_settings_of_parts_are_parameters(blobs):
+    from sklearn.model_selection import GridSearchCV
+
+    model = DirichletProcessMixture(bnp.Gaussian(nu=5.0), schedule=bnp.Memoized(laps=2))
+    assert model.get_params()["observation__nu"] == 5.0 and model.get_params()["schedule__laps"] == 2
+    assert "observation__nu" not in model.get_params(deep=False)
+    model.set_params(observation__kappa=0.5, n_clusters=3, schedule__laps=3)
+    assert model.observation == bnp.Gaussian(nu=5.0, kappa=0.5) and model.schedule.laps == 3 and model.n_clusters == 3
+    named = DirichletProcessMixture("diag_gaussian").set_params(observation__kappa=0.5)
+    assert named.observation == bnp.DiagGaussian(kappa=0.5)
+    with pytest.raises(ValueError, match="observation__kapa: Gaussian has no setting 'kapa'; nearest.*'kappa'"):
+        model.set_params(observation__kapa=1.0)
+    with pytest.raises(ValueError, match="init=None has no settings"):
+        model.set_params(init__n_clusters=1)
+    topics = bnp.TopicModel(text=bnp.Text()).set_params(text__min_df=7)
+    assert topics.text.min_df == 7
+    start = DirichletProcessMixture(n_clusters=3, max_laps=40, random_state=0)
+    search = GridSearchCV(start, {"observation__kappa": [1e-3, 50.0]}, cv=2).fit(blobs[0])
+    assert search.best_params_ == {"observation__kappa": 1e-3}

@@ -17,7 +17,7 @@ from bnp_dask.data.ingestion.report import IngestReport
 from bnp_dask.data.ingestion.writers import CountsWriter
 from bnp_dask.data.text.corpus import Corpus
 from bnp_dask.data.text.ingest import TextReport, write_corpus
-from bnp_dask.data.text.vocabulary import WordSums, write_vocabulary
+from bnp_dask.data.text.vocabulary import Analysis, WordSums, write_vocabulary
 from bnp_dask.errors import DataError, SettingError
 
 _UNBATCHED = 2**62
@@ -26,7 +26,8 @@ _UNBATCHED = 2**62
 def write_counts(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: sparse.csr_array) -> IngestReport:
     """Write pieces of counts, of which ``sample`` is the first, and the vocabulary if one was given."""
     name = plan.given.location.name
-    words = None if plan.vocabulary is None else _read_vocabulary(plan.vocabulary)
+    own = plan.given.words
+    words = _read_vocabulary(plan.vocabulary) if plan.vocabulary is not None else None if own is None else own.words
     # counts of these two formats are whole by definition; other sources may hold any number
     whole = plan.given.format in ("docword", "ldac")
     kind = np.dtype(np.uint32 if whole else np.float64)
@@ -45,7 +46,8 @@ def write_counts(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: spar
         if len(words) < writer.n_words:
             raise DataError(f"vocabulary {plan.vocabulary} has {len(words)} words, but {name} has {writer.n_words}")
         writer.n_words = len(words)
-        facts = write_vocabulary(plan.building, words, *sums.of(len(words)), None)
+        analysis = None if own is None or own.analysis is None else Analysis.from_json(own.analysis)
+        facts = write_vocabulary(plan.building, words, *sums.of(len(words)), analysis)
     if writer.n_empty:
         notes.append(f"{writer.n_empty} documents have no words; they are kept as rows without entries")
     if plan.given.format.startswith("svmlight"):
@@ -83,7 +85,7 @@ def write_text(plan: Plan, corpus: Corpus) -> IngestReport:
     return _counts_report(plan, writer, written.report.notes, written.report)
 
 
-def _read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
+def _read_vocabulary(path: str | os.PathLike[str]) -> Sequence[str]:
     location = Location.of(path)
     location.require()
     with location.open("infer") as file:

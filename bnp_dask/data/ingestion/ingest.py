@@ -10,11 +10,14 @@ from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import DTypeLike
 
 from bnp_dask.core.columns import ON_BAD_CELL, Cutting
 from bnp_dask.core.location import Location
+from bnp_dask.data.base import Source
 from bnp_dask.data.batching import BATCH_BYTES, batch_rows, check_dtype, check_names, parsed
+from bnp_dask.data.grouped.recordings import recordings
 from bnp_dask.data.ingestion.batch_sizes import WORKERS
 from bnp_dask.data.ingestion.counts import write_counts, write_text
 from bnp_dask.data.ingestion.distinct import Deduplicate
@@ -26,16 +29,20 @@ from bnp_dask.data.ingestion.projection import Projection, fit_projection, load_
 from bnp_dask.data.ingestion.report import IngestReport
 from bnp_dask.data.ingestion.settings import check_deduplicate, check_ingest, check_target, check_use
 from bnp_dask.data.ingestion.writers import RowsWriter, write_vector
+from bnp_dask.data.sources.arrow import as_table
 from bnp_dask.data.sources.choose import Reading
+from bnp_dask.data.sources.forms import Documents, plain_form
+from bnp_dask.data.sources.frames import is_frame, table_of_frame
+from bnp_dask.data.sources.open import as_source
 from bnp_dask.data.text.corpus import Corpus, documents_of
-from bnp_dask.data.text.options import TEXT_FORMATS, Documents, Text
+from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrow_streams import ArrowStream, as_file
+from bnp_dask.inputs.arrow_streams import as_file, is_stream
 from bnp_dask.inputs.settings import is_whole, one_of, shown
 
 
 def ingest(
-    source_path: str | os.PathLike[str] | Documents | Sequence[tuple[Any, ...]] | ArrowStream,
+    source_path: Any,
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
@@ -60,7 +67,7 @@ def ingest(
     deduplicate: Deduplicate | None = None,
     on_bad_cell: Literal["raise", "missing"] | None = None,
 ) -> IngestReport:
-    """Turn a file into a batched Zarr store; holds one batch at a time.
+    """Turn a file, or data in memory, into a batched Zarr store; holds one batch of a file at a time.
 
     Parameters
     ----------
@@ -69,8 +76,10 @@ def ingest(
         An image or a folder of images becomes grey patches.  Raw text becomes counts of words: a folder or archive
         (.zip, .tar, .tar.gz, ...) of text files, JSON lines, a CSV or Parquet file with a column of text, a file with
         one document per line (format ``"lines"``); or a function that makes an iterator over ``(id, text)`` or
-        ``(id, text, metadata)``, called once for each of two passes, or a list of these.  Or a table that gives an
-        Arrow C stream (Arrow, polars, DuckDB); its rows go through a temporary file.
+        ``(id, text, metadata)``, called once for each of two passes, or a list of these, or of texts.  Or a table: a
+        DataFrame, or one that gives an Arrow C stream (Arrow, polars, DuckDB), whose rows go through a temporary file.
+        Or anything else that :func:`as_source` takes: arrays, sequences, a DataArray, sparse counts, a folder of
+        recordings, a source.
     out
         Path or URL of the store.  A local store appears under this name only when it is complete.
     format
@@ -133,15 +142,23 @@ def ingest(
         one_of("on_bad_cell", on_bad_cell, ON_BAD_CELL)
     reading, project = Reading(on_bad_cell=on_bad_cell), int(project) if is_whole(project) else project
     target = Location.of(out, storage_options, "out")
-    with as_file(source_path) as held:
-        location, kind, corpus = _opened(held, format, text, columns, storage_options)
-        check_use(location, kind, patches, text if corpus is None else None)
+    form = _form(source_path, text, format)
+    opened = None
+    if not isinstance(form, (str, os.PathLike, pa.Table)) and not is_stream(form) and not _are_documents(form):
+        opened = as_source(form, columns=columns, weights=weights, on_bad_cell=on_bad_cell, text=text)
+        if vocabulary is not None and isinstance(form, Documents):
+            raise SettingError("vocabulary= is for texts and counts without words; these documents bring their own")
+    with as_file(form) as held:
+        location, kind, corpus = _opened(held, format, text, columns, storage_options, opened)
+        check_use(location, kind, patches, text if corpus is None and opened is None else None)
         check_target(target, location, overwrite)
         # a local store gets its name at the end; elsewhere the group's metadata, written last, makes it complete
         building = target.sibling(f".{target.basename}.{uuid.uuid4().hex[:12]}") if target.is_local else target
         cutting = Cutting.of(cut, gaps, step, order_column)
         table = grouped_table(location, kind, group_column, order_column, columns, weights, cutting, reading)
-        given = Input(location, kind, columns, weights, patches or Patches(), table=table, reading=reading)
+        given = Input(
+            location, kind, columns, weights, patches or Patches(), table=table, reading=reading, source=opened
+        )  # fmt: skip
         plan = Plan(
             given, building, target, batch_size, batch_bytes, vocabulary, project, dtype, progress, cut, workers,
             check_deduplicate(deduplicate, weights),
@@ -154,17 +171,49 @@ def ingest(
                 report = _write(plan) if corpus is None else write_text(plan, corpus)
                 if target.is_local:
                     _put_in_place(building, target)
-                return report if held is source_path else replace(report, source=type(source_path).__name__)
+                is_file = isinstance(source_path, (str, os.PathLike))
+                return report if held is form or is_file else replace(report, source=type(source_path).__name__)
         except BaseException:
             if building.exists():
                 building.remove()
             raise
 
 
+def _form(data: Any, text: Text | None, format: str | None) -> Any:
+    """The source in the form in which it is read: a path, a table, documents, or data that are opened as sources."""
+    if isinstance(data, (str, os.PathLike)):
+        return data if format is not None or text is not None else recordings(data)
+    if (callable(data) and not isinstance(data, type)) or _are_documents(data):
+        return data
+    form = as_table(plain_form(data))
+    if isinstance(form, Documents) and form.kind == "texts":
+        return [(str(number), one) for number, one in enumerate(form.items)]
+    return table_of_frame(form) if is_frame(form) else form
+
+
+def _are_documents(data: Any) -> bool:
+    """Whether data are a function that makes documents, or pairs (id, text)."""
+    if callable(data) and not isinstance(data, type) and not isinstance(data, Source):
+        return True
+    if isinstance(data, (list, tuple)) and len(data) == 0:
+        return True  # of which the error says that there are none
+    first = data[0] if isinstance(data, (list, tuple)) else None
+    return isinstance(first, tuple) and len(first) in (2, 3) and isinstance(first[1], str)
+
+
 def _opened(
-    source_path: Any, format: str | None, text: Text | None, columns: Sequence[str] | None, options: Any
+    source_path: Any,
+    format: str | None,
+    text: Text | None,
+    columns: Sequence[str] | None,
+    options: Any,
+    opened: Source | None,
 ) -> tuple[Location, str, Corpus | None]:
     """Place and format of a source, and its documents if it is raw text."""
+    if opened is not None:
+        if format is not None:
+            raise SettingError(f"format={format!r} is for files; data is {type(source_path).__name__}")
+        return Location(opened.name), "memory", None
     if not isinstance(source_path, (str, os.PathLike)):
         documents, name = documents_of(source_path)
         return Location(name), "documents", Corpus(name, "documents", documents, text or Text(), columns)

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import columns_of
+from bnp_dask.core.vocabulary import Words
+from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.batching import PIECE_BYTES, batch_rows, parsed
 from bnp_dask.data.grouped.offsets import Cut, GroupedSource, blocks_of
 from bnp_dask.data.grouped.steps import whole_groups
@@ -22,8 +23,10 @@ from bnp_dask.data.ingestion.distinct import Deduplicate, DistinctRows
 from bnp_dask.data.ingestion.formats import COLUMN_FILES, STREAMED, Piece, Stream
 from bnp_dask.data.ingestion.grouped_rows import GroupedTable
 from bnp_dask.data.ingestion.patches import Patches, PatchStream, group_names
+from bnp_dask.data.sources.arrays import ArraySource, WeightedSource
 from bnp_dask.data.sources.choose import PLAIN_READING, Reading
 from bnp_dask.data.sources.files import open_path
+from bnp_dask.data.sources.named import OrderedSource
 from bnp_dask.data.sources.npy import NpySource
 from bnp_dask.data.sources.parquet import ParquetSource
 from bnp_dask.data.sources.zarr_rows import ZarrRowsSource
@@ -35,7 +38,10 @@ Progress = Callable[[float, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """The source as a stream that can be read several times; ``notes`` and ``named`` are set by the first reading."""
+    """The source as a stream that can be read several times; ``notes`` and ``named`` are set by the first reading.
+
+    ``source`` are data that are no file, opened as :func:`bnp_dask.as_source` does.
+    """
 
     location: Location
     format: str
@@ -46,6 +52,13 @@ class Input:
     table: GroupedTable | None = None
     named: list[Columns] = field(default_factory=list)
     reading: Reading = PLAIN_READING
+    source: Source | None = None
+
+    @property
+    def words(self) -> Words | None:
+        """Words of documents in memory; None for other data."""
+        source = self.source.atoms if isinstance(self.source, WeightedSource) else self.source
+        return source.words if isinstance(source, ArraySource) else None
 
     def cut(self, n_features: int, rows: int, cut: int | None, sizes: BatchSizes | None) -> Cut | None:
         """Groups of the rows, cut as requested, from a column or a store with groups; else None."""
@@ -60,7 +73,9 @@ class Input:
             rows = _rows_of_groups(blocks_of(whole, None, cut)[0], n_features, rows, sizes)
             ids = pa.array(group_names([file for _, file, _ in images]))
             return Cut.within(whole, n_features, rows, name, cut, None, ids)
-        source = open_path(self.location, None, None, None, self.format) if self.format == "zarr" else None
+        source = self.source
+        if self.format == "zarr":
+            source = open_path(self.location, None, None, None, self.format)
         if isinstance(source, GroupedSource):
             whole, breaks = whole_groups(source.all_offsets(), source.names.all_blocks())
             rows = _rows_of_groups(blocks_of(whole, breaks, cut)[0], n_features, rows, sizes)
@@ -85,6 +100,9 @@ class Input:
                 yield piece, stream.fraction()
             self.notes[:] = stream.notes
             return
+        if self.source is not None:
+            yield from self._opened(self.source)
+            return
         # the second pass uses the columns that the first chose, so that the choice is reported once
         columns = self.named[0] if self.named and self.format in COLUMN_FILES else self.columns
         source: Any = open_path(self.location, None, self.weights, columns, self.format, reading=self.reading)
@@ -103,8 +121,27 @@ class Input:
                 x, weights = batch.x, batch.weights
             yield (x, weights), (index + 1) / source.n_batches
 
+    def _opened(self, source: Source) -> Iterator[tuple[Piece, float]]:
+        self._name(columns_of(source))
+        kind = dtype_of(source)
+        for index in range(source.n_batches):
+            batch = source.reader(index)()
+            x = batch.x if kind is None else np.asarray(batch.x).astype(kind)
+            yield (x, batch.weights), (index + 1) / source.n_batches
+
     def _name(self, columns: Columns | None) -> None:
         self.named[:] = [] if columns is None else [columns]
+
+
+def dtype_of(source: Source) -> np.dtype | None:
+    """Dtype of an array in memory; None for other sources, whose batches are float64 or counts."""
+    match source:
+        case GroupedSource() | WeightedSource() | OrderedSource():
+            return dtype_of(source.atoms)
+        case ArraySource():
+            return source.x.dtype.newbyteorder("=") if isinstance(source.x, np.ndarray) else None
+        case _:
+            return None
 
 
 def _rows_of_groups(offsets: np.ndarray, n_features: int, rows: int, sizes: BatchSizes | None) -> int:

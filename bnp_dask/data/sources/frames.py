@@ -48,6 +48,12 @@ def joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([frame[list(first)] for frame in frames], ignore_index=True)
 
 
+def table_of_frame(frame: pd.DataFrame) -> pa.Table:
+    """The columns of a pandas frame as an Arrow table, without its index; cells of several types become texts."""
+    arrays = [as_arrow(frame.iloc[:, place]) for place in range(frame.shape[1])]
+    return pa.table(arrays, [str(label) for label in frame.columns])
+
+
 def frame_batch(frame: pd.DataFrame, columns: Columns, labels: Mapping[str, Any], name: str) -> Batch:
     """The rows of a frame as a batch; missing values become NaN, which a survey reports and refuses.
 

@@ -156,7 +156,10 @@ def listed(data: Any) -> Any:
     if isinstance(data, (list, tuple, str, bytes, os.PathLike, Mapping, Set)):
         return data
     if isinstance(data, Iterator) and not isinstance(data, type):
-        raise DataError(f"data is an iterator ({kind}), which can be read only once; needs a list: list(data)")
+        raise DataError(
+            f"data is a {kind}; needs a list, list(data), or for ingest a function that makes an iterator (an iterator "
+            "itself can be read only once)"
+        )
     if isinstance(data, np.ndarray):
         return data.tolist() if data.ndim == 1 and data.dtype.kind in "OU" else data
     if isinstance(data, (pa.Array, pa.ChunkedArray)):

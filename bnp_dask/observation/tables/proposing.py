@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from bnp_dask.data.sources.arrow import Cells, as_arrow, as_table, is_numeric, read_cells
+from bnp_dask.data.sources.choose import (
+    DATES,
+    IDS,
+    NO_VALUE,
+    ROW_NUMBERS,
+    TIMES,
+    TableColumn,
+    frame_columns,
+    in_values,
+    says_role,
+)
+from bnp_dask.data.sources.held import table_in_file
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.levels import MOST_LEVELS
@@ -27,6 +42,12 @@ MOST_COUNTS = 1000
 SPREAD = 0.8
 """Counts of a mixture of Poissons have a variance of at least their mean; below this share of it, which leaves room for
 chance, they are something else."""
+
+FIRST_ROWS = 100_000
+"""Rows of a file from which likelihoods are proposed."""
+
+LEFT_OUT = (DATES, IDS, NO_VALUE, ROW_NUMBERS, TIMES)
+"""Reasons for which sources leave a column out that are reasons here too; texts and categories may be levels."""
 
 LEAST_ROWS = 20
 """Least rows from which a column of distinct texts or whole numbers is taken as names of rows."""
@@ -54,11 +75,13 @@ def proposed_groups(
     Columns of one kind are one group; each ``given`` column is a group of its own.
     """
     frame = _as_frame(table)
-    names = [str(name) for name in frame.columns]
+    columns = frame_columns(frame, "table")
+    names = [column.name for column in columns]
     gone = next((name for name in given if name not in names), None)
     if gone is not None:
         raise SettingError(f"{gone}={shown(given[gone])}: the table has no column {gone!r}{nearest(gone, names)}")
-    found = {name: proposal(frame.iloc[:, i]) for i, name in enumerate(names) if name not in given}
+    look = in_values(lambda label: frame[label], "table")
+    found = {column.name: proposal(column, frame[column.label]) for column in look(columns) if column.name not in given}
     groups: list[Group] = []
     for kind in (Gaussian, Poisson, Categorical):
         own = tuple(name for name, each in found.items() if each.kind is kind)
@@ -67,8 +90,13 @@ def proposed_groups(
             groups.append((own, kind(missing="marginalise") if lacks else kind()))
     groups += [((name,), part) for name, part in given.items()]
     left = [f"{name!r} ({each.why})" for name, each in found.items() if each.kind is None]
+    named = {column.name: says_role(column) for column in columns}
+    named = {name: role for name, role in named.items() if role and name in found and found[name].kind is not None}
     if not groups:
         raise DataError(f"no column of the table says anything about clusters: {', '.join(left)}")
+    if named:
+        told = ", ".join(f"{name!r} seems to be {role} by its name" for name, role in named.items())
+        warnings.warn(f"{told}, and becomes a feature; leave it out: Product.of(table[[...]])", stacklevel=3)
     if left:
         first = next(name for name, each in found.items() if each.kind is None)
         warnings.warn(
@@ -81,46 +109,65 @@ def proposed_groups(
 
 def _as_frame(table: Any) -> Any:
     """The table as a pandas DataFrame."""
-    table = as_frame(table)
+    if isinstance(table, (str, os.PathLike)):
+        held = table_in_file(table, FIRST_ROWS)
+        if held is None:
+            raise DataError(f"{os.fspath(table)} is no table with named columns; needs Parquet, Arrow or CSV")
+        table = held
+    table = as_frame(as_table(table))
     if type(table).__module__.split(".")[0] == "pandas" and type(table).__name__ == "DataFrame":
         return table
     if callable(getattr(table, "to_pandas", None)):
         return table.to_pandas()
     raise DataError(
-        f"a {type(table).__name__}; needs a pandas DataFrame, or a table that has to_pandas() or an Arrow stream, "
-        "of which the first 100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000)"
+        f"a {type(table).__name__}; needs a path, a pandas DataFrame, or a table that has to_pandas() or an Arrow "
+        "stream, of which the first 100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000)"
     )
 
 
-def proposal(column: Any) -> Proposal:
-    """The likelihood proposed for a column of a pandas DataFrame."""
-    from pandas import CategoricalDtype
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_string_dtype
+def proposal(column: TableColumn, values: Any) -> Proposal:
+    """The likelihood proposed for a column of a pandas DataFrame, from its values and what sources read there."""
+    import pandas as pd
 
-    values = column.dropna()
-    lacks = len(values) < len(column)
-    if len(values) == 0:
+    if column.why in LEFT_OUT:
+        return Proposal(None, column.why)
+    if column.bad is not None:
+        raise DataError(
+            f"{column.bad}; or make it levels: Product.of(table, {column.name}=Categorical())"
+        ) from column.bad
+    array = as_arrow(values)
+    are_numbers = not column.why and is_number(array.type, column.is_text)
+    if are_numbers and not column.is_plain:
+        values = pd.Series(read_cells(array, 1, Cells("table", column.name))[:, 0])
+    present = values.dropna()
+    lacks = len(present) < len(values)
+    if len(present) == 0:
         return Proposal(None, "no value")
     try:
-        n_distinct = int(values.nunique())
+        n_distinct = int(present.nunique())
     except TypeError:  # lists and the like
-        return Proposal(None, f"neither numbers nor texts but {type(values.iloc[0]).__name__}")
+        return Proposal(None, f"neither numbers nor texts but {type(present.iloc[0]).__name__}")
     if n_distinct == 1:
-        return Proposal(None, f"always {values.iloc[0]!s}")
-    if is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype):
-        return _of_numbers(values.to_numpy(np.float64), n_distinct, column.dtype.kind in "iu", lacks)
-    texts = isinstance(column.dtype, CategoricalDtype) or is_bool_dtype(column.dtype) or is_string_dtype(values)
-    if not texts:
-        return Proposal(None, f"neither numbers nor texts but {column.dtype}")
-    if n_distinct > MOST_LEVELS or (n_distinct == len(values) >= LEAST_ROWS):
+        return Proposal(None, f"always {present.iloc[0]!s}")
+    if are_numbers:
+        numbers = present.to_numpy(np.float64)
+        # numbers among texts and objects, and beside missing ones, have become floats
+        may_be_whole = values.dtype.kind in "iu" or lacks or not column.is_plain
+        return _of_numbers(numbers, n_distinct, may_be_whole and bool(np.all(numbers == np.floor(numbers))), lacks)
+    if not column.is_level:
+        return Proposal(None, column.why or f"neither numbers nor texts but {values.dtype}")
+    if n_distinct > MOST_LEVELS or (n_distinct == len(present) >= LEAST_ROWS):
         return Proposal(None, f"{n_distinct} distinct texts")
     return Proposal(Categorical, lacks=lacks)
 
 
-def _of_numbers(values: np.ndarray, n_distinct: int, is_integer: bool, lacks: bool) -> Proposal:
-    # pandas makes floats of whole numbers of which some are missing
-    whole = is_integer or (lacks and bool(np.all(values == np.floor(values))))
-    if not whole:
+def is_number(kind: pa.DataType, is_text: bool) -> bool:
+    """Whether cells of an Arrow type are numbers rather than levels; texts are if they are read as numbers."""
+    return is_text or pa.types.is_decimal(kind) or (is_numeric(kind) and not pa.types.is_boolean(kind))
+
+
+def _of_numbers(values: np.ndarray, n_distinct: int, is_whole: bool, lacks: bool) -> Proposal:
+    if not is_whole:
         return Proposal(Gaussian, lacks=lacks)
     if n_distinct == len(values) >= LEAST_ROWS:
         return Proposal(None, "a whole number of its own in each row")
