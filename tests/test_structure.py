@@ -35,7 +35,7 @@ FACTS = {
     "reports/run_page.py": 1,
     "training/growing/incoming/look.py": 1,
     # data must say which rows belong together, and which follow one another
-    "analysis/matching.py": 1,
+    "analysis/matching.py": 2,
     # whether topics of tokens are drawn, or clusters of atoms
     "inference/streaming/truncation_free.py": 1,
     # what is summed over all that may be observed: sequences, held-out atoms, atoms

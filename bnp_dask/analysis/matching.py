@@ -69,7 +69,7 @@ def needs_of(model: Model, n_words: int | None = None) -> Needs:
     return needs_of_likelihood(model.observation, model.structure.is_ordered, n_words)
 
 
-def needs_of_likelihood(observation: Observation, is_ordered: bool = False, n_words: int | None = None) -> Needs:
+def needs_of_likelihood(observation: Observation, in_order: bool = False, n_words: int | None = None) -> Needs:
     """Facts as from :func:`needs_of`, from the parts of a model."""
     levels, chosen = read_as(observation)
     return Needs(
@@ -77,7 +77,7 @@ def needs_of_likelihood(observation: Observation, is_ordered: bool = False, n_wo
         may_miss=marginalises(observation),
         levels=levels,
         chosen=chosen,
-        is_ordered=is_ordered,
+        in_order=in_order,
         counts_words=isinstance(observation, WideningObservation),
         n_words=n_words,
     )

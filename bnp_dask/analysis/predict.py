@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import columns_for, open_for
+from bnp_dask.analysis.matching import columns_for, needs_of, open_for
 from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
 from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.analysis.sequences.states import name_steps
@@ -132,7 +132,7 @@ def predict(
     """
     posterior = require_posterior(posterior)
     mode = _mode(soft, top)
-    rows, labels = unlabelled(data, posterior.model.structure.is_ordered)
+    rows, labels = unlabelled(data, needs_of(posterior.model).in_order)
     data = rows if labels is None else data  # named columns are matched by name, which is not lazy
     columns = columns_for(posterior)
     has_groups = is_dask_frame(data) and columns is not None and columns.roles.groups is not None

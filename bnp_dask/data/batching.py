@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -58,9 +59,8 @@ def check_names(columns: object, others: Mapping[str, object]) -> list[Any] | No
         wrong = [name for name in names if not isinstance(name, Hashable)]
         if wrong:
             raise SettingError(f"columns={shown(columns)}: {shown(wrong[0])} is no name of a column")
-        seen: set[Hashable] = set()
-        twice = next((name for name in names if name in seen or seen.add(name)), None)
-        if len(seen) < len(names):
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
             raise SettingError(f"columns={shown(columns)}: {shown(twice)} is named twice; a column is one feature")
     for argument, name in others.items():
         if name is not None and not isinstance(name, str):

@@ -65,7 +65,7 @@ def form_of(X: Any, needs: Needs, text: Text | None = None) -> Any:
     X = plain_form(in_memory(X), needs, text)
     if isinstance(X, Documents):
         return X
-    X = as_frame(as_table(unlabelled(X, True)[0] if needs.is_ordered else X))
+    X = as_frame(as_table(unlabelled(X, True)[0] if needs.in_order else X))
     return with_nan(X) if needs.may_miss else X
 
 

@@ -19,6 +19,7 @@ from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.analysis.sequences.states import decoded
 from bnp_dask.data import as_source
+from bnp_dask.data.sources.choose import require_no_groups
 from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
@@ -394,7 +395,9 @@ class SequenceModel(BaseEstimator):
         """Rows of all sequences, and their offsets, ``(G + 1,)``."""
         may_miss = marginalises(self.observation)
         observation = self._observation()
-        X = form_of(X, needs_of_likelihood(observation, is_ordered=True))
+        X = form_of(X, needs_of_likelihood(observation, in_order=True))
+        if lengths is None and is_frame(X):
+            require_no_groups(X, "X")
         X, lengths = one_below_the_other(X, lengths)
         X = sound_input(X, "X")
         finite = "allow-nan" if may_miss else True

@@ -327,7 +327,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         else:
             X = features_of(self, sound_input(X, "X"), reset)
             if reset:
-                vars(self).pop("vocabulary_", None)
+                self.__dict__.pop("vocabulary_", None)
         X = validate_data(
             self,
             X,

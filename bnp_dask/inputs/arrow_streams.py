@@ -37,16 +37,16 @@ def library(data: Any) -> str:
     return type(data).__module__.split(".")[0]
 
 
-def unlabelled(data: Any, is_ordered: bool = False) -> tuple[Any, tuple[str, ...] | None]:
+def unlabelled(data: Any, in_order: bool = False) -> tuple[Any, tuple[str, ...] | None]:
     """The array within an xarray DataArray, or the matrix within an AnnData, and the names of its columns.
 
     Names are None if columns have no names, or no distinct ones.  Anything else is returned unchanged.  Of three axes
     of a DataArray time becomes the second, so that the array holds sequences ``(G, T, D)``; for models of sequences
-    (``is_ordered``) time becomes the first of two axes.
+    (``in_order``) time becomes the first of two axes.
     """
     what = library(data), type(data).__name__
     if what == ("xarray", "DataArray"):
-        data = _in_order_of_time(data) if is_ordered or data.ndim == 3 else data
+        data = _in_order_of_time(data) if in_order or data.ndim == 3 else data
         last = data.dims[-1] if data.dims else None
         return data.data, _names(data.coords[last].values) if last in data.coords else None
     if what == ("anndata", "AnnData"):

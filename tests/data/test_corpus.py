@@ -188,7 +188,7 @@ def test_a_function_that_makes_documents(tmp_path):
         {"id": "2", "when": None, "mixed": "x", "deep": None, "id_": None, "big": None, "rate": 1.0},
         {"id": "3", "when": None, "mixed": None, "deep": None, "id_": None, "big": None, "rate": 0.5},
     ]
-    with pytest.raises(DataError, match="an iterator itself can be read only once"):
+    with pytest.raises(DataError, match="an iterator itself can be read only once; ingest takes a function"):
         ingest(make(), tmp_path / "y.zarr")
     with pytest.raises(DataError, match=r"document 1 is \('b',\); needs \(id, text\)"):
         ingest([("a", "b"), ("b",)], tmp_path / "y.zarr")

@@ -251,7 +251,7 @@ REFUSED = {
     "counts by word for rows": ("clusters", COUNTS, "counts of words, but .* records of a table: pandas.DataFrame"),
     "sequences for rows": ("clusters", WALKS, r"shape \(3, 20, 2\) holds 3 sequences.*x.reshape\(-1, x.shape\[2\]\)"),
     "texts for sequences": ("states", TEXTS, "texts, but DiagGaussian takes rows of numbers"),
-    "an iterator": ("topics", (text for text in TEXTS), "is a generator; needs a list, list"),
+    "an iterator": ("topics", (text for text in TEXTS), "is a generator; needs .* or a list: list"),
     "a list of paths": ("topics", [__file__, __file__], "list of paths, such as .*test_held.py"),
     "mixed documents": ("topics", [*TEXTS, 3], r"data\[16\] is 3, but others are texts"),
     "words that are none": ("topics", [*LISTS, ["sun", 3]], r"data\[16\] holds 3, which is no word"),
@@ -276,6 +276,14 @@ def test_what_fits_no_model_is_refused_by_name_before_any_work(held, plain, tmp_
         with pytest.raises(DataError, match=match):
             verb(data)
         assert time.process_time() - begun < 2.0
+
+
+def test_ids_that_tell_sequences_apart_are_no_single_sequence():
+    frame = pd.DataFrame(WALKS.reshape(-1, 2), columns=["a", "b"]).assign(walk_id=np.repeat([7, 8, 9], 20))
+    for verb in (states, ESTIMATORS["states"]().fit):
+        for table in (frame, frame.astype({"walk_id": str}), pa.Table.from_pandas(frame)):
+            with pytest.raises(DataError, match=r"'walk_id' has 3 ids.*as_source\(table, groups='walk_id'\)"):
+                verb(table)
 
 
 def test_files_of_recordings_that_fit_no_other_are_named(tmp_path):

@@ -59,7 +59,8 @@ def test_documents_come_as_texts_counts_and_words():
     assert len(first.words) <= 10 and all(tokens <= count for _, tokens, count in first.words)
     assert f"{first.share:.1%}" in str(by_row) and "/" in str(by_row)
     assert by_row._repr_html_().count("<tr>") == 1 + len(by_row)
-    nothing = bnp.explain(posterior, "nothing known here", least=0.0)
+    with pytest.warns(UserWarning, match="3 of 3 tokens are left out"):
+        nothing = bnp.explain(posterior, "nothing known here", least=0.0)
     assert len(nothing) == posterior.n_clusters and all(not one.words for one in nothing)
 
 

@@ -310,6 +310,23 @@ def says_role(column: TableColumn) -> str:
     return "an id" if ID.fullmatch(column.name) else "a time" if TIME.fullmatch(column.name) else ""
 
 
+def require_no_groups(table: Any, name: str) -> None:
+    """DataError if a table whose rows are to be one sequence has a column of ids, by its name, that repeat."""
+    is_arrow = isinstance(table, pa.Table)
+    labels = table.column_names if is_arrow else list(table.columns)
+    for label in labels:
+        if not ID.fullmatch(str(label)):
+            continue
+        values = as_arrow(table.column(label) if is_arrow else table[label])
+        n_distinct = pc.count_distinct(values, mode="all").as_py()
+        if 1 < n_distinct < len(values):
+            raise DataError(
+                f"{name}: column {str(label)!r} has {n_distinct} ids, which seem to tell sequences apart: "
+                f"as_source(table, groups={str(label)!r}), with order= for the column of time; or leave the column "
+                "out, where all rows are one sequence"
+            )
+
+
 def _named(column: TableColumn, array: pa.Array, offsets: np.ndarray | None) -> str:
     """Why a column of numbers is no feature by its name and values: whole numbers, each of one row, that are called
     ids; or numbers called times that rise from row to row, in each recording.  Empty for features."""

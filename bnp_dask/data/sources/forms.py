@@ -34,7 +34,7 @@ class Needs:
         Columns that hold levels.
     chosen
         Columns that the likelihood chooses from a table; None for all.
-    is_ordered
+    in_order
         Whether rows are steps of sequences.
     counts_words
         Whether data are counts of words.
@@ -46,7 +46,7 @@ class Needs:
     may_miss: bool = False
     levels: tuple[Key, ...] = ()
     chosen: tuple[str, ...] | None = None
-    is_ordered: bool = False
+    in_order: bool = False
     counts_words: bool = False
     n_words: int | None = None
 
@@ -80,7 +80,7 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
         table = as_table(data)
         return documents_of_table(table, text) or table
     is_array = isinstance(data, np.ndarray) and data.ndim == 3
-    if is_array and needs is not None and not needs.is_ordered:
+    if is_array and needs is not None and not needs.in_order:
         raise DataError(
             f"an array of shape {data.shape} holds {len(data)} sequences, but this model takes rows; models of "
             "sequences (HDPHMM, FiniteHMM, SequenceModel) take it as it is. For a mixture of all steps pass "

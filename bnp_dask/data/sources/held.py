@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,20 @@ from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.grouped.recordings import recordings
 from bnp_dask.data.ingestion.formats import COLUMN_FILES, TEXT_TABLES, Stream, detect
 from bnp_dask.data.sources.arrays import check_small
+from bnp_dask.data.sources.arrow import Cells, as_arrow, as_table, is_numeric, read_cells
+from bnp_dask.data.sources.choose import (
+    DATES,
+    IDS,
+    NO_VALUE,
+    ROW_NUMBERS,
+    TIMES,
+    TableColumn,
+    frame_columns,
+    in_values,
+    says_role,
+)
 from bnp_dask.data.sources.containers.arrow_files import is_arrow
+from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.open import as_source
 from bnp_dask.data.sources.parquet import first_schema, open_file, parquet_files
 from bnp_dask.data.sources.parquet_counts import counts_shape
@@ -28,6 +43,101 @@ MOST_HELD = 2**31
 
 READ_ROWS = 2**16
 """Rows of a table that are read at a time."""
+
+
+FIRST_ROWS = 100_000
+"""Rows of a file that are looked at."""
+
+LEFT_OUT = (DATES, IDS, NO_VALUE, ROW_NUMBERS, TIMES)
+"""Reasons for which a column is no feature, whatever its likelihood; texts and categories may be levels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A column of a table, as sources read it.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    values
+        pandas Series of its values; numbers that are stored as texts or objects as floats.
+    why
+        Why sources leave it out by default; empty for features.
+    left_out
+        Whether it is no feature whatever its likelihood.
+    are_numbers, may_be_whole, is_level
+        Whether its values are numbers, perhaps whole ones, or may be levels.
+    role
+        The role that its name says, "an id" or "a time"; else empty.
+    """
+
+    name: str
+    values: Any
+    why: str
+    left_out: bool
+    are_numbers: bool
+    may_be_whole: bool
+    is_level: bool
+    role: str
+
+
+def looked_columns(table: Any, given: Sequence[str] = ()) -> list[Looked]:
+    """All columns of a table, or of the first rows of a file; columns that are ``given`` a likelihood are not judged.
+
+    Raises
+    ------
+    DataError
+        The table cannot become a DataFrame; a cell in a column of numbers is no number.
+    """
+    frame = _as_frame(table)
+    columns = frame_columns(frame, "table")
+    look = in_values(lambda label: frame[label], "table")
+    return [
+        _looked(column if column.name in given else look([column])[0], frame[column.label], column.name in given)
+        for column in columns
+    ]
+
+
+def _looked(column: TableColumn, values: Any, is_given: bool) -> Looked:
+    if column.bad is not None:
+        raise DataError(
+            f"{column.bad}; or make it levels: Product.of(table, {column.name}=Categorical())"
+        ) from column.bad
+    array = pa.array([], pa.null()) if is_given else as_arrow(values)
+    is_number = pa.types.is_decimal(array.type) or (is_numeric(array.type) and not pa.types.is_boolean(array.type))
+    are_numbers = not column.why and (column.is_text or is_number)
+    may_be_whole = column.is_text or not column.is_plain or getattr(values.dtype, "kind", "f") in "iu"
+    if are_numbers and not column.is_plain:
+        values = type(values)(read_cells(array, 1, Cells("table", column.name))[:, 0])
+    return Looked(
+        name=column.name,
+        values=values,
+        why=column.why,
+        left_out=column.why in LEFT_OUT,
+        are_numbers=are_numbers,
+        may_be_whole=may_be_whole,
+        is_level=column.is_level,
+        role=says_role(column),
+    )
+
+
+def _as_frame(table: Any) -> Any:
+    """The table as a pandas DataFrame."""
+    if isinstance(table, (str, os.PathLike)):
+        held = table_in_file(table, FIRST_ROWS)
+        if held is None:
+            raise DataError(f"{os.fspath(table)} is no table with named columns; needs Parquet, Arrow or CSV")
+        table = held
+    table = as_frame(as_table(table))
+    if is_frame(table):
+        return table
+    if callable(getattr(table, "to_pandas", None)):
+        return table.to_pandas()
+    raise DataError(
+        f"a {type(table).__name__}; needs a path, a pandas DataFrame, or a table that has to_pandas() or an Arrow "
+        "stream, of which the first 100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000)"
+    )
 
 
 def in_memory(data: Any) -> Any:

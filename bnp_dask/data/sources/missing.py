@@ -11,6 +11,7 @@ import pyarrow as pa
 from bnp_dask.core.columns import Columns
 from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.lagged import taking_lags
+from bnp_dask.data.sources.choose import require_no_groups
 from bnp_dask.data.sources.forms import Documents, Needs, plain_form
 from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.named import letting_miss
@@ -51,7 +52,7 @@ def opened(
     if isinstance(given, Documents):
         columns = None
     names = None
-    if needs.is_ordered and not isinstance(given, Source):
+    if needs.in_order and not isinstance(given, Source):
         given, names = unlabelled(given, True)
         if names is not None and columns is None:
             columns = Columns.of(names)
@@ -66,8 +67,10 @@ def _one_sequence(data: Any, needs: Needs, columns: Any) -> list[int] | None:
     told = isinstance(columns, Columns) and columns.roles.groups is not None
     is_table = isinstance(data, pa.Table) or is_frame(data)
     is_array = isinstance(data, np.ndarray) and data.ndim == 2
-    if not needs.is_ordered or not (is_array or (is_table and not told)):
+    if not needs.in_order or not (is_array or (is_table and not told)):
         return None
+    if is_table:
+        require_no_groups(data, type(data).__name__)
     return [0, len(data)]
 
 

@@ -16,7 +16,7 @@ from scipy import sparse
 from bnp_dask.data.sources.arrow import is_number_text, is_text
 from bnp_dask.data.sources.choose import TEXTS, arrow_columns, frame_columns
 from bnp_dask.data.text.options import Text, text_column
-from bnp_dask.data.text.vocabulary import Vocabulary
+from bnp_dask.data.text.vocabulary import Vocabulary, counts_of_texts, counts_of_words
 from bnp_dask.data.text.word_counts import Frequencies, choose
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrow_streams import KNOWN, is_stream, library
@@ -100,9 +100,9 @@ class Documents:
             A count that is no number, or negative.
         """
         if self.kind == "texts":
-            return vocabulary.counts_of_all(self.items)
+            return counts_of_texts(vocabulary, self.items)
         if self.kind == "lists of words":
-            return vocabulary.counts_of_words(self.items)
+            return counts_of_words(vocabulary, self.items)
         index = vocabulary.index
         places = np.array([index.get(word, -1) for item in self.items for word in item], np.int64)
         try:
@@ -157,8 +157,8 @@ def listed(data: Any) -> Any:
         return data
     if isinstance(data, Iterator) and not isinstance(data, type):
         raise DataError(
-            f"data is a {kind}; needs a list, list(data), or for ingest a function that makes an iterator (an iterator "
-            "itself can be read only once)"
+            f"data is a {kind}; needs a path or URL, an array, a table, or a list: list(data) (an iterator itself can "
+            "be read only once; ingest takes a function that makes one)"
         )
     if isinstance(data, np.ndarray):
         return data.tolist() if data.ndim == 1 and data.dtype.kind in "OU" else data

@@ -158,31 +158,35 @@ class Vocabulary:
         SettingError
             The vocabulary has no analysis and none is given, or scikit-learn is not installed.
         """
-        return self.counts_of_all(texts, analysis)[0]
+        return counts_of_texts(self, texts, analysis)[0]
 
-    def counts_of_all(self, texts: Iterable[str], analysis: Analysis | None = None) -> tuple[sparse.csr_array, int]:
-        """Counts as in :meth:`counts`, and the number of tokens of all texts, known words or not."""
-        if isinstance(texts, (str, bytes)):
-            raise DataError("texts is a single text; needs a sequence of texts: [text]")
-        chosen = analysis or self.analysis
-        if chosen is None:
-            raise SettingError(
-                "this vocabulary was given with counts, and nothing says how a text is cut into words; pass "
-                "analysis=bnp_dask.Text(...).analysis"
-            )
-        return self.counts_of_words(map(chosen.analyzer(), _all_texts(texts)))
 
-    def counts_of_words(self, documents: Iterable[Sequence[str]]) -> tuple[sparse.csr_array, int]:
-        """Counts of documents that are cut into words, ``(n, V)`` float64, and the number of all their tokens."""
-        maker = CountsMaker(self.index, len(self))
-        parts, n_all = [], 0
-        for words in documents:
-            maker.add(words)
-            n_all += len(words)
-            if maker.n_tokens >= BLOCK_TOKENS:
-                parts.append(maker.take())
-        parts.append(maker.take())
-        return parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr")), n_all
+def counts_of_texts(
+    vocabulary: Vocabulary, texts: Iterable[str], analysis: Analysis | None = None
+) -> tuple[sparse.csr_array, int]:
+    """Counts as from :meth:`Vocabulary.counts`, and the number of tokens of all texts, known words or not."""
+    if isinstance(texts, (str, bytes)):
+        raise DataError("texts is a single text; needs a sequence of texts: [text]")
+    chosen = analysis or vocabulary.analysis
+    if chosen is None:
+        raise SettingError(
+            "this vocabulary was given with counts, and nothing says how a text is cut into words; pass "
+            "analysis=bnp_dask.Text(...).analysis"
+        )
+    return counts_of_words(vocabulary, map(chosen.analyzer(), _all_texts(texts)))
+
+
+def counts_of_words(vocabulary: Vocabulary, documents: Iterable[Sequence[str]]) -> tuple[sparse.csr_array, int]:
+    """Counts of documents that are cut into words, ``(n, V)`` float64, and the number of all their tokens."""
+    maker = CountsMaker(vocabulary.index, len(vocabulary))
+    parts, n_all = [], 0
+    for words in documents:
+        maker.add(words)
+        n_all += len(words)
+        if maker.n_tokens >= BLOCK_TOKENS:
+            parts.append(maker.take())
+    parts.append(maker.take())
+    return parts[0] if len(parts) == 1 else sparse.csr_array(sparse.vstack(parts, format="csr")), n_all
 
 
 def _all_texts(texts: Iterable[Any]) -> Iterator[str]:

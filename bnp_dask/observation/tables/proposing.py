@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from bnp_dask.data.sources.arrow import Cells, as_arrow, as_table, is_numeric, read_cells
-from bnp_dask.data.sources.choose import (
-    DATES,
-    IDS,
-    NO_VALUE,
-    ROW_NUMBERS,
-    TIMES,
-    TableColumn,
-    frame_columns,
-    in_values,
-    says_role,
-)
-from bnp_dask.data.sources.held import table_in_file
 from bnp_dask.errors import DataError, SettingError, nearest
-from bnp_dask.inputs.arrow_streams import as_frame
 from bnp_dask.inputs.levels import MOST_LEVELS
 from bnp_dask.inputs.settings import shown
 from bnp_dask.observation.base import Observation
 from bnp_dask.observation.gaussian import Gaussian
 from bnp_dask.observation.poisson import Poisson
 from bnp_dask.observation.tables.categorical import Categorical
+
+if TYPE_CHECKING:
+    from bnp_dask.data.sources.held import Looked
 
 FEW_VALUES = 10
 """Most distinct values for which whole numbers that are no counts, such as answers from 1 to 5, are levels."""
@@ -42,12 +29,6 @@ MOST_COUNTS = 1000
 SPREAD = 0.8
 """Counts of a mixture of Poissons have a variance of at least their mean; below this share of it, which leaves room for
 chance, they are something else."""
-
-FIRST_ROWS = 100_000
-"""Rows of a file from which likelihoods are proposed."""
-
-LEFT_OUT = (DATES, IDS, NO_VALUE, ROW_NUMBERS, TIMES)
-"""Reasons for which sources leave a column out that are reasons here too; texts and categories may be levels."""
 
 LEAST_ROWS = 20
 """Least rows from which a column of distinct texts or whole numbers is taken as names of rows."""
@@ -74,14 +55,15 @@ def proposed_groups(
 
     Columns of one kind are one group; each ``given`` column is a group of its own.
     """
-    frame = _as_frame(table)
-    columns = frame_columns(frame, "table")
+    # imported here, as the mathematics loads no Arrow
+    from bnp_dask.data.sources.held import looked_columns
+
+    columns = looked_columns(table, list(given))
     names = [column.name for column in columns]
     gone = next((name for name in given if name not in names), None)
     if gone is not None:
         raise SettingError(f"{gone}={shown(given[gone])}: the table has no column {gone!r}{nearest(gone, names)}")
-    look = in_values(lambda label: frame[label], "table")
-    found = {column.name: proposal(column, frame[column.label]) for column in look(columns) if column.name not in given}
+    found = {column.name: proposal(column) for column in columns if column.name not in given}
     groups: list[Group] = []
     for kind in (Gaussian, Poisson, Categorical):
         own = tuple(name for name, each in found.items() if each.kind is kind)
@@ -90,8 +72,7 @@ def proposed_groups(
             groups.append((own, kind(missing="marginalise") if lacks else kind()))
     groups += [((name,), part) for name, part in given.items()]
     left = [f"{name!r} ({each.why})" for name, each in found.items() if each.kind is None]
-    named = {column.name: says_role(column) for column in columns}
-    named = {name: role for name, role in named.items() if role and name in found and found[name].kind is not None}
+    named = {c.name: c.role for c in columns if c.role and c.name in found and found[c.name].kind is not None}
     if not groups:
         raise DataError(f"no column of the table says anything about clusters: {', '.join(left)}")
     if named:
@@ -107,38 +88,11 @@ def proposed_groups(
     return groups, bool(left)
 
 
-def _as_frame(table: Any) -> Any:
-    """The table as a pandas DataFrame."""
-    if isinstance(table, (str, os.PathLike)):
-        held = table_in_file(table, FIRST_ROWS)
-        if held is None:
-            raise DataError(f"{os.fspath(table)} is no table with named columns; needs Parquet, Arrow or CSV")
-        table = held
-    table = as_frame(as_table(table))
-    if type(table).__module__.split(".")[0] == "pandas" and type(table).__name__ == "DataFrame":
-        return table
-    if callable(getattr(table, "to_pandas", None)):
-        return table.to_pandas()
-    raise DataError(
-        f"a {type(table).__name__}; needs a path, a pandas DataFrame, or a table that has to_pandas() or an Arrow "
-        "stream, of which the first 100,000 rows say enough: pandas.read_csv(path, nrows=100_000), ddf.head(100_000)"
-    )
-
-
-def proposal(column: TableColumn, values: Any) -> Proposal:
-    """The likelihood proposed for a column of a pandas DataFrame, from its values and what sources read there."""
-    import pandas as pd
-
-    if column.why in LEFT_OUT:
+def proposal(column: Looked) -> Proposal:
+    """The likelihood proposed for a column of a table."""
+    if column.left_out:
         return Proposal(None, column.why)
-    if column.bad is not None:
-        raise DataError(
-            f"{column.bad}; or make it levels: Product.of(table, {column.name}=Categorical())"
-        ) from column.bad
-    array = as_arrow(values)
-    are_numbers = not column.why and is_number(array.type, column.is_text)
-    if are_numbers and not column.is_plain:
-        values = pd.Series(read_cells(array, 1, Cells("table", column.name))[:, 0])
+    values = column.values
     present = values.dropna()
     lacks = len(present) < len(values)
     if len(present) == 0:
@@ -149,21 +103,16 @@ def proposal(column: TableColumn, values: Any) -> Proposal:
         return Proposal(None, f"neither numbers nor texts but {type(present.iloc[0]).__name__}")
     if n_distinct == 1:
         return Proposal(None, f"always {present.iloc[0]!s}")
-    if are_numbers:
+    if column.are_numbers:
         numbers = present.to_numpy(np.float64)
         # numbers among texts and objects, and beside missing ones, have become floats
-        may_be_whole = values.dtype.kind in "iu" or lacks or not column.is_plain
+        may_be_whole = column.may_be_whole or lacks
         return _of_numbers(numbers, n_distinct, may_be_whole and bool(np.all(numbers == np.floor(numbers))), lacks)
     if not column.is_level:
         return Proposal(None, column.why or f"neither numbers nor texts but {values.dtype}")
     if n_distinct > MOST_LEVELS or (n_distinct == len(present) >= LEAST_ROWS):
         return Proposal(None, f"{n_distinct} distinct texts")
     return Proposal(Categorical, lacks=lacks)
-
-
-def is_number(kind: pa.DataType, is_text: bool) -> bool:
-    """Whether cells of an Arrow type are numbers rather than levels; texts are if they are read as numbers."""
-    return is_text or pa.types.is_decimal(kind) or (is_numeric(kind) and not pa.types.is_boolean(kind))
 
 
 def _of_numbers(values: np.ndarray, n_distinct: int, is_whole: bool, lacks: bool) -> Proposal:

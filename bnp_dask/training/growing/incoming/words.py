@@ -108,7 +108,9 @@ def _counts_of_documents(
     words = known.words
     if new_words != "drop":
         words = (*words, *documents.new_words(known))
-    counts = documents.known_counts(replace(known, words=words))
+    widened = replace(known, words=words)
+    # words that are dropped because the caller says so need no line
+    counts = documents.counts(widened)[0] if new_words == "drop" else documents.known_counts(widened)
     return Counts(as_source(counts, batch_size=batch_size), words, zlib.crc32(documents.content()))
 
 
