@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
         A column is missing or was not in training, or the number, kind or vocabulary of columns differs.
     """
     columns = columns_for(posterior, weights)
-    form = plain_form(data, needs := needs_of(posterior.model, n_words_of(posterior)))
+    form = plain_form(data, needs := needs_of_posterior(posterior))
     if isinstance(form, Documents):
         source = as_source(form.known_counts(vocabulary_of(posterior)), batch_size=batch_size)
         _check_width(posterior, source)
@@ -81,6 +82,12 @@ def needs_of_likelihood(observation: Observation, in_order: bool = False, n_word
         counts_words=isinstance(observation, WideningObservation),
         n_words=n_words,
     )
+
+
+def needs_of_posterior(posterior: Posterior) -> Needs:
+    """Facts about a trained model by which new data are read for it."""
+    needs = needs_of(posterior.model, n_words_of(posterior))
+    return replace(needs, has_columns=posterior.words is None and posterior.columns is not None)
 
 
 def n_words_of(posterior: Posterior) -> int | None:
@@ -137,7 +144,7 @@ def vocabulary_of(posterior: Posterior) -> Vocabulary:
 
 def texts_in(posterior: Posterior, data: Any) -> list[str] | None:
     """Raw texts among data for a posterior; None for other data."""
-    form = plain_form(data, needs_of(posterior.model, n_words_of(posterior)))
+    form = plain_form(data, needs_of_posterior(posterior))
     return list(form.items) if isinstance(form, Documents) and form.kind == "texts" else None
 
 

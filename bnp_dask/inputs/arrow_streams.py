@@ -40,13 +40,12 @@ def library(data: Any) -> str:
 def unlabelled(data: Any, in_order: bool = False) -> tuple[Any, tuple[str, ...] | None]:
     """The array within an xarray DataArray, or the matrix within an AnnData, and the names of its columns.
 
-    Names are None if columns have no names, or no distinct ones.  Anything else is returned unchanged.  Of three axes
-    of a DataArray time becomes the second, so that the array holds sequences ``(G, T, D)``; for models of sequences
-    (``in_order``) time becomes the first of two axes.
+    Names are None if columns have no names, or no distinct ones.  Anything else is returned unchanged.  Axes of a
+    DataArray are first put :func:`in_order_of_time` if there are three, or for models of sequences (``in_order``).
     """
     what = library(data), type(data).__name__
     if what == ("xarray", "DataArray"):
-        data = _in_order_of_time(data) if in_order or data.ndim == 3 else data
+        data = in_order_of_time(data) if in_order or data.ndim == 3 else data
         last = data.dims[-1] if data.dims else None
         return data.data, _names(data.coords[last].values) if last in data.coords else None
     if what == ("anndata", "AnnData"):
@@ -58,8 +57,11 @@ TIMES = frozenset(("frame", "step", "t", "time", "times", "timestamp"))
 """Names of an axis of time; an axis whose coordinates are dates is one under any name."""
 
 
-def _in_order_of_time(data: Any) -> Any:
-    """A DataArray whose axis of time, if it has one, is the last but one; a single axis gets a second one."""
+def in_order_of_time(data: Any) -> Any:
+    """A DataArray whose axis of time, if it has one, is the last but one, so that the array holds sequences; a single
+    axis gets a second one.  Anything else is returned unchanged."""
+    if (library(data), type(data).__name__) != ("xarray", "DataArray"):
+        return data
     dates = [d for d in data.dims if d in data.coords and data.coords[d].dtype.kind in "Mm"]
     time = next(iter([*dates, *(d for d in data.dims if str(d).lower() in TIMES)]), None)
     if time is None:

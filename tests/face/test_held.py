@@ -199,7 +199,7 @@ def dense(result):
 
 
 @LAST
-@pytest.mark.filterwarnings("ignore:.*features are")
+@pytest.mark.filterwarnings("ignore:.*features are", "ignore:.*the documents are")
 @pytest.mark.parametrize(("what", "held"), CELLS, ids=[f"{what}-{held}" for what, held in CELLS])
 def test_what_people_hold_is_the_plain_form_to_all_verbs(what, held, plain, tmp_path):
     train, forms, _ = HELD[what]
@@ -231,7 +231,7 @@ def test_what_people_hold_is_the_plain_form_to_all_verbs(what, held, plain, tmp_
 
 
 @LAST
-@pytest.mark.filterwarnings("ignore:.*features are")
+@pytest.mark.filterwarnings("ignore:.*features are", "ignore:.*the documents are")
 @pytest.mark.parametrize(("what", "held"), CELLS, ids=[f"{what}-{held}" for what, held in CELLS])
 def test_what_people_hold_is_taken_into_a_run(what, held, plain, tmp_path):
     own = plain[what]
@@ -351,6 +351,20 @@ def test_settings_of_texts_choose_the_words():
         bnp.as_source(ROWS, text=bnp.Text())
     with pytest.raises(DataError, match="each is a row of its own"):
         bnp.as_source(TEXTS, columns=["a"])
+
+
+@LAST
+def test_numbers_beside_texts_are_told():
+    frame = pd.DataFrame({"text": TEXTS, "year": YEARS})
+    with pytest.warns(UserWarning, match="documents are the texts of column 'text'; .* counts .'year'.") as caught:
+        posterior = topics(frame).posterior
+    assert len([line for line in caught if "documents are" in str(line.message)]) == 1
+    assert len(bnp.predict(posterior, frame)) == 16
+    counts = pd.DataFrame(X, columns=list(WORDS))
+    model = bnp.Model(bnp.FiniteMixture(), bnp.Multinomial())
+    by_column = bnp.train(model, counts, init=bnp.BregmanKMeans(2), schedule=bnp.Memoized(laps=2)).posterior
+    expected = bnp.predict(by_column, X)
+    np.testing.assert_array_equal(bnp.predict(by_column, counts.assign(text="sun")), expected)
 
 
 # -- ids and times ----------------------------------------------------------------------------------------------------

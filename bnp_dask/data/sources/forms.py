@@ -40,6 +40,8 @@ class Needs:
         Whether data are counts of words.
     n_words
         Number of words of a trained model; None before training.
+    has_columns
+        Whether a trained model knows its features by the names of columns.
     """
 
     likelihood: str
@@ -49,6 +51,7 @@ class Needs:
     in_order: bool = False
     counts_words: bool = False
     n_words: int | None = None
+    has_columns: bool = False
 
 
 def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) -> Any:
@@ -76,9 +79,9 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
         return documents if needs is None or needs.counts_words else _refuse(documents, needs)
     if (needs is None or needs.counts_words) and is_corpus(data):
         return _in_known_words(counts_of_corpus(data), None if needs is None else needs.n_words)
-    if (needs is not None and needs.counts_words) or text is not None:
+    if text is not None or (needs is not None and needs.counts_words and not needs.has_columns):
         table = as_table(data)
-        return documents_of_table(table, text) or table
+        return documents_of_table(table, text, is_new=needs is None or needs.n_words is None) or table
     is_array = isinstance(data, np.ndarray) and data.ndim == 3
     if is_array and needs is not None and not needs.in_order:
         raise DataError(

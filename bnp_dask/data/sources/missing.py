@@ -17,7 +17,7 @@ from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.named import letting_miss
 from bnp_dask.data.sources.open import as_source
 from bnp_dask.inputs.arrays import to_float
-from bnp_dask.inputs.arrow_streams import unlabelled
+from bnp_dask.inputs.arrow_streams import in_order_of_time, unlabelled
 
 
 def with_nan(data: Any) -> Any:
@@ -51,11 +51,8 @@ def opened(
         columns = list(needs.chosen)
     if isinstance(given, Documents):
         columns = None
-    names = None
-    if needs.in_order and not isinstance(given, Source):
-        given, names = unlabelled(given, True)
-        if names is not None and columns is None:
-            columns = Columns.of(names)
+    if needs.in_order:
+        given = in_order_of_time(given)
     facts = {"batch_size": batch_size, "weights": weights, "columns": columns, "on_bad_batch": on_bad_batch}
     source = as_source(given, levels=list(needs.levels), groups=_one_sequence(given, needs, columns), **facts)
     return letting_miss(source) if needs.may_miss else source
@@ -66,12 +63,13 @@ def _one_sequence(data: Any, needs: Needs, columns: Any) -> list[int] | None:
     or are not in memory."""
     told = isinstance(columns, Columns) and columns.roles.groups is not None
     is_table = isinstance(data, pa.Table) or is_frame(data)
-    is_array = isinstance(data, np.ndarray) and data.ndim == 2
+    rows = unlabelled(data)[0]
+    is_array = isinstance(rows, np.ndarray) and rows.ndim == 2
     if not needs.in_order or not (is_array or (is_table and not told)):
         return None
     if is_table:
         require_no_groups(data, type(data).__name__)
-    return [0, len(data)]
+    return [0, len(rows)]
 
 
 def as_modelled(source: Source, may_miss: bool, lags: int) -> Source:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from bnp_dask.core.columns import few
 from bnp_dask.data.sources.arrow import is_number_text, is_text
 from bnp_dask.data.sources.choose import TEXTS, arrow_columns, frame_columns
 from bnp_dask.data.text.options import Text, text_column
@@ -202,10 +203,11 @@ def documents_in(data: Any) -> Documents | None:
     return None
 
 
-def documents_of_table(data: Any, text: Text | None) -> Documents | None:
+def documents_of_table(data: Any, text: Text | None, is_new: bool = True) -> Documents | None:
     """The texts of a table for a model of words; None for tables of counts, and for data that are no table.
 
-    The texts are in the column ``text.column``, or ``text``, or the only column of texts if there are no numbers.
+    The texts are in the column ``text.column``, or ``text``, or the only column of texts if there are no numbers.  Of
+    numbers beside them one line says that they are not read, if the data are the first of a model (``is_new``).
     """
     if isinstance(data, pa.Table):
         columns = arrow_columns(data.schema, "Table")
@@ -228,6 +230,13 @@ def documents_of_table(data: Any, text: Text | None) -> Documents | None:
         raise DataError(
             f"{name}: row {gaps[0]}, column {chosen!r} is {shown(values[gaps[0]])}, which is no text ({len(gaps)} such "
             f"rows); leave them out, or write an empty text: df[{chosen!r}].fillna('')"
+        )
+    numbers = [c.name for c in columns if c.is_plain]
+    if numbers and text is None and is_new:
+        warnings.warn(
+            f"{name}: the documents are the texts of column {chosen!r}; numbers are not read as counts "
+            f"({few(numbers)}): for these leave {chosen!r} out",
+            stacklevel=2,
         )
     return Documents("texts", values, f"{name}, column {chosen!r}")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bnp_dask.analysis.matching import columns_for, n_words_of, needs_of, open_for, vocabulary_of, words_of
+from bnp_dask.analysis.matching import columns_for, needs_of_posterior, open_for, vocabulary_of, words_of
 from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import as_source
@@ -80,7 +80,7 @@ def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: N
                 f"new_words={new_words!r}: the run's likelihood is {kind}, which has no words; leave it out"
             )
         return Counts(taking_lags(open_for(base, data, batch_size, weights=True), base.model.lags))
-    form = plain_form(data, needs_of(base.model, n_words_of(base)))
+    form = plain_form(data, needs_of_posterior(base))
     if isinstance(form, Documents):
         return _counts_of_documents(base, form, batch_size, new_words)
     data = form
