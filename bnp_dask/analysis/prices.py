@@ -25,9 +25,9 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
-from bnp_dask.moves.engine import gains_of
+from bnp_dask.moves.judge import gains_of
+from bnp_dask.moves.pairs import gain_matrix
 from bnp_dask.moves.policy import DeletePolicy
-from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit
 

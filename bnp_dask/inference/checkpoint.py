@@ -20,7 +20,17 @@ from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
 from bnp_dask.inference.sealed import Sealed
 from bnp_dask.inference.state import Loss, State, Stream
 from bnp_dask.model import Model
-from bnp_dask.moves.base import Basis, Gather, Memory, Plan, Proposal, Rejected, Split, Sweep
+from bnp_dask.moves.base import (
+    AnyProposal,
+    BirthProposal,
+    DeleteProposal,
+    Gather,
+    MergeProposal,
+    Plan,
+    Proposal,
+    Split,
+)
+from bnp_dask.moves.memory import Basis, Memory, Rejected, Sweep
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.store import DamagedError, Listing, no_receipts
 from bnp_dask.store.parts import Part
@@ -36,6 +46,10 @@ TABLES = "stream/tables"
 
 EDITS: dict[str, type[Edit]] = {e.__name__: e for e in (InsertEmpty, Take, Merge, Unite, Exchange, Forget, Fade, Widen)}
 
+PROPOSALS: dict[str, type[AnyProposal]] = {
+    p.__name__: p for p in (Proposal, MergeProposal, DeleteProposal, BirthProposal)
+}
+
 NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
 
 
@@ -45,7 +59,7 @@ def state_to_json(state: State) -> dict[str, Any]:
     return {
         **{name: getattr(state, name) for name in NUMBERS},
         "edits": [_edit_to_json(e) for e in state.edits],
-        "proposals": [{**asdict(p), "edit": _edit_to_json(p.edit)} for p in state.plan.proposals],
+        "proposals": [_proposal_to_json(p) for p in state.plan.proposals],
         "given_up": list(state.plan.given_up),
         "trials": [[t.name, list(t.donors), list(t.focus), t.rest, list(t.freed)] for t in state.plan.trials],
         "next_id": memory.next_id,
@@ -270,15 +284,12 @@ def _split_from_json(saved: Mapping[str, Any]) -> Split:
     return Split(**{**_with_tuples(saved), "policy": SmallRunPolicy(**saved["policy"])})
 
 
-def _proposal_from_json(saved: Mapping[str, Any]) -> Proposal:
-    edit = _edit_from_json(saved["edit"])
-    assert isinstance(edit, (Merge, Unite, Exchange))
-    return Proposal(
-        saved["kind"],
-        tuple(saved["targets"]),
-        tuple(saved["others"]),
-        edit,
-        saved["sweeps"],
-        weight=saved["weight"],
-        again=saved["again"],
-    )
+def _proposal_to_json(proposal: AnyProposal) -> list[Any]:
+    return [type(proposal).__name__, {**asdict(proposal), "edit": _edit_to_json(proposal.edit)}]
+
+
+def _proposal_from_json(saved: list[Any]) -> AnyProposal:
+    name, values = saved
+    if name not in PROPOSALS:
+        raise StoreError(f"the checkpoint holds a proposal of an unknown kind, {name!r}; it needs a newer version")
+    return PROPOSALS[name](**{**_with_tuples(values), "edit": _edit_from_json(values["edit"])})

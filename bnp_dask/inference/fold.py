@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.edits import Forget, InsertEmpty
-from bnp_dask.errors import NumericalError
 from bnp_dask.inference.bad_batches import leave_out
 from bnp_dask.inference.leaving import subtract
 from bnp_dask.inference.local_steps import Taken
 from bnp_dask.inference.reduction import Change
 from bnp_dask.inference.state import State, Work, remember
 from bnp_dask.moves.base import named_by, record
-from bnp_dask.moves.births.at_batch import consider_split
 from bnp_dask.moves.births.pending import close, note
+from bnp_dask.moves.judge import Judge
 from bnp_dask.structure.base import Visit
 
 Remember = Callable[[Work, State, int, Visit, int], None]
@@ -141,37 +140,21 @@ def try_split(
     if target is None:
         return visits, []
     parts = [(found.summary, found.newborn) for found in visits if found.newborn is not None]
-    if not parts:
-        state.memory.remember_failure("birth", (target,), _counts(state, target))
-        why = "no split of this batch's atoms is better than none"
-        return visits, [record("birth", (target,), (), None, False, why)]
-    if pends and not state.model.structure.policy.splits_at_batches:
+    judge = Judge(state.model, state.memory)
+    decision = judge.decide_split(state.total, state.terms, parts, target, recent, stays=is_new, pends=pends)
+    if decision.waits:
         for found in visits:
             note(state.model, state.pending, found)
-        return visits, [record("birth", (target,), (), None, False, "what this batch found all data are to try")]
-    try:
-        born, gain = consider_split(state.model, state.total, state.terms, parts, target, recent, state.memory, is_new)
-    except NumericalError as error:  # a result that is not finite is no gain; the state is unchanged
-        state.memory.remember_failure("birth", (target,), _counts(state, target))
-        return visits, [record("birth", (target,), (), None, False, f"refused: {error}")]
-    if born is None and pends:
-        for found in visits:
-            note(state.model, state.pending, found)
-        return visits, [record("birth", (target,), (), gain, False, "the objective would fall with this batch alone")]
+    born = decision.born
     if born is None:
-        state.memory.remember_failure("birth", (target,), _counts(state, target))
-        return visits, [record("birth", (target,), (), gain, False, "the objective would fall")]
-    state.memory.failures.pop(("birth", (target,)), None)
+        return visits, decision.records
     if pends:
         close(state.pending, target)
     state.total, state.posterior, state.terms = born.total, born.posterior, born.terms
     dropped = drop_proposals(state, target)
     state.edits.append(InsertEmpty(born.new_ids))
-    why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
-    row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
     both = zip(visits, born.summaries, strict=True)
-    back = [record("return", (cluster,), (), None, True, "it was laid away before") for cluster in born.returned]
-    return [found.with_summary(summary) for found, summary in both], [row, *back, *dropped]
+    return [found.with_summary(summary) for found, summary in both], [*decision.records, *dropped]
 
 
 def with_newer_clusters(state: State, found: Visit) -> Visit:
@@ -209,8 +192,3 @@ def drop_proposals(state: State, target: int) -> list[dict[str, Any]]:
     state.plan = replace(plan, proposals=proposals, pairs=plan.pairs[kept])
     why = f"not decided: cluster {target} was split at new data"
     return [record(p.kind, p.targets, p.others, None, False, why) for p in gone]
-
-
-def _counts(state: State, cluster: int) -> list[float]:
-    value = state.total.value()
-    return [float(value["N"][value.position(cluster)])]

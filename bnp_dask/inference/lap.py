@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,18 @@ import numpy as np
 from bnp_dask.core.edits import Edit, Forget
 from bnp_dask.core.frozen import frozen
 from bnp_dask.core.totals import RunningTotal
+from bnp_dask.execute.base import Task
+from bnp_dask.execute.ordered import in_order
 from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
 from bnp_dask.inference.sealed import are_sealed
 from bnp_dask.inference.state import State, Work
-from bnp_dask.moves.base import Plan, PlanContext, record
-from bnp_dask.moves.engine import decide, plan_lap
+from bnp_dask.moves.base import InTurn, Move, Plan, PlanContext, Planning, Turn, record
+from bnp_dask.moves.judge import Judge
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.merge import Merge, pair_empty
+from bnp_dask.moves.when import acts
 
 
 def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False) -> None:
@@ -34,6 +39,87 @@ def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False
     state.trials = {t.name: RunningTotal(state.model.empty_summary(t.beliefs.ids)) for t in state.plan.trials}
 
 
+def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanContext:
+    """Facts from which moves plan now; clusters in ``taken`` are not free."""
+    value = state.posterior.summary
+    assert value is not None
+    return PlanContext(
+        model=state.model,
+        posterior=frozen(state.posterior),
+        value=frozen(value.without_pairs()),
+        source=usable(work, state),
+        survey=work.survey,
+        executor=work.executor,
+        memory=state.memory,
+        lap=state.lap,
+        seed=work.seed,
+        free={int(i) for i in value.ids} - set(taken),
+        atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room, work.source.n_features),
+        calm=state.calm,
+    )
+
+
+# -- the plan -----------------------------------------------------------------------------------------------------
+def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
+    """Let every move plan; the clusters that it takes are then no longer free.
+
+    They plan in the order of :class:`~bnp_dask.moves.base.Turn`; moves of the same place alternate in going first.  The
+    first lap has no whole-data statistics yet, so it only prepares the next.  A move that does not act in this lap
+    proposes nothing; a move that does not act in the next prepares nothing.
+    """
+    in_turn = list(moves) if context.lap % 2 else list(reversed(moves))
+    order = [move for move in in_turn if acts(move, context.lap)]
+    if context.lap > 0:
+        turns: dict[str, Turn] = {}
+        for move in order:  # moves of one kind go together
+            turns[move.kind] = min(_turn(move, context), turns.get(move.kind, Turn.USUAL))
+        in_place = sorted(order, key=lambda move: turns[move.kind])
+        _plan_in_turn([move.plan(context) for move in in_place], context)
+        if any(isinstance(move, Merge) for move in order):
+            pair_empty(context)
+    for move in in_turn:
+        if acts(move, context.lap + 1):
+            move.prepare(context)
+    return context.plan()
+
+
+def _turn(move: Move, context: PlanContext) -> Turn:
+    """Place of a move among the moves that plan in a lap."""
+    if isinstance(move, InTurn):
+        return move.turn(context)
+    return Turn.URGENT if move.is_urgent(context) else Turn.USUAL
+
+
+def _plan_in_turn(turns: Sequence[Planning], context: PlanContext) -> None:
+    """Let moves plan one after the other, or let each begin while tasks of earlier moves run."""
+    together = context.side_by_side
+    under_way = []
+    for place, planning in enumerate(turns):
+        # tasks of the first move are running by then; the longest tasks are among the later ones, and workers would
+        # idle beside a long task that begins last
+        under_way.append((planning, _run(next(planning, None), context, first=place > 0)))
+        if not together:
+            _finish(*under_way.pop(), context)
+    for planning, found in under_way:
+        _finish(planning, found, context)
+
+
+def _run(tasks: Iterable[Task] | None, context: PlanContext, first: bool = False) -> Iterator[Any] | None:
+    """Submit tasks, ahead of waiting ones if ``first``; returns an iterator that waits for their results."""
+    window = max(LAP.in_flight, 2 * context.executor.n_workers)
+    return None if tasks is None else in_order(context.executor, tasks, window, first=first)
+
+
+def _finish(planning: Planning, found: Iterator[Any] | None, context: PlanContext) -> None:
+    """Wait for the results of a move's tasks, and run further tasks until it asks for none."""
+    while found is not None:
+        try:
+            found = _run(planning.send(list(found)), context)
+        except StopIteration:
+            return
+
+
+# -- the decision -------------------------------------------------------------------------------------------------
 def settle_lap(work: Work, state: State, gain: float | None) -> list[dict[str, Any]]:
     """Decide the lap's proposals on ``state.total``, then learn the prior; returns history rows, one per proposal.
 
@@ -52,7 +138,7 @@ def _decide_moves(work: Work, state: State, gain: float | None) -> list[dict[str
         _end(work, state, [])
         return records
     parts = {name: trial.value() for name, trial in state.trials.items()}
-    decision = decide(state.model, state.total.value(), parts, plan, state.memory, gain or 0.0)
+    decision = Judge(state.model, state.memory).decide(state.total.value(), parts, plan, gain or 0.0)
     _end(work, state, decision.edits)
     return decision.records
 
@@ -75,23 +161,3 @@ def trim(state: State) -> None:
         state.sealed.seen -= done
     del state.edits[:done]
     state.seen = np.maximum(state.seen - done, 0)
-
-
-def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanContext:
-    """Facts from which moves plan now; clusters in ``taken`` are not free."""
-    value = state.posterior.summary
-    assert value is not None
-    return PlanContext(
-        model=state.model,
-        posterior=frozen(state.posterior),
-        value=frozen(value.without_pairs()),
-        source=usable(work, state),
-        survey=work.survey,
-        executor=work.executor,
-        memory=state.memory,
-        lap=state.lap,
-        seed=work.seed,
-        free={int(i) for i in value.ids} - set(taken),
-        atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room, work.source.n_features),
-        calm=state.calm,
-    )

@@ -35,7 +35,8 @@ from bnp_dask.inference.gathered import ROOM, Gathered
 from bnp_dask.inference.sealed import Sealed
 from bnp_dask.inputs.settings import SEEDS
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import Memory, Move, Pending, Plan
+from bnp_dask.moves.base import Move, Plan
+from bnp_dask.moves.memory import Memory, Pending
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles

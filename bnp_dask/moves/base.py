@@ -1,10 +1,11 @@
-"""Proposals, the plan of a lap, the memory of failures, and the context in which a move plans."""
+"""Proposals, the plan of a lap, and the context in which a move plans."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from enum import IntEnum
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,34 +18,34 @@ from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.memory import WHOLE, Basis, Memory
+from bnp_dask.moves.pairs import gain_matrix
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.random_keys import PLANNING
-from bnp_dask.moves.scores import gain_matrix
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.policy import MovePolicy
 
-WHOLE = -1
-"""Stands in for a cluster id: for gathered whole documents, and for the candidate found in them."""
-
-DOCUMENTS = "documents"
-"""Kind of proposals that take from all clusters at once; their targets are empty."""
+# -- proposals ------------------------------------------------------------------------------------------------------
+FIRST, USUAL, LAST = 0, 1, 2
+"""Priorities: places among the decisions of a lap."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Change of clusters that one lap tries.
+    """Change of clusters of a kind of one's own, tried in one lap.
+
+    The moves of this package make :class:`MergeProposal`, :class:`DeleteProposal` and :class:`BirthProposal`.
 
     Parameters
     ----------
     kind
-        ``"birth"``, ``"merge"`` or ``"delete"``.
+        Name of the kind, for the history and for the memory of failures.
     targets
-        Ids of the clusters that would vanish or be split; for a merge the pair, with the cluster that stays first;
-        empty if all clusters give atoms and stay.
+        Ids of the clusters that would vanish or be split.
     others
-        Ids that would take over: newborn clusters, or the absorbing set.
+        Ids that would take over.
     edit
-        Edit that would be applied.
+        Edit that would be applied.  It is accepted if the objective rises, or stays equal to rounding.
     sweeps
         Laps in which it may be tried with re-estimated clusters before it counts as failed.
     weight
@@ -61,8 +62,115 @@ class Proposal:
     weight: int = 1
     again: bool = False
 
+    @property
+    def remembered_as(self) -> str:
+        """Name under which failures are remembered."""
+        return self.kind
 
-def named_by(proposal: Proposal) -> set[int]:
+    @property
+    def priority(self) -> int:
+        """Proposals that name no cluster concern all of them and come first; proposals of every lap come last."""
+        return LAST if self.again else USUAL if self.targets else FIRST
+
+
+@dataclass(frozen=True)
+class MergeProposal:
+    """Two clusters become one.
+
+    Parameters
+    ----------
+    edit
+        The pair; the cluster that stays comes first.
+    again
+        Whether it is made in every lap; no lap is run for such proposals alone.
+    """
+
+    edit: Merge | Unite
+    again: bool = False
+    kind = remembered_as = "merge"
+    sweeps = weight = 1
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """Ids of the pair."""
+        return self.edit.keep, self.edit.drop
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """No ids: one of the pair takes over."""
+        return ()
+
+    @property
+    def priority(self) -> int:
+        """Pairs that are proposed in every lap come last."""
+        return LAST if self.again else USUAL
+
+
+@dataclass(frozen=True)
+class DeleteProposal:
+    """Some clusters vanish, and others take over their atoms.
+
+    Parameters
+    ----------
+    targets
+        Ids of the clusters that would vanish.
+    others
+        Ids of the absorbing set.
+    edit
+        Edit that would be applied.
+    sweeps
+        Laps in which it may be tried with re-estimated clusters before it counts as failed.
+    weight
+        Number of failures that a clear failure on the whole data counts as; from two on it is not refined then either.
+    """
+
+    targets: tuple[int, ...]
+    others: tuple[int, ...]
+    edit: Exchange
+    sweeps: int = 1
+    weight: int = 1
+    kind = remembered_as = "delete"
+    again = False
+    priority = USUAL
+
+
+@dataclass(frozen=True)
+class BirthProposal:
+    """New clusters take over atoms of existing ones.
+
+    Parameters
+    ----------
+    targets
+        Id of the cluster that would be split; empty if all clusters give atoms and stay.
+    others
+        Ids of the newborn clusters; for states of sequences also of the states that give steps and stay.
+    edit
+        Edit that would be applied.
+    remembered_as
+        Name under which failures are remembered; it tells where the atoms came from.
+    sweeps
+        Laps in which it may be tried with re-estimated clusters before it counts as failed.
+    """
+
+    targets: tuple[int, ...]
+    others: tuple[int, ...]
+    edit: Exchange
+    remembered_as: str = "birth"
+    sweeps: int = 1
+    kind = "birth"
+    weight = 1
+    again = False
+
+    @property
+    def priority(self) -> int:
+        """Births that take from all clusters come first: they can make some of the others impossible."""
+        return USUAL if self.targets else FIRST
+
+
+AnyProposal = Proposal | MergeProposal | DeleteProposal | BirthProposal
+
+
+def named_by(proposal: AnyProposal) -> set[int]:
     """Ids of all clusters that a proposal would change, and of the clusters that would take over."""
     donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
     return {*proposal.targets, *proposal.others, *donors}
@@ -128,7 +236,7 @@ class Plan:
 
     pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
     trials: tuple[Trial, ...] = ()
-    proposals: tuple[Proposal, ...] = ()
+    proposals: tuple[AnyProposal, ...] = ()
     splits: Mapping[int, Split] = field(default_factory=dict)
     given_up: tuple[dict[str, Any], ...] = ()
     gather: Gather = Gather()
@@ -139,90 +247,6 @@ class Plan:
         count."""
         made = sum(not proposal.again for proposal in self.proposals)
         return made + len(self.splits) + len(self.given_up) + len(self.gather.targets)
-
-
-@dataclass
-class Memory:
-    """Lessons of earlier laps about proposals; they survive a checkpoint.
-
-    ``failures`` maps (kind, targets) to the counts N of the targets when they failed and, last, how often in a row they
-    failed with about these counts.  ``sweeps`` holds the statistics of rejected deletes that are still improving, and
-    how often each was tried; the key :data:`WHOLE` is for a candidate that takes from all clusters.  ``next_id`` is the
-    next cluster id that was never used.  ``grows`` says that at least half of the last small runs of births split
-    their target into several clusters.  ``dormant`` holds the statistics of clusters that faded and may return, by
-    id, in the order in which they left.  ``young`` maps ids of clusters born at new batches to the share of their
-    original weight that these batches still have: such a cluster has not received its atoms yet.  ``rejected`` holds
-    births that the whole data rejected, by their donor clusters; None if they are not kept.
-    """
-
-    next_id: int
-    failures: dict[tuple[str, tuple[int, ...]], tuple[float, ...]] = field(default_factory=dict)
-    sweeps: dict[int, Sweep] = field(default_factory=dict)
-    grows: bool = False
-    dormant: dict[int, Summary] = field(default_factory=dict)
-    young: dict[int, float] = field(default_factory=dict)
-    rejected: dict[tuple[int, ...], Rejected] | None = None
-
-    def new_ids(self, count: int) -> tuple[int, ...]:
-        """New ids that no cluster ever had."""
-        first = self.next_id
-        self.next_id += count
-        return tuple(range(first, first + count))
-
-    def failed(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], change: float) -> int:
-        """Number of rejections while the targets had about these counts (within a share ``change``)."""
-        before = self.failures.get((kind, targets))
-        if before is None:
-            return 0
-        same = all(abs(now - then) <= change * max(then, 1.0) for now, then in zip(counts, before[:-1], strict=True))
-        return int(before[-1]) if same else 0
-
-    def remember_failure(self, kind: str, targets: tuple[int, ...], counts: Iterable[float], times: int = 1) -> None:
-        """Record a rejection; a clear one counts ``times``."""
-        now = tuple(float(c) for c in counts)
-        self.failures[kind, targets] = (*now, float(times) + self.failed(kind, targets, now, LAP.same_count))
-
-    def forget_dead(self, alive: np.ndarray) -> None:
-        """Drop the entries of clusters that are gone."""
-        living = {WHOLE, *(int(i) for i in alive)}
-        self.failures = {key: counts for key, counts in self.failures.items() if living.issuperset(key[1])}
-        self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers))}
-        self.young = {i: weight for i, weight in self.young.items() if i in living}
-        if self.rejected is not None:
-            self.rejected = {donors: one for donors, one in self.rejected.items() if living.issuperset(donors)}
-
-
-@dataclass(frozen=True, eq=False)
-class Sweep:
-    """Change not accepted yet: clusters that absorb a delete's target, statistics of the receivers, gain, rise of the
-    gain since the last try, times tried."""
-
-    receivers: tuple[int, ...]
-    part: Summary
-    gain: float
-    step: float
-    tried: int
-
-
-@dataclass(frozen=True, eq=False)
-class Rejected:
-    """Rejected birth: statistics that the newborn clusters would have had, and the gain in nats."""
-
-    part: Summary
-    gain: float
-
-
-@dataclass(frozen=True, eq=False)
-class Basis:
-    """Newborn clusters found in a cluster by one batch, or by several alike, and the statistics ``held`` there."""
-
-    newborn: Summary
-    held: Summary
-
-
-Pending = dict[int, tuple[Basis, ...]]
-"""Newborn clusters found at batches in one lap, to be tried on all data in the next, by the cluster that they would
-split; empty for a cluster that was split meanwhile."""
 
 
 @dataclass
@@ -252,7 +276,7 @@ class PlanContext:
     gather: Gather = Gather()
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: list[AnyProposal] = field(default_factory=list)
     splits: dict[int, Split] = field(default_factory=dict)
     given_up: list[dict[str, Any]] = field(default_factory=list)
     _gains: np.ndarray | None = None
@@ -367,6 +391,32 @@ class Move(Protocol):
 
     def prepare(self, context: PlanContext) -> None:
         """Request atoms, gathered in this lap for proposals of the next."""
+        ...
+
+
+class Turn(IntEnum):
+    """Places of moves that plan in turn, the earliest first; moves of the same place alternate in going first."""
+
+    ALL_CLUSTERS = 0
+    """A candidate that takes from all clusters leaves none to others."""
+    BESIDE_NEIGHBOURS = 1
+    """Births that look at neighbours: deletes that are being refined would hold these."""
+    REFINED = 2
+    """Deletes that are being refined."""
+    BIRTHS = 3
+    """Other births, whose atoms are gathered already."""
+    URGENT = 4
+    """Moves that are urgent, such as deletes that a crowd of small topics needs."""
+    USUAL = 5
+    """All other moves."""
+
+
+@runtime_checkable
+class InTurn(Protocol):
+    """Move with a place of its own among the moves of a lap.  Others are urgent or not (:meth:`Move.is_urgent`)."""
+
+    def turn(self, context: PlanContext) -> Turn:
+        """Place among the moves that plan in this lap."""
         ...
 
 

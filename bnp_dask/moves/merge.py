@@ -9,10 +9,10 @@ import numpy as np
 from bnp_dask.core.edits import Merge as MergeEdit
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import hold, number_from, whole_number
-from bnp_dask.moves.base import PlanContext, Planning, Proposal
+from bnp_dask.moves.base import MergeProposal, PlanContext, Planning
 from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.pairs import allocation_gains, best_first, rough_allocation_gains
 from bnp_dask.moves.policy import MergePolicy, hold_policy
-from bnp_dask.moves.scores import allocation_gains, rough_allocation_gains
 from bnp_dask.moves.when import hold_laps
 
 
@@ -71,21 +71,18 @@ class Merge:
 
     def plan(self, context: PlanContext) -> Planning:
         pairs, score = self._ranked(context)
-        used: dict[int, int] = {}
-        taken = 0
-        for (a, b), gain in zip(pairs.tolist(), score, strict=True):
-            if gain <= 0 or taken == self.per_lap:
-                break
-            if max(used.get(a, 0), used.get(b, 0)) >= self.per_cluster:
-                continue
-            if context.memory.failed(self.kind, (a, b), context.counts((a, b)), self.change):
-                continue
-            used[a], used[b] = used.get(a, 0) + 1, used.get(b, 0) + 1
-            taken += 1
-            context.pairs.append((a, b))
-            context.proposals.append(Proposal(self.kind, (a, b), (), MergeEdit(a, b)))
-        context.free -= set(used)
+        is_new = [not self._failed(context, pair) for pair in pairs.tolist()]
+        pairs, score = pairs[is_new], score[is_new]
+        for m in best_first(pairs, score, per_cluster=self.per_cluster, most=self.per_lap):
+            keep, drop = pairs[m].tolist()
+            context.pairs.append((keep, drop))
+            context.proposals.append(MergeProposal(MergeEdit(keep, drop)))
+            context.free -= {keep, drop}
         yield from ()  # needs no tasks
+
+    def _failed(self, context: PlanContext, pair: list[int]) -> int:
+        """Number of times that a pair failed with about its present counts."""
+        return context.memory.failed(self.kind, (pair[0], pair[1]), context.counts(pair), self.change)
 
     def _ranked(self, context: PlanContext) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of ids that may be worth tracking, ``(M, 2)``, and their m-scores, best first."""
@@ -127,4 +124,4 @@ def pair_empty(context: PlanContext) -> None:
         left = others - {keep}
         if {keep, drop} not in tracked:
             context.pairs.append((keep, drop))
-            context.proposals.append(Proposal(Merge.kind, (keep, drop), (), MergeEdit(keep, drop), again=True))
+            context.proposals.append(MergeProposal(MergeEdit(keep, drop), again=True))

@@ -12,7 +12,7 @@ import numpy as np
 from bnp_dask.errors import SettingError
 from bnp_dask.inference.prior import PRIOR
 from bnp_dask.model import Posterior
-from bnp_dask.moves.engine import SORT
+from bnp_dask.moves.judge import SORT
 from bnp_dask.reports import describe
 from bnp_dask.training.results import History
 

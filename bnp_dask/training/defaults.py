@@ -16,7 +16,6 @@ from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, In
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
-from bnp_dask.moves.engine import BIRTHS
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
 from bnp_dask.training.alternatives.priors import require_priors
 from bnp_dask.training.alternatives.shadow import Shadow
@@ -107,7 +106,7 @@ def _check_shadow(shadow: Any, model: Model, schedule: Schedule, moves: Sequence
         )
     require_priors(model, shadow.prior or ())
     is_plain = shadow.init is None and shadow.prior is None
-    if is_plain and not any(move.kind in BIRTHS for move in moves):
+    if is_plain and not any(move.kind in (Birth.kind, DocumentBirth.kind) for move in moves):
         raise SettingError(
             "shadow: begins with births that the data rejected, and moves has none; give Shadow(init=...) or "
             "Shadow(prior=...), or moves"

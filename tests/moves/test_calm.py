@@ -18,10 +18,11 @@ from bnp_dask.inference.state import Loss
 from bnp_dask.inference.variational.stopping import decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import Memory, Proposal
+from bnp_dask.moves.base import DeleteProposal
 from bnp_dask.moves.deletes.move import _doubt
-from bnp_dask.moves.engine import _is_clear
+from bnp_dask.moves.judge import _is_clear
 from bnp_dask.moves.lap_policy import DECISION, LAP
+from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from tests.moves.parts import blobs, paused, prepare, start_random
@@ -155,9 +156,9 @@ def test_a_lap_that_lost_a_batch_is_not_compared_with_the_one_before(lost_in, is
 
 def test_clear_failures():
     edit = Exchange("delete", (1, 2))
-    doubtful = Proposal("delete", (1,), (2,), edit, 8)
-    calm = Proposal("delete", (1,), (2,), edit, 8, 3)
-    together = Proposal("delete", (1, 3), (2,), edit, 1, 3)
+    doubtful = DeleteProposal((1,), (2,), edit, 8)
+    calm = DeleteProposal((1,), (2,), edit, 8, 3)
+    together = DeleteProposal((1, 3), (2,), edit, 1, 3)
     assert _is_clear(calm, -1.01 * DECISION.clear * 50, [50.0])
     assert not _is_clear(calm, -0.99 * DECISION.clear * 50, [50.0])
     assert not _is_clear(doubtful, -1e6, [50.0])

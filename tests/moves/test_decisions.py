@@ -13,10 +13,10 @@ from bnp_dask.core.edits import Exchange, Merge, replay
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
-from bnp_dask.moves.base import Memory, Plan, Proposal
-from bnp_dask.moves.births.at_batch import consider_split
-from bnp_dask.moves.engine import decide
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
+from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.memory import Memory
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from tests.chains.parts import KINDS, model_of
@@ -55,9 +55,9 @@ def test_an_empty_cluster_goes_because_fewer_are_as_good(two_blobs, kind):
     value = assigned(model, batch, (0, 1, 2), resp)
     tracked = replace(value.with_pairs(pairs), pair_values={"H": np.zeros(1)})
     receiver = value.take([0])
-    edit, others = (Merge(0, 2), ()) if kind == "merge" else (Exchange("t", (2, 0)), (0,))
-    plan = Plan(pairs, (), (Proposal(kind, (0, 2) if kind == "merge" else (2,), others, edit),))
-    decision = decide(model, tracked, {"t": receiver}, plan, Memory(9))
+    edit = Merge(0, 2) if kind == "merge" else Exchange("t", (2, 0))
+    plan = Plan(pairs, (), (MergeProposal(edit) if kind == "merge" else DeleteProposal((2,), (0,), edit),))
+    decision = Judge(model, Memory(9)).decide(tracked, {"t": receiver}, plan)
     (record,) = decision.records
     assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
     assert record["accepted"] and record["why"] == "as good with fewer clusters"
@@ -77,8 +77,8 @@ def test_a_cluster_that_stands_for_no_atom_goes_where_other_gains_pay_for_it(two
     assert value["N"][2] < LAP.nobody
 
     def united(a, b, spare):
-        plan = Plan(pairs, (), (Proposal("merge", (a, b), (), Merge(a, b)),))
-        return decide(model, value, {}, plan, Memory(9), spare).records[0]
+        plan = Plan(pairs, (), (MergeProposal(Merge(a, b)),))
+        return Judge(model, Memory(9)).decide(value, {}, plan, spare).records[0]
 
     lost = -united(0, 2, 0.0)["gain"]
     assert lost > 0 and not united(0, 2, 0.0)["accepted"] and not united(0, 2, 0.5 * lost)["accepted"]
@@ -96,14 +96,14 @@ def test_gains_pay_for_one_cluster_that_stands_for_no_atom_only_once(two_blobs):
     for _ in range(20):
         value = model.local_step(model.global_step(value), batch)
     value = model.local_step(model.global_step(value), batch, pairs)
-    plan = Plan(pairs, (), tuple(Proposal("merge", pair, (), Merge(*pair)) for pair in ((0, 2), (1, 3))))
+    plan = Plan(pairs, (), tuple(MergeProposal(Merge(*pair)) for pair in ((0, 2), (1, 3))))
 
     def decided(spare):
-        records = decide(model, value, {}, plan, Memory(9), spare).records
+        records = Judge(model, Memory(9)).decide(value, {}, plan, spare).records
         assert spare + sum(record["gain"] for record in records if record["accepted"]) >= 0.0
         return [record["accepted"] for record in records]
 
-    lost = [-record["gain"] for record in decide(model, value, {}, plan, Memory(9), 1.0).records]
+    lost = [-record["gain"] for record in Judge(model, Memory(9)).decide(value, {}, plan, 1.0).records]
     assert min(lost) > 0.0 and value["N"][2:].max() < LAP.nobody
     assert decided(0.9 * min(lost)) == [False, False]
     assert decided(max(lost) + 0.5 * min(lost)) == [True, False]
@@ -117,8 +117,8 @@ def test_a_birth_that_gains_nothing_is_not_taken(two_blobs):
     value = assigned(model, batch, (0, 1), resp)
     nothing = value.take([1]).insert_empty([7])  # the same cluster, and an empty one
     part = replace(nothing, ids=np.array([6, 7]))
-    plan = Plan(proposals=(Proposal("birth", (1,), (6, 7), Exchange("t", (1,))),))
-    decision = decide(model, value, {"t": part}, plan, Memory(9))
+    plan = Plan(proposals=(BirthProposal((1,), (6, 7), Exchange("t", (1,))),))
+    decision = Judge(model, Memory(9)).decide(value, {"t": part}, plan)
     (record,) = decision.records
     assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
     assert not record["accepted"] and not decision.edits
@@ -131,7 +131,8 @@ def test_a_birth_at_a_batch_of_parts_that_are_alike_is_not_taken(two_blobs, shar
     value = assigned(model, batch, (0,), np.ones((70, 1)))
     newborn = assigned(model, batch, (-1, -2), np.tile([1.0 - share, share], (70, 1)))
     terms = model.elbo(model.global_step(value), value)
-    born, gain = consider_split(model, RunningTotal(value), terms, [(value, newborn)], 0, [], Memory(3))
+    decision = Judge(model, Memory(3)).decide_split(RunningTotal(value), terms, [(value, newborn)], 0)
+    born, gain = decision.born, decision.gain
     alone = newborn.insert_empty([0]).take([0, -1, -2])
     assert gain == pytest.approx(objective(model, alone) - objective(model, value), abs=1e-9)
     assert gain < 0 and born is None
@@ -146,7 +147,8 @@ def test_a_birth_at_a_batch_is_taken_from_the_first_nat_on_that_it_gains(two_blo
         value = assigned(model, moved, (0,), np.ones((40, 1)))
         newborn = assigned(model, moved, (-1, -2), np.eye(2)[part.astype(int)])
         terms = model.elbo(model.global_step(value), value)
-        born, gain = consider_split(model, RunningTotal(value), terms, [(value, newborn)], 0, [], Memory(3))
+        decision = Judge(model, Memory(3)).decide_split(RunningTotal(value), terms, [(value, newborn)], 0)
+        born, gain = decision.born, decision.gain
         assert (born is not None) == (gain > 0)
         if born is not None:
             assert objective(model, born.total.value()) - objective(model, value) == pytest.approx(gain)
@@ -172,10 +174,9 @@ def test_trials_of_sequences_are_decided_after_others_were_accepted(kind):
         resp = (places[:, None] == np.array([2 * k, 2 * k + 1])).astype(float)
         trials.append(Trial(f"t{k}", (10 + k,), model.global_step(model.summarize(ids, batch, resp))))
     found = model.visit(posterior, batch, trials=trials)
-    births = [Proposal("birth", t.donors, tuple(t.beliefs.ids.tolist()), Exchange(t.name, t.donors)) for t in trials]
-    decision = decide(
-        model, found.summary, found.parts, Plan(trials=tuple(trials), proposals=tuple(births)), Memory(99)
-    )
+    births = [BirthProposal(t.donors, tuple(t.beliefs.ids.tolist()), Exchange(t.name, t.donors)) for t in trials]
+    plan = Plan(trials=tuple(trials), proposals=tuple(births))
+    decision = Judge(model, Memory(99)).decide(found.summary, found.parts, plan)
     assert [r["accepted"] for r in decision.records[:3]] == [True] * 3
     after = replay(found.summary, decision.edits, found.parts)
     gained = sum(r["gain"] for r in decision.records if r["accepted"])

@@ -8,11 +8,11 @@ from numpy.testing import assert_array_equal
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
-from bnp_dask.moves.base import WHOLE, Gather, Memory, Plan, Proposal, Sweep
+from bnp_dask.moves.base import DeleteProposal, Gather, Plan
 from bnp_dask.moves.births.move import gather_atoms
-from bnp_dask.moves.births.rejected import as_start, note_rejected, with_rejected
-from bnp_dask.moves.engine import decide
+from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.lap_policy import DECISION
+from bnp_dask.moves.memory import WHOLE, Memory, Sweep, as_start, with_rejected
 from bnp_dask.structure.base import Visit
 from tests.moves.test_promises import near_blobs, of_labels
 
@@ -26,8 +26,8 @@ def decided(sweeps, tried=0, before=None):
     memory = Memory(9)
     if tried:
         memory.sweeps[1] = Sweep((0,), part, before, 1.0, tried)
-    plan = Plan(proposals=(Proposal("delete", (1,), (0,), Exchange("t", (1, 0)), sweeps),))
-    (record,) = decide(model, value, {"t": part}, plan, memory).records
+    plan = Plan(proposals=(DeleteProposal((1,), (0,), Exchange("t", (1, 0)), sweeps),))
+    (record,) = Judge(model, memory).decide(value, {"t": part}, plan).records
     assert not record["accepted"] and -DECISION.hopeless * 30 < record["gain"] < 0.0
     return record, memory, part
 
@@ -66,12 +66,12 @@ def of_two(ids):
 def test_rejected_births_are_kept_only_where_they_are_wanted_and_the_worst_are_forgotten():
     _, part = of_two((5, 6))
     unwanted = Memory(9)
-    note_rejected(unwanted, (0,), part, -1.0)
+    unwanted.note_rejected((0,), part, -1.0)
     assert unwanted.rejected is None
     memory = Memory(9, rejected={})
     for donor in range(DECISION.rejected + 3):
-        note_rejected(memory, (donor,), part, -float(donor + 1))
-    note_rejected(memory, (2,), part, -0.5)
+        memory.note_rejected((donor,), part, -float(donor + 1))
+    memory.note_rejected((2,), part, -0.5)
     assert list(memory.rejected)[:3] == [(2,), (0,), (1,)]
     assert len(memory.rejected) == DECISION.rejected
     assert memory.rejected[2,].gain == -0.5
@@ -83,11 +83,11 @@ def test_rejected_births_that_exclude_others_are_taken_best_first():
     _, other = of_two((7, 8))
     assert with_rejected(model, value, Memory(9)) is None
     memory = Memory(9, rejected={})
-    note_rejected(memory, (3,), other, -0.1)  # of a cluster that is gone
+    memory.note_rejected((3,), other, -0.1)  # of a cluster that is gone
     assert with_rejected(model, value, memory) is None
-    note_rejected(memory, (1,), other, -2.0)
-    note_rejected(memory, (1, 9), other, -0.2)
-    note_rejected(memory, (1,), part, -1.0)
+    memory.note_rejected((1,), other, -2.0)
+    memory.note_rejected((1, 9), other, -0.2)
+    memory.note_rejected((1,), part, -1.0)
     found = with_rejected(model, value, memory)
     assert found.ids.tolist() == [0, 5, 6]
     for name in ("N", *model.observation.fields):

@@ -12,8 +12,8 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.inference import Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth
-from bnp_dask.moves.base import Basis
 from bnp_dask.moves.births.pending import best_basis, close, note
+from bnp_dask.moves.memory import Basis
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from bnp_dask.structure.base import Visit

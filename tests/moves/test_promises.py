@@ -18,12 +18,12 @@ from bnp_dask.inference import lap as laps
 from bnp_dask.inference.variational.ageing import fade
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
-from bnp_dask.moves.base import DOCUMENTS, WHOLE, Memory, Plan, Proposal, Sweep
-from bnp_dask.moves.births.at_batch import consider_split
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, Plan
 from bnp_dask.moves.births.forecast import Forecast
-from bnp_dask.moves.engine import decide
+from bnp_dask.moves.judge import Judge
+from bnp_dask.moves.memory import DOCUMENTS, WHOLE, Memory, Sweep
+from bnp_dask.moves.pairs import allocation_gains, data_gains, gain_matrix, rough_allocation_gains
 from bnp_dask.moves.pools import counting
-from bnp_dask.moves.scores import allocation_gains, data_gains, gain_matrix, rough_allocation_gains
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from tests.moves.parts import blobs, prepare, start_random
@@ -72,7 +72,8 @@ def test_of_two_new_clusters_of_a_batch_one_at_most_joins_what_another_batch_fou
     )
     value = total.value()
     terms = model.elbo(model.global_step(value), value)
-    born, gain = consider_split(model, total, terms, [(own, newborn)], 0, [7], Memory(9))
+    decision = Judge(model, Memory(9)).decide_split(total, terms, [(own, newborn)], 0, [7])
+    born, gain = decision.born, decision.gain
     assert born.united == (7,) and len(born.new_ids) == 2
     assert born.summaries[0]["N"][born.summaries[0].position(7)] == 20.0
     assert objective(model, born.total.value()) - objective(model, value) == pytest.approx(gain)
@@ -140,8 +141,8 @@ def test_a_delete_that_gains_less_at_every_step_is_forgotten():
     value = of_labels(model, batch, (0, 1), np.arange(70) // 40)
     part = of_labels(model, batch, (0,), np.zeros(70, int))
     memory = Memory(9, sweeps={1: Sweep((0,), part, -1.0, 0.5, 1)})
-    plan = Plan(proposals=(Proposal("delete", (1,), (0,), Exchange("t", (1, 0)), 8),))
-    (record,) = decide(model, value, {"t": part}, plan, memory).records
+    plan = Plan(proposals=(DeleteProposal((1,), (0,), Exchange("t", (1, 0)), 8),))
+    (record,) = Judge(model, memory).decide(value, {"t": part}, plan).records
     assert record["gain"] < -10.0 and not record["accepted"]
     assert not memory.sweeps and memory.failures
 
@@ -151,8 +152,8 @@ def test_a_change_of_all_clusters_is_forgotten_once_it_was_accepted():
     value = of_labels(model, batch, (0,), np.zeros(70, int))
     part = of_labels(model, batch, (6, 7), np.arange(70) // 40)
     memory = Memory(9, sweeps={WHOLE: Sweep((), part, -1.0, 0.5, 1)})
-    plan = Plan(proposals=(Proposal(DOCUMENTS, (), (6, 7), Exchange("t", (0,)), 3),))
-    (record,) = decide(model, value, {"t": part}, plan, memory).records
+    plan = Plan(proposals=(BirthProposal((), (6, 7), Exchange("t", (0,)), DOCUMENTS, 3),))
+    (record,) = Judge(model, memory).decide(value, {"t": part}, plan).records
     assert record["accepted"] and record["gain"] > 10.0
     assert not memory.sweeps
 

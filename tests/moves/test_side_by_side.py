@@ -12,11 +12,12 @@ from bnp_dask.core.edits import Exchange
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.inference import lap as laps
+from bnp_dask.inference.lap import plan_lap
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import Memory, PlanContext, Proposal
-from bnp_dask.moves.engine import plan_lap
+from bnp_dask.moves.base import BirthProposal, PlanContext, Turn
 from bnp_dask.moves.lap_policy import DECISION
+from bnp_dask.moves.memory import Memory
 from bnp_dask.observation import DiagGaussian, Multinomial
 from tests.moves.parts import blobs, paused, prepare, start_random
 
@@ -52,6 +53,9 @@ class Asks:
 
     def prepare(self, context):
         self.told.append(f"{self.kind} prepares")
+
+    def turn(self, context):
+        return Turn.BIRTHS if self.kind == "birth" else Turn.USUAL
 
     def plan(self, context):
         self.told.append(f"{self.kind} begins")
@@ -120,6 +124,9 @@ class Splits:
 
     kind, at_batch = "birth", False
 
+    def turn(self, context):
+        return Turn.BIRTHS
+
     def __init__(self, target: int, succeeds: bool) -> None:
         self.target, self.succeeds = target, succeeds
 
@@ -134,7 +141,7 @@ class Splits:
         yield [("split-1", divmod, (1, 1))]
         context.at_stake.discard(self.target)
         if self.succeeds:
-            context.proposals.append(Proposal("birth", (self.target,), (90, 91), Exchange("birth", (self.target,))))
+            context.proposals.append(BirthProposal((self.target,), (90, 91), Exchange("birth", (self.target,))))
             context.free.discard(self.target)
 
 

@@ -11,7 +11,7 @@ from bnp_dask.execute import one_blas_thread
 from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge
-from bnp_dask.moves.scores import all_pairs
+from bnp_dask.moves.pairs import all_pairs
 from bnp_dask.observation import DiagGaussian
 from tests.moves import toys
 from tests.moves.parts import prepare, start_random

@@ -24,8 +24,8 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.births.move import _has_words
 from bnp_dask.moves.births.small_run import WORDS, _from_words, create
 from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.pairs import alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
-from bnp_dask.moves.scores import alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.structure.groups import Groups
 from bnp_dask.structure.independent import Independent

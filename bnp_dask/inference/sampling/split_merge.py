@@ -29,6 +29,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.inference.sampling.visit import statistics
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
+from bnp_dask.moves.pairs import unions
 
 GROWTH, ENOUGH = 0.3, 1000
 """Atoms of the leading batch that are allocated at once, relative to the atoms allocated before; and the number after
@@ -298,7 +299,9 @@ def log_gains(model: Model, proposals: Proposals, sides: Summary, log_q: np.ndar
     They add the log evidence of two clusters minus the log evidence of one to the log ratio of the reverse and the
     forward proposal probabilities, ``(P,)`` nats.
     """
-    two, one = model.best_data_terms(sides).reshape(-1, 2).sum(axis=1), model.best_data_terms(_united(sides))
+    first = np.arange(0, sides.n_clusters, 2)
+    two = model.best_data_terms(sides).reshape(-1, 2).sum(axis=1)
+    one = model.best_data_terms(unions(sides, first, first + 1))
     return np.asarray(two - one + proposals.log_choice - log_q)
 
 
@@ -308,12 +311,3 @@ def log_prior_ratio(model: Model, sizes: np.ndarray, counts: np.ndarray) -> floa
     allocation = as_a(model.allocation, SampledAllocation)
     apart, whole = np.append(counts, sizes), np.append(counts, sizes.sum())
     return allocation.log_partition(apart) - allocation.log_partition(whole)
-
-
-def _united(sides: Summary) -> Summary:
-    """The two sides of each proposal as one cluster."""
-    values = dict(sides.values)
-    for name, declared in sides.fields.items():
-        if declared.dims[:1] == ("cluster",):
-            values[name] = values[name][::2] + values[name][1::2]
-    return replace(sides, ids=sides.ids[::2], values=values)

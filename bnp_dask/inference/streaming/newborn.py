@@ -9,10 +9,11 @@ from scipy.special import gammaln
 
 from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core.summary import Summary
-from bnp_dask.inference.streaming.unite import evidence_gains, rows
+from bnp_dask.inference.streaming.unite import rows
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model
+from bnp_dask.moves.pairs import evidence_gains
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.inference.streaming.seats import urn_of
 from bnp_dask.kernels.streaming.urn import ABSENT, expected_clusters
 from bnp_dask.model import Model
+from bnp_dask.moves.pairs import best_first, evidence_gains
 
 PAIRS_BYTES = 2**25
 """Bytes of statistics of unions held at once."""
@@ -39,12 +40,6 @@ def union_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndar
     price = urn.log_price(float(total["N"].sum()), max(clusters - 1.0, 1.0))
     prior = gammaln(n_a + n_b - s) - gammaln(n_a - s) - gammaln(n_b - s) + gammaln(1.0 - s) - price
     return np.asarray(evidence + prior)
-
-
-def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
-    """Log of the evidence of the atoms of two clusters in one over the evidence of two, ``(M,)`` nats."""
-    both = replace(a, values={name: value + b[name] for name, value in a.values.items()})
-    return np.asarray(model.best_data_terms(both) - model.best_data_terms(a) - model.best_data_terms(b))
 
 
 def pair_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndarray:
@@ -81,17 +76,9 @@ def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) ->
     kept = wanted[first] | wanted[second]
     first, second = first[kept], second[kept]
     gain = _gains(model, bare, bare, first, second, bare)
-    out: list[tuple[int, int, float]] = []
-    taken: set[int] = set()
-    for m in np.argsort(-gain, kind="stable"):
-        pair = {int(total.ids[first[m]]), int(total.ids[second[m]])}
-        if gain[m] <= least:
-            break
-        if not pair & taken:
-            low, high = sorted(pair)
-            out.append((low, high, float(gain[m])))
-            taken |= pair
-    return out
+    pairs = np.stack([total.ids[first], total.ids[second]], axis=1)
+    chosen = best_first(pairs, gain, least)
+    return [(int(pairs[m].min()), int(pairs[m].max()), float(gain[m])) for m in chosen]
 
 
 def rows(summary: Summary, positions: np.ndarray) -> Summary:

@@ -40,8 +40,9 @@ from bnp_dask.inference.state import State, Work
 from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather, Split, named_by
 from bnp_dask.moves.births.move import Birth
-from bnp_dask.moves.births.new_atoms import are_alike, newborn_of, splits_by
+from bnp_dask.moves.births.new_atoms import newborn_of, splits_by
 from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.pairs import are_alike, sum_of
 from bnp_dask.moves.when import acts
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit
@@ -215,7 +216,7 @@ class NewBatches:
         born: set[int] = set()
         for trial in trials:
             newborn = [parts[batch][trial.name] for batch in self.known]
-            if not self._are_among(born, _sum(newborn)):
+            if not self._are_among(born, sum_of(newborn)):
                 more = self._decided(trial.donors[0], newborn)
                 born.update(i for row in more if row["accepted"] for i in row["others"])
                 rows += more
@@ -237,7 +238,7 @@ class NewBatches:
 
     def _shares(self) -> Summary:
         """Statistics of the batches' share of each cluster."""
-        return _sum([with_newer_clusters(self.state, found).summary.without_pairs() for found in self.known.values()])
+        return sum_of([with_newer_clusters(self.state, found).summary.without_pairs() for found in self.known.values()])
 
     def _trials(self, splits: Sequence[Split]) -> list[Trial]:
         """Newborn clusters that small runs find in the atoms of all batches, each to be tried in place of one."""
@@ -287,11 +288,3 @@ class NewBatches:
                 trial.subtract(found.parts[name])
         self.known = dict(taken.visits)
         return taken
-
-
-def _sum(summaries: Sequence[Summary]) -> Summary:
-    """Statistics of several batches together."""
-    total = summaries[0]
-    for own in summaries[1:]:
-        total = total + own
-    return total

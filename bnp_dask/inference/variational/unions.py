@@ -21,8 +21,8 @@ from bnp_dask.inference.lap import plan_context
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.variational.lineage import Lineage
 from bnp_dask.moves import Merge
-from bnp_dask.moves.base import Plan
-from bnp_dask.moves.engine import decide
+from bnp_dask.moves.base import MergeProposal, Plan
+from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.merge import pair_empty
 
 UNITED = "united"
@@ -43,11 +43,12 @@ def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]
     pair_empty(context)
     proposals = []
     for proposal in context.proposals:
+        assert isinstance(proposal, MergeProposal)
         keep, drop = proposal.targets
         proposals.append(replace(proposal, edit=Unite(keep, drop, best_share(value, keep, drop))))
     if not proposals:
         return
-    found = decide(state.model, value, {}, Plan(proposals=tuple(proposals)), state.memory)
+    found = Judge(state.model, state.memory).decide(value, {}, Plan(proposals=tuple(proposals)))
     if found.edits:
         lineage.edited(found.edits)
         state.edits.extend(found.edits)

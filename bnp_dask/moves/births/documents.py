@@ -24,7 +24,8 @@ from bnp_dask.initialize.base import child_rng
 from bnp_dask.initialize.sampled import MOST_PASSES, MOST_TOKENS, SampledTopics, sample_topics, topics_of_tokens
 from bnp_dask.inputs.settings import MOST, flag, hold, whole_number
 from bnp_dask.model import Model
-from bnp_dask.moves.base import DOCUMENTS, WHOLE, PlanContext, Planning, Proposal
+from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
+from bnp_dask.moves.memory import DOCUMENTS, WHOLE
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
 from bnp_dask.moves.when import hold_laps
@@ -102,6 +103,10 @@ class DocumentBirth:
         """False: it blocks no other move."""
         return False
 
+    def turn(self, context: PlanContext) -> Turn:
+        """First: a candidate takes from all clusters."""
+        return Turn.ALL_CLUSTERS
+
     def prepare(self, context: PlanContext) -> None:
         """Request whole documents if an attempt is due.
 
@@ -162,7 +167,7 @@ class DocumentBirth:
         donors = tuple(int(i) for i in context.value.ids)
         others = tuple(int(i) for i in basis.ids if int(i) not in donors)
         context.trials.append(Trial(name, donors, context.model.global_step(basis)))
-        context.proposals.append(Proposal(self.kind, (), others, Exchange(name, donors), self.sweeps))
+        context.proposals.append(BirthProposal((), others, Exchange(name, donors), self.kind, self.sweeps))
 
 
 def topics_again(

@@ -9,8 +9,8 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
+from bnp_dask.moves.pairs import data_gains
 from bnp_dask.moves.policy import SmallRunPolicy
-from bnp_dask.moves.scores import data_gains
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.initialize.base import hard_resp
 from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
+from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains
 from bnp_dask.moves.policy import SmallRunPolicy
-from bnp_dask.moves.scores import all_pairs, data_gains
 
 
 def run_labels(model: Model, runs: Batch, rng: np.random.Generator, policy: SmallRunPolicy) -> tuple[np.ndarray, int]:
@@ -57,25 +57,13 @@ def _united(model: Model, summary: Summary) -> Summary:
         (a, b), best = max(total.items(), key=lambda item: item[1])
         if best <= 0.0:
             break
-        summary = _absorb(summary, a, b)
+        summary = absorbed(summary, summary.position(a), summary.position(b))
         count[a] += count.pop(b)
         gains = {p: g for p, g in gains.items() if a not in p and b not in p}
         others = np.array([[a, i] for i in summary.ids.tolist() if i != a]).reshape(-1, 2)
         new = data_gains(model, summary, others)
         gains.update({(a, int(i)): float(g) for (_, i), g in zip(others.tolist(), new, strict=True)})
     return summary
-
-
-def _absorb(summary: Summary, a: int, b: int) -> Summary:
-    """Summary in which cluster ``a`` absorbs ``b``; entropies count as zero."""
-    i, j = summary.position(a), summary.position(b)
-    values = dict(summary.values)
-    for name, declared in summary.fields.items():
-        if declared.n_cluster_axes == 1:
-            both = values[name].copy()
-            both[i] += both[j]
-            values[name] = np.delete(both, j, axis=0)
-    return Summary(np.delete(summary.ids, j), summary.fields, values)
 
 
 def _nearest(model: Model, summary: Summary, runs: Batch, piece_of_row: np.ndarray) -> np.ndarray:

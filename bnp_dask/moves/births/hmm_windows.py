@@ -25,7 +25,7 @@ from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import PlanContext, Proposal
+from bnp_dask.moves.base import BirthProposal, PlanContext
 from bnp_dask.moves.policy import WindowPolicy
 from bnp_dask.moves.random_keys import WINDOW, WINDOW_BATCHES
 from bnp_dask.structure.base import Trial
@@ -261,5 +261,5 @@ def _propose(context: PlanContext, window: Window) -> None:
     name = f"birth-lap{context.lap}-window{new[0]}"
     basis = replace(window.basis, ids=np.array([*donors, *new], np.int64))
     context.trials.append(Trial(name, donors, context.model.global_step(basis)))
-    context.proposals.append(Proposal(KIND, (window.donors[0],), (*donors, *new), Exchange(name, donors)))
+    context.proposals.append(BirthProposal((window.donors[0],), (*donors, *new), Exchange(name, donors), KIND))
     context.free -= set(donors)

@@ -22,12 +22,13 @@ from bnp_dask.execute.base import Task
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model
-from bnp_dask.moves.base import WHOLE, Gather, PlanContext, Planning, Proposal, Split
+from bnp_dask.moves.base import BirthProposal, Gather, PlanContext, Planning, Split, Turn
 from bnp_dask.moves.births.hmm_windows import plan_windows
 from bnp_dask.moves.births.neighbours import Found, look_beside, neighbours, overlap, receivers, work_beside
 from bnp_dask.moves.births.pending import best_basis
 from bnp_dask.moves.births.small_run import WORDS, create
 from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import BirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import BIRTH, SPLIT, SPLIT_BATCHES
 from bnp_dask.moves.when import acts, hold_laps
@@ -117,6 +118,10 @@ class Birth:
         """Whether targets are to be looked at with neighbours: deletes would hold some of these for many laps."""
         return self.where == "data" and any(self._neighbours(context, target) for target in self._gathered(context))
 
+    def turn(self, context: PlanContext) -> Turn:
+        """Before most moves; attempts beside neighbours before deletes that are being refined."""
+        return Turn.BESIDE_NEIGHBOURS if self.is_urgent(context) else Turn.BIRTHS
+
     def plan(self, context: PlanContext) -> Planning:
         windows = self.windows if context.policy.has_windows else 0
         odd = context.lap % 2 == 1
@@ -142,7 +147,10 @@ class Birth:
             return
         sample = self._sample(context)
         planned = {
-            target for proposal in context.proposals for target in proposal.targets if proposal.kind == self.kind
+            target
+            for proposal in context.proposals
+            for target in proposal.targets
+            if proposal.remembered_as == self.kind
         }
         planned |= self._waiting(context)
         targets = self._targets(context, planned, self._most(context, self._documents(context, sample)))
@@ -326,7 +334,7 @@ class Birth:
         basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
         name, donors = f"birth-lap{context.lap}-cluster{target}", (target, *beside)
         context.trials.append(Trial(name, donors, context.model.global_step(basis), rest=ids[0]))
-        context.proposals.append(Proposal(self.kind, (target,), ids, Exchange(name, donors)))
+        context.proposals.append(BirthProposal((target,), ids, Exchange(name, donors)))
         context.free -= set(donors)
 
     def _most(self, context: PlanContext, sample: int) -> int:

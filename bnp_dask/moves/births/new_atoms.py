@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import xlogy
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
@@ -17,7 +16,6 @@ from bnp_dask.moves.births.move import Birth
 from bnp_dask.moves.births.small_run import create
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.random_keys import SPLIT_BY_NEW
-from bnp_dask.moves.scores import data_gains
 
 
 def splits_by(
@@ -49,18 +47,6 @@ def misfits(model: Model, value: Summary, shares: Summary, least: float) -> list
     gains = model.best_data_terms(own) + model.best_data_terms(whole - own) - model.best_data_terms(whole)
     order = np.argsort(-gains, kind="stable")
     return [int(ids[i]) for i in order if gains[i] > 0]
-
-
-def are_alike(model: Model, some: Summary, others: Summary) -> bool:
-    """Whether some cluster of ``some`` is better united with one of ``others``, by the atoms of the two alone.
-
-    The loss of the union is compared with the nats needed to tell for each atom which of the two holds it.
-    """
-    both = some.without_pairs().exchange([], others.without_pairs())
-    pairs = np.array([[i, j] for i in some.ids for j in others.ids], np.int64).reshape(-1, 2)
-    counts = np.maximum(both["N"][both.positions(pairs)], 0.0)
-    told = xlogy(counts.sum(axis=1), counts.sum(axis=1)) - xlogy(counts, counts).sum(axis=1)
-    return bool((data_gains(model, both, pairs) + told > 0).any())
 
 
 def newborn_of(model: Model, atoms: Batch, mass: float, split: Split, seed: int) -> Summary | None:

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
-from bnp_dask.moves.base import Basis, Pending
-from bnp_dask.moves.births.at_batch import alike_in_turn
 from bnp_dask.moves.births.forecast import Forecast
+from bnp_dask.moves.memory import Basis, Pending
+from bnp_dask.moves.pairs import alike_in_turn
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.structure.base import Visit
 from bnp_dask.structure.trials import clusters_only

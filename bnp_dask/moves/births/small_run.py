@@ -16,8 +16,8 @@ from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.model import Model
 from bnp_dask.moves.births.forecast import Forecast
 from bnp_dask.moves.births.hmm_runs import run_labels
+from bnp_dask.moves.pairs import all_pairs
 from bnp_dask.moves.policy import SmallRunPolicy
-from bnp_dask.moves.scores import all_pairs
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import at_most
 

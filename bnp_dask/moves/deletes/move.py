@@ -17,8 +17,9 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model
-from bnp_dask.moves.base import WHOLE, PlanContext, Planning, Proposal
+from bnp_dask.moves.base import DeleteProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.lap_policy import DECISION, LAP
+from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DeletePolicy, hold_policy
 from bnp_dask.moves.pools import climb, counting
 from bnp_dask.moves.random_keys import ABSORBED
@@ -197,6 +198,12 @@ class Delete:
         new = [i for i in self._small(context) & context.free if i in context.atoms and not self._failed(context, i)]
         return len(new) > crowd * context.value.n_clusters
 
+    def turn(self, context: PlanContext) -> Turn:
+        """Deletes that are being refined go early."""
+        if context.memory.sweeps.keys() - {WHOLE}:
+            return Turn.REFINED
+        return Turn.URGENT if self.is_urgent(context) else Turn.USUAL
+
     def _join(self, context: PlanContext, target: int, small: set[int], group: _Group, failed: int) -> None:
         """Let a small target vanish together with others that failed as often, if its absorbing clusters are free."""
         most = max(1, min(context.policy.together, len(small)) >> 2 * failed)
@@ -299,9 +306,8 @@ class Delete:
         sweeps = self.sweeps if len(targets) == 1 else 1
         # clusters not re-estimated on a sample may still change much in later laps
         weight = self.tries if context.calm and context.policy.refines_on_samples else 1
-        context.proposals.append(
-            Proposal(self.kind, targets, receivers, Exchange(name, donors, bool(freed)), sweeps, weight)
-        )
+        edit = Exchange(name, donors, bool(freed))
+        context.proposals.append(DeleteProposal(targets, receivers, edit, sweeps=sweeps, weight=weight))
         context.free -= set(donors)
 
 

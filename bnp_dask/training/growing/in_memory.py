@@ -24,7 +24,7 @@ from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
-from bnp_dask.moves.base import Memory
+from bnp_dask.moves.memory import Memory
 from bnp_dask.store import Checkpoint, GrowthLog, MemoryStore, RunStore, no_receipts
 from bnp_dask.store.checkpoint import NOTHING_LISTED, StoredRows
 from bnp_dask.store.place import Extent

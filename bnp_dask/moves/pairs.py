@@ -1,0 +1,221 @@
+"""Pairs of clusters: statistics of their unions, gains of uniting them (thesis 4.1.4), and which of them are one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import xlogy
+
+from bnp_dask.core.summary import Summary
+from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.base import without_data
+
+
+def all_pairs(ids: np.ndarray) -> np.ndarray:
+    """Every unordered pair of ids in the order of the clusters, ``(K (K - 1) / 2, 2)``."""
+    first, second = np.triu_indices(len(ids), 1)
+    return np.stack([ids[first], ids[second]], axis=1)
+
+
+def data_gains(model: Model, value: Summary, pairs: np.ndarray, alone: np.ndarray | None = None) -> np.ndarray:
+    """Exact change of the data term (eq. 4.6) for each pair of ids, ``(M,)`` nats.
+
+    ``alone (K,)`` are the data terms of the present clusters, if the caller can compute them from parameters.
+
+    The union of each pair is stored as a cluster of its own, so that many pairs are scored together.
+    """
+    alone = model.best_data_terms(value) if alone is None else alone
+    place = value.positions(pairs)
+    gains = np.empty(len(pairs))
+    size = max(LAP.scored_pairs, LAP.scored_numbers // numbers_per_cluster(model.observation))
+    for start in range(0, len(pairs), size):
+        here = slice(start, start + size)
+        a, b = place[here, 0], place[here, 1]
+        gains[here] = model.best_data_terms(unions(value, a, b)) - alone[a] - alone[b]
+    return gains
+
+
+def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
+    """Change of the data term for each cluster of ``a`` and the one of ``b`` in the same place, ``(M,)`` nats."""
+    return np.asarray(model.best_data_terms(side_by_side(a, b)) - model.best_data_terms(a) - model.best_data_terms(b))
+
+
+def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
+    """Gain of merging each pair of positions, symmetric ``(K, K)`` nats; -inf on the diagonal.
+
+    For topics of words, only the pairs of :func:`alike`; -inf for the others.  With a hundred topics and ten thousand
+    words all pairs would take longer than a lap.
+    """
+    n_clusters = value.n_clusters
+    gains = np.full((n_clusters, n_clusters), -np.inf)
+    words = [n for n in model.observation.fields if value.fields[n].dims == ("cluster", "word")]
+    if model.structure.policy.scores_alike_only and words:
+        first, second = alike(value[words[0]])
+    else:
+        first, second = np.triu_indices(n_clusters, 1)
+    pairs = np.stack([value.ids[first], value.ids[second]], axis=1)
+    gains[first, second] = data_gains(model, value, pairs, model.data_terms(posterior.observation, value))
+    gains[second, first] = gains[first, second]
+    return gains
+
+
+def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of pairs of rows of ``counts (K, V)``, of which one is among the ``LAP.alike`` nearest of the other.
+
+    Nearness is the Bhattacharyya coefficient of the shares of words, ``sum_v sqrt(p_v q_v)``.
+    """
+    roots = np.sqrt(np.maximum(counts, 0.0))
+    roots /= np.maximum(np.sqrt((roots * roots).sum(axis=1, keepdims=True)), 1e-300)
+    near = matmul(roots, roots.T)
+    np.fill_diagonal(near, -1.0)
+    best = np.argsort(-near, axis=1, kind="stable")[:, : min(LAP.alike, len(near) - 1)]
+    wanted = np.zeros(near.shape, np.bool_)
+    np.put_along_axis(wanted, best, True, axis=1)
+    first, second = np.nonzero(np.triu(wanted | wanted.T, 1))
+    return first, second
+
+
+def rough_allocation_gains(counts: np.ndarray) -> np.ndarray:
+    """Approximation of :func:`allocation_gains` from counts alone, for all pairs of positions, ``(K, K)`` nats.
+
+    Weights at their most likely values: ``N_ab log N_ab - N_a log N_a - N_b log N_b``.
+    """
+    alone = xlogy(counts, counts)
+    both = counts[:, None] + counts
+    return xlogy(both, both) - alone[:, None] - alone
+
+
+def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
+    """Change of the allocation term without the entropy, for each pair of ids, ``(M,)`` nats; exact for mixtures."""
+    if not model.structure.policy.knows_pair_weights:
+        place = np.array([value.position(int(i)) for i in pairs.ravel()], np.int64).reshape(-1, 2)
+        return rough_allocation_gains(value["N"])[place[:, 0], place[:, 1]]
+    slim = without_data(model, value.without_pairs())
+    before = model.allocation_terms(slim)["allocation"]
+    if any(field.n_cluster_axes != 1 for field in slim.fields.values()):
+        united = (slim.with_pairs(pairs).merge(int(a), int(b)) for a, b in pairs)
+    else:
+        united = (absorbed(slim, slim.position(a), slim.position(b)) for a, b in pairs)
+    return np.array([model.allocation_terms(union)["allocation"] - before for union in united])
+
+
+# -- statistics of unions -------------------------------------------------------------------------------------------
+def unions(value: Summary, first: np.ndarray, second: np.ndarray) -> Summary:
+    """Unions of the clusters at the positions ``first`` and ``second (M,)``, as M clusters of their own.
+
+    Statistics between two clusters are left out.
+    """
+    values = {
+        name: v[first] + v[second] if value.fields[name].n_cluster_axes == 1 else v
+        for name, v in value.values.items()
+        if value.fields[name].n_cluster_axes < 2
+    }
+    return Summary(np.arange(len(first)), value.fields, values)
+
+
+def side_by_side(a: Summary, b: Summary) -> Summary:
+    """Unions of each cluster of one summary with the cluster of another in the same place, under the ids of ``a``."""
+    return replace(a, values={name: value + b[name] for name, value in a.values.items()})
+
+
+def absorbed(summary: Summary, keep: int, drop: int) -> Summary:
+    """Summary in which the cluster at position ``keep`` absorbs the one at ``drop``; entropies add up.
+
+    Faster than ``merge`` of the summary algebra.
+    """
+    values = dict(summary.values)
+    for name, declared in summary.fields.items():
+        if declared.n_cluster_axes == 1:
+            new = np.delete(values[name], drop, axis=0)
+            new[keep - (drop < keep)] += values[name][drop]
+            values[name] = new
+    return Summary(np.delete(summary.ids, drop), summary.fields, values)
+
+
+# -- which clusters are one -----------------------------------------------------------------------------------------
+def best_first(
+    pairs: np.ndarray, gains: np.ndarray, least: float = 0.0, per_cluster: int = 1, most: int | None = None
+) -> list[int]:
+    """Positions of pairs, the largest gain first, as long as it exceeds ``least``.
+
+    Parameters
+    ----------
+    pairs
+        Ids, ``(M, 2)``.
+    gains
+        Nats, ``(M,)``.
+    least
+        Nats.
+    per_cluster
+        Most pairs that contain the same cluster.
+    most
+        Most pairs in all.
+    """
+    chosen: list[int] = []
+    used: dict[int, int] = {}
+    for m in np.argsort(-gains, kind="stable").tolist():
+        if gains[m] <= least or len(chosen) == most:
+            break
+        a, b = pairs[m].tolist()
+        if max(used.get(a, 0), used.get(b, 0)) < per_cluster:
+            used[a], used[b] = used.get(a, 0) + 1, used.get(b, 0) + 1
+            chosen.append(m)
+    return chosen
+
+
+def returning(model: Model, dormant: Mapping[int, Summary], newborn: Summary) -> dict[int, int]:
+    """Ids of dormant clusters by position of the newborn clusters ``(J,)`` that match them; missing ones are new.
+
+    A pair matches if the data term of its union exceeds the sum of both data terms; the difference is the log of a
+    Bayes factor.  The best pairs are matched first, and no cluster is in two pairs.
+    """
+    if not dormant or newborn.links is not None or not newborn.n_clusters:
+        return {}
+    fresh = [-1 - j for j in range(newborn.n_clusters)]
+    both = replace(newborn.without_pairs(), ids=np.array(fresh, np.int64))
+    for part in dormant.values():
+        both = both.exchange([], part)
+    pairs = np.array([[old, new] for old in dormant for new in fresh])
+    return {-1 - int(pairs[m, 1]): int(pairs[m, 0]) for m in best_first(pairs, data_gains(model, both, pairs))}
+
+
+def alike_in_turn(model: Model, first: Summary, other: Summary) -> np.ndarray | None:
+    """Position in ``other`` of the cluster that each cluster of ``first`` looks like, ``(J,)``.
+
+    Two clusters look alike if the data term rises when they are united.  None unless each cluster looks like one of the
+    other's, and no two look like the same one.
+    """
+    count = first.n_clusters
+    if other.n_clusters != count:
+        return None
+    mine, theirs = np.arange(count), np.arange(count, 2 * count)
+    both = replace(first.without_pairs(), ids=mine).exchange([], replace(other.without_pairs(), ids=theirs))
+    pairs = np.array([[a, b] for a in mine for b in theirs])
+    gains = data_gains(model, both, pairs).reshape(count, count)
+    order = gains.argmax(axis=1)
+    return None if len(set(order.tolist())) < count or gains.max(axis=1).min() <= 0 else order
+
+
+def are_alike(model: Model, some: Summary, others: Summary) -> bool:
+    """Whether some cluster of ``some`` is better united with one of ``others``, by the atoms of the two alone.
+
+    The loss of the union is compared with the nats needed to tell for each atom which of the two holds it.
+    """
+    both = some.without_pairs().exchange([], others.without_pairs())
+    pairs = np.array([[i, j] for i in some.ids for j in others.ids], np.int64).reshape(-1, 2)
+    counts = np.maximum(both["N"][both.positions(pairs)], 0.0)
+    told = xlogy(counts.sum(axis=1), counts.sum(axis=1)) - xlogy(counts, counts).sum(axis=1)
+    return bool((data_gains(model, both, pairs) + told > 0).any())
+
+
+def sum_of(summaries: Sequence[Summary]) -> Summary:
+    """Statistics of several batches together."""
+    total = summaries[0]
+    for own in summaries[1:]:
+        total = total + own
+    return total
