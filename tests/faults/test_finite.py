@@ -112,7 +112,7 @@ def test_a_birth_at_a_batch_that_cannot_be_computed_is_refused(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.inference.fold.consider_split", failing)
+    monkeypatch.setattr("bnp_dask.moves.judge._Shares.evaluate", failing)
     result = train(moves=[bnp.Birth(where="batch", share=1.0, start=1)], k=1)
     why = [row["why"] for row in result.history.moves()]
     assert "refused: cannot be computed" in why
