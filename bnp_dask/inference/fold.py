@@ -20,8 +20,8 @@ from bnp_dask.inference.local_steps import Taken
 from bnp_dask.inference.reduction import Change
 from bnp_dask.inference.state import State, Work, remember
 from bnp_dask.moves.base import named_by, record
-from bnp_dask.moves.births.pending import close, note
 from bnp_dask.moves.judge import Judge
+from bnp_dask.moves.memory import close, note
 from bnp_dask.structure.base import Visit
 
 Remember = Callable[[Work, State, int, Visit, int], None]

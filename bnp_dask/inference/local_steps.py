@@ -30,8 +30,7 @@ from bnp_dask.inference.state import State, Work, recall, recall_left, recall_st
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
-from bnp_dask.moves.births.move import gather_atoms
-from bnp_dask.moves.births.splitting import visit_and_split
+from bnp_dask.moves.create import gather_atoms, visit_and_split
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.store import Receipt
 from bnp_dask.structure.assignments import room_for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
@@ -350,6 +350,27 @@ class PlanContext:
         """Drop a proposal that was never tried on the whole data; this counts as ``times`` failures."""
         self.memory.remember_failure(kind, targets, self.counts(targets) or [self.tokens], times)
         self.given_up.append(record(kind, targets, (), None, False, why))
+
+    def propose(self, proposal: AnyProposal, trial: Trial | None = None, takes: Collection[int] | None = None) -> None:
+        """Add a proposal to the plan of this lap.
+
+        Parameters
+        ----------
+        proposal
+            The proposal; for a merge the lap tracks the pair.
+        trial
+            The trial that every batch carries out for it.
+        takes
+            Ids that are no longer free; all that the proposal would change, unless given.
+        """
+        self.proposals.append(proposal)
+        if isinstance(proposal.edit, Merge):
+            self.pairs.append((proposal.edit.keep, proposal.edit.drop))
+        if trial is not None:
+            self.trials.append(trial)
+        if takes is None:
+            takes = proposal.edit.donors if isinstance(proposal.edit, Exchange) else proposal.targets
+        self.free -= set(takes)
 
     def plan(self) -> Plan:
         """Plan of everything proposed so far."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
 from bnp_dask.moves.lap_policy import DECISION, LAP
+from bnp_dask.moves.pairs import alike_in_turn
+from bnp_dask.structure.base import Visit
+from bnp_dask.structure.trials import clusters_only
 
 WHOLE = -1
 """Stands in for a cluster id: for gathered whole documents, and for the candidate found in them."""
@@ -139,3 +142,34 @@ def as_start(model: Model, parts: Sequence[Summary]) -> Summary:
         if out.fields[name].n_cluster_axes:
             out.values[name][...] = np.concatenate([part[name] for part in parts])
     return out
+
+
+# -- births that wait for a trial on all data -----------------------------------------------------------------------
+def note(model: Model, pending: Pending, found: Visit) -> None:
+    """Keep the newborn clusters that a batch found in a cluster, combined with similar finds of other batches.
+
+    Does nothing if the batch found nothing, or if the cluster was split since.
+    """
+    target = found.split
+    if target is None or found.newborn is None or pending.get(target) == ():
+        return
+    held = clusters_only(found.summary.without_pairs().take([target]))
+    own = Basis(replace(found.newborn.without_pairs(), links=None), held)
+    pending[target] = _joined(model, pending.get(target, ()), own)
+
+
+def close(pending: Pending, target: int) -> None:
+    """Discard finds of batches in a cluster that was split, including later finds of this lap."""
+    pending[target] = ()
+
+
+def _joined(model: Model, bases: tuple[Basis, ...], own: Basis) -> tuple[Basis, ...]:
+    """Bases with the basis of one more batch: added to the first basis with similar clusters, else appended."""
+    structure = model.structure
+    untied, mine = structure.untied(model), structure.untied_summary(model, own.newborn)
+    for i, basis in enumerate(bases):
+        order = alike_in_turn(untied, structure.untied_summary(model, basis.newborn), mine)
+        if order is not None:
+            newborn = replace(own.newborn.take(own.newborn.ids[order]), ids=basis.newborn.ids)
+            return (*bases[:i], Basis(basis.newborn + newborn, basis.held + own.held), *bases[i + 1 :])
+    return (*bases, own)

@@ -75,9 +75,7 @@ class Merge:
         pairs, score = pairs[is_new], score[is_new]
         for m in best_first(pairs, score, per_cluster=self.per_cluster, most=self.per_lap):
             keep, drop = pairs[m].tolist()
-            context.pairs.append((keep, drop))
-            context.proposals.append(MergeProposal(MergeEdit(keep, drop)))
-            context.free -= {keep, drop}
+            context.propose(MergeProposal(MergeEdit(keep, drop)))
         yield from ()  # needs no tasks
 
     def _failed(self, context: PlanContext, pair: list[int]) -> int:
@@ -123,5 +121,4 @@ def pair_empty(context: PlanContext) -> None:
         keep = max(sorted(others), key=lambda i: (i not in named, i not in empty, near[context.value.position(i)]))
         left = others - {keep}
         if {keep, drop} not in tracked:
-            context.pairs.append((keep, drop))
-            context.proposals.append(MergeProposal(MergeEdit(keep, drop), again=True))
+            context.propose(MergeProposal(MergeEdit(keep, drop), again=True), takes=())

@@ -18,9 +18,9 @@ from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, KMeansParallel, RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.births.hmm_runs import run_labels
-from bnp_dask.moves.births.hmm_windows import best_cut, best_windows, settle
+from bnp_dask.moves.create import run_labels
 from bnp_dask.moves.policy import SmallRunPolicy, WindowPolicy
+from bnp_dask.moves.windows import best_cut, best_windows, settle
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.chains import runs_at_most, take_runs

@@ -102,7 +102,7 @@ def test_a_birth_whose_small_run_fails_is_no_birth(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.moves.births.small_run._small_run", failing)
+    monkeypatch.setattr("bnp_dask.moves.create._small_run", failing)
     result = train(moves=[bnp.Birth()], k=1)
     assert result.posterior.n_clusters == 1
     assert {row["why"] for row in result.history.moves()} == {"no split of the gathered atoms is better than none"}
@@ -123,7 +123,7 @@ def test_a_delete_that_cannot_be_computed_is_given_up(monkeypatch):
     def failing(*args):
         raise NumericalError("cannot be computed")
 
-    monkeypatch.setattr("bnp_dask.moves.deletes.move.climb", failing)
+    monkeypatch.setattr("bnp_dask.moves.delete.climb", failing)
     result = train(moves=[bnp.Delete()], k=5, laps=5)
     values = [row["elbo"] for row in result.history if row["exact"]]
     assert np.isfinite(values).all() and (np.diff(values) > -1e-9).all()

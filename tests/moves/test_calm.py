@@ -19,7 +19,7 @@ from bnp_dask.inference.variational.stopping import decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import DeleteProposal
-from bnp_dask.moves.deletes.move import _doubt
+from bnp_dask.moves.delete import _doubt
 from bnp_dask.moves.judge import _is_clear
 from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.memory import Memory

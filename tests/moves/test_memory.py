@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
 from bnp_dask.moves.base import DeleteProposal, Gather, Plan
-from bnp_dask.moves.births.move import gather_atoms
+from bnp_dask.moves.create import gather_atoms
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.lap_policy import DECISION
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep, as_start, with_rejected

@@ -14,9 +14,8 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.inference import Memoized
 from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model
-from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.births import neighbours
-from bnp_dask.moves.births.surroundings import NEWBORN, Surroundings, create_beside
+from bnp_dask.moves import Birth, Delete, Merge, birth
+from bnp_dask.moves.create import NEWBORN, Surroundings, create
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.observation import Gaussian
 from tests.moves.parts import prepare, start_random
@@ -59,7 +58,7 @@ def row_of(labels, n=4000, seed=0):
 
 def test_two_clusters_in_place_of_one_and_its_neighbours_beside_them():
     model, near = row_of([0, 0, 1, 2])
-    found = create_beside(model, near, 0, (0,), POLICY)
+    found = create(model, near, 0, (0,), POLICY)
     assert found.ids.tolist()[:2] == list(NEWBORN)
     assert set(found.ids.tolist()) <= {*NEWBORN, 1, 2}
     assert found["N"][:2] == pytest.approx([1000, 1000], abs=120)
@@ -67,20 +66,20 @@ def test_two_clusters_in_place_of_one_and_its_neighbours_beside_them():
 
 def test_one_gaussian_stays_one():
     model, near = row_of([0, 1, 2])
-    assert create_beside(model, near, 0, (0,), POLICY) is None
+    assert create(model, near, 0, (0,), POLICY) is None
 
 
 def test_a_neighbour_that_hardly_changes_stays_as_it_is():
     model, near = row_of([0, 0, 1, 2])
     far = replace(POLICY, stays=0.9)
-    assert create_beside(model, near, 0, (0,), far).ids.tolist() == list(NEWBORN)
+    assert create(model, near, 0, (0,), far).ids.tolist() == list(NEWBORN)
 
 
 def test_what_few_atoms_fit_by_chance_is_no_gain():
     model, near = row_of([0, 1, 2])
     for seed in range(5):
         few = tuple(replace(atoms.take(np.arange(30)), weights=np.full(30, 1e4)) for atoms in near.pool)
-        assert create_beside(model, Surroundings(few, near.summary.scale(225.0)), seed, (0,), POLICY) is None
+        assert create(model, Surroundings(few, near.summary.scale(225.0)), seed, (0,), POLICY) is None
 
 
 @pytest.mark.long
@@ -107,12 +106,13 @@ def test_what_is_found_is_tried(monkeypatch):
     """Neighbours that another move or another birth has taken by then would make an attempt vain."""
     found = []
 
-    def looking(model, near, seed, key, policy):
-        summary = create_beside(model, near, seed, key, policy)
-        found.append(0 if summary is None else summary.n_clusters)
+    def looking(model, source, seed, key, policy):
+        summary = create(model, source, seed, key, policy)
+        if isinstance(source, Surroundings):
+            found.append(0 if summary is None else summary.n_clusters)
         return summary
 
-    monkeypatch.setattr(neighbours, "create_beside", looking)
+    monkeypatch.setattr(birth, "create", looking)
     x, _, _ = overlapping(2, (3.0, 3.5), 2000, 2, 12)
     work = prepare(Model(DPMixture(2.0), Gaussian()), [Batch(part) for part in np.array_split(x, 4)])
     work = replace(work, moves=(Birth(), Merge(), Delete()))

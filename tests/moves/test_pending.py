@@ -12,8 +12,8 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.inference import Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth
-from bnp_dask.moves.births.pending import best_basis, close, note
-from bnp_dask.moves.memory import Basis
+from bnp_dask.moves.birth import best_basis
+from bnp_dask.moves.memory import Basis, close, note
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from bnp_dask.structure.base import Visit
@@ -118,7 +118,7 @@ def test_only_trials_on_all_data_fail(monkeypatch):
         if step.lap_end and state.lap == 2:
             assert list(state.pending) == [0]
             assert not state.memory.failures
-            monkeypatch.setattr("bnp_dask.moves.births.pending._value", lambda *args: 0.0)
+            monkeypatch.setattr("bnp_dask.moves.birth._value", lambda *args: 0.0)
     assert not laps[1]
     assert [m["why"] for m in laps[2]] == [ALONE] * 2
     assert all(m["gain"] < 0 for m in laps[2])

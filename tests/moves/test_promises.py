@@ -19,7 +19,7 @@ from bnp_dask.inference.variational.ageing import fade
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Plan
-from bnp_dask.moves.births.forecast import Forecast
+from bnp_dask.moves.create import Forecast
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import DOCUMENTS, WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import allocation_gains, data_gains, gain_matrix, rough_allocation_gains

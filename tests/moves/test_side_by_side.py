@@ -150,9 +150,9 @@ class Splits:
 def test_a_birth_wins_over_a_delete_that_began_meanwhile(succeeds, target, monkeypatch):
     """All four clusters are concerned by the delete; if the birth fails it goes on."""
     monkeypatch.setattr(
-        "bnp_dask.moves.deletes.move.Delete._absorbing_set", lambda self, c, t, others, most: set(others.tolist())
+        "bnp_dask.moves.delete.Delete._absorbing_set", lambda self, c, t, others, most: set(others.tolist())
     )
-    monkeypatch.setattr("bnp_dask.moves.deletes.move.DECISION", replace(DECISION, hopeless=np.inf))
+    monkeypatch.setattr("bnp_dask.moves.delete.DECISION", replace(DECISION, hopeless=np.inf))
     context = context_of(SerialExecutor())
     plan = plan_lap([Delete(per_lap=1, absorbers=3), Splits(target, succeeds)], context)
     kinds = [p.kind for p in plan.proposals]

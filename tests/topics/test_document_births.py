@@ -17,7 +17,7 @@ from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, DocumentBirth, Merge
-from bnp_dask.moves.births.documents import in_places, topics_again
+from bnp_dask.moves.documents import in_places, topics_again
 from bnp_dask.moves.policy import DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing.parts import survey_of

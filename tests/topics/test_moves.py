@@ -21,8 +21,8 @@ from bnp_dask.initialize import RandomExamples
 from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.births.move import _has_words
-from bnp_dask.moves.births.small_run import WORDS, _from_words, create
+from bnp_dask.moves.birth import _has_words
+from bnp_dask.moves.create import WORDS, Sample, _from_words, create
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.pairs import alike, all_pairs, data_gains, gain_matrix
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
@@ -81,7 +81,9 @@ def test_topics_of_few_documents_are_born_from_the_words_of_many():
     model = replace(model, observation=model.observation.with_prior(survey_batch(batch)))
 
     def matched_by(widths, seen):
-        made = create(model, batch.take(np.arange(seen)), float(x.sum()), widths, 20, 0, (1,), few)
+        made = create(
+            model, Sample(batch.take(np.arange(seen)), float(x.sum()), widths, 20, few), 0, (1,), SmallRunPolicy()
+        )
         assert made["N"].sum() == pytest.approx(x.sum())
         share = made["x"] / made["x"].sum(axis=1, keepdims=True)
         distance = 0.5 * np.abs(phi[:, None] - share).sum(axis=2)
@@ -114,7 +116,7 @@ def test_documents_of_one_topic_are_not_split(alpha, widths):
     together = summarize_assigned(model, batch, np.zeros(400, np.int64), 1)
     exact = model.local_step(model.global_step(together), batch)
     assert model.best_objective(exact) > model.best_objective(together) + 100.0  # what the comparison lacked
-    assert create(model, batch, float(batch.x.sum()), widths, 20, 0, (1,)) is None
+    assert create(model, Sample(batch, float(batch.x.sum()), widths, 20), 0, (1,), SmallRunPolicy()) is None
 
 
 def test_small_corpora_ask_words_how_many_topics_there_are():

@@ -24,7 +24,7 @@ from bnp_dask.inference.state import State, Work, recall_counts, remember
 from bnp_dask.inference.variational.births_on_arrival import births_of_new, fold_new, size_of_new, splits_of_new
 from bnp_dask.inference.variational.lineage import COUNTS, Lineage
 from bnp_dask.moves.base import Plan
-from bnp_dask.moves.births.move import Birth
+from bnp_dask.moves.birth import Birth
 
 REGAINED = "regained"
 """Action of a history row in which atoms return that had left the model with their clusters."""

@@ -39,8 +39,8 @@ from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work
 from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather, Split, named_by
-from bnp_dask.moves.births.move import Birth
-from bnp_dask.moves.births.new_atoms import newborn_of, splits_by
+from bnp_dask.moves.birth import Birth
+from bnp_dask.moves.create import newborn_of
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.pairs import are_alike, sum_of
 from bnp_dask.moves.when import acts
@@ -206,7 +206,7 @@ class NewBatches:
         its atoms may have moved to the first.
         """
         context = plan_context(self.work, self.state)
-        splits = splits_by(self.birth, context, self._shares(), self.refused, number)
+        splits = self.birth.splits_by_new(context, self._shares(), self.refused, number)
         trials = self._trials(splits) if splits else []
         taken = self._visited(trials=trials) if trials else None
         if taken is None:

@@ -16,7 +16,7 @@ from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work, remember
 from bnp_dask.inference.variational.stopping import end_exact_lap, hold_common
 from bnp_dask.inputs.settings import hold, number_from, one_of
-from bnp_dask.moves.births.pending import note
+from bnp_dask.moves.memory import note
 
 
 @register

@@ -166,8 +166,9 @@ class DocumentBirth:
         name = f"documents-lap{context.lap}"
         donors = tuple(int(i) for i in context.value.ids)
         others = tuple(int(i) for i in basis.ids if int(i) not in donors)
-        context.trials.append(Trial(name, donors, context.model.global_step(basis)))
-        context.proposals.append(BirthProposal((), others, Exchange(name, donors), self.kind, self.sweeps))
+        proposal = BirthProposal((), others, Exchange(name, donors), self.kind, self.sweeps)
+        # other proposals of the lap may name these clusters: accepting this one voids them
+        context.propose(proposal, Trial(name, donors, context.model.global_step(basis)), takes=())
 
 
 def topics_again(

@@ -302,13 +302,12 @@ class Delete:
         rest = max(receivers, key=lambda i: near[context.value.position(i)])
         tied = context.model.structure.tied_summary(context.model, basis, context.value)
         beliefs = context.model.global_step(tied)
-        context.trials.append(Trial(name, donors, beliefs, targets if small else donors, rest, freed))
+        trial = Trial(name, donors, beliefs, targets if small else donors, rest, freed)
         sweeps = self.sweeps if len(targets) == 1 else 1
         # clusters not re-estimated on a sample may still change much in later laps
         weight = self.tries if context.calm and context.policy.refines_on_samples else 1
         edit = Exchange(name, donors, bool(freed))
-        context.proposals.append(DeleteProposal(targets, receivers, edit, sweeps=sweeps, weight=weight))
-        context.free -= set(donors)
+        context.propose(DeleteProposal(targets, receivers, edit, sweeps=sweeps, weight=weight), trial)
 
 
 def _alone(context: PlanContext, cluster: int) -> Batch:

@@ -260,6 +260,6 @@ def _propose(context: PlanContext, window: Window) -> None:
     donors = tuple(int(i) for i in window.basis.ids[:n_donors])
     name = f"birth-lap{context.lap}-window{new[0]}"
     basis = replace(window.basis, ids=np.array([*donors, *new], np.int64))
-    context.trials.append(Trial(name, donors, context.model.global_step(basis)))
-    context.proposals.append(BirthProposal((window.donors[0],), (*donors, *new), Exchange(name, donors), KIND))
-    context.free -= set(donors)
+    edit = Exchange(name, donors)
+    proposal = BirthProposal((window.donors[0],), (*donors, *new), edit, KIND)
+    context.propose(proposal, Trial(name, donors, context.model.global_step(basis)))

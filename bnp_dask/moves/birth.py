@@ -1,0 +1,507 @@
+"""Birth moves: a cluster is replaced by several new ones (thesis 4.2; supplement of Hughes & Sudderth 2013, sec. 2).
+
+Collect, create, adopt: atoms are collected from a source, a task makes new clusters of them
+(:mod:`bnp_dask.moves.create`), and during the next lap all atoms of the target are shared out among the new clusters.
+Collecting and adopting happen beside the normal local step.  The exact whole-data objective then decides.  The sources:
+
+* a cluster, whose atoms were gathered during one lap; many are tried in one lap, each by a task of its own;
+* a cluster and its neighbours.  If clusters overlap, a split seldom pays while the others stay unchanged.  Attempts
+  beside neighbours wait until clusters are calm: until then other moves take the neighbours, and clusters that still
+  change forget their failures.  Without waiting, a run of 12 overlapping Gaussians made 140 attempts in 64 laps and
+  could try 2 of the 69 splits found (47 s of processor time, 13 without such attempts); now it makes some 25 in 18 s,
+  and its objective ends as high;
+* a cluster in one batch (thesis 4.2.3), or in all new batches;
+* single batches of the lap before.  The share of one batch is seldom worth a cluster while the rest of the target stays
+  where it is: with B batches the weights alone cost about log B nats per atom of that batch;
+* stretches of sequences (:mod:`bnp_dask.moves.windows`) and whole documents (:mod:`bnp_dask.moves.documents`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.edits import Exchange
+from bnp_dask.core.registry import register
+from bnp_dask.core.summary import Summary
+from bnp_dask.errors import SettingError
+from bnp_dask.execute.base import Task
+from bnp_dask.initialize.base import child_rng
+from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
+from bnp_dask.model import Model
+from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Split, Turn
+from bnp_dask.moves.create import WORDS, Forecast, Sample, Surroundings, create, most_steps
+from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.memory import Basis
+from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy, hold_policy
+from bnp_dask.moves.pools import counting
+from bnp_dask.moves.random_keys import BIRTH, BIRTH_BESIDE, SPLIT, SPLIT_BATCHES, SPLIT_BY_NEW
+from bnp_dask.moves.when import acts, hold_laps
+from bnp_dask.moves.windows import plan_windows
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.base import Trial, at_most
+
+Found = dict[int, Summary | None]
+"""Clusters found, by target; None if none were found."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Cluster that may be split.
+
+    Parameters
+    ----------
+    id, count
+        Its id, and its N.
+    failed
+        Attempts that failed while it had about this count.
+    fit
+        Data term per atom (4.2.4), nats.
+    near
+        Clusters that are looked at with it in the next attempt, nearest first.
+    waits
+        Whether it waits to be looked at with its neighbours once clusters are calm.
+    """
+
+    id: int
+    count: float
+    failed: int
+    fit: float
+    near: tuple[int, ...] = ()
+    waits: bool = False
+
+
+@register
+@dataclass(frozen=True)
+class Birth:
+    """Propose to split clusters.
+
+    Parameters
+    ----------
+    per_lap
+        Targets per lap.  Once clusters no longer come, go or noticeably change their counts, small runs look at up to
+        eight times as many, as far as memory allows; at most ``per_lap`` of the splits found are tried in one lap.
+    fresh
+        Most new clusters that a small run starts with; words of documents may show more topics.
+    sample
+        Atoms gathered for each target; more if a cluster has more numbers than this many atoms show.  Of documents,
+        twice as many; with few topics many more, of which only the words are looked at.
+    min_atoms
+        Clusters with fewer atoms are not split.
+    change
+        A cluster that could not be split is tried again when its count has changed by this share.
+    tries
+        Attempts on a cluster that does not change, each from a different start.
+    refine
+        Most local and global steps of the small run before its clusters are united.
+    where
+        ``"data"``: gather atoms from all batches during one lap, adopt in all of them during the next, decide at its
+        end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only, and the
+        decision falls when the batch is folded; other batches follow on their next visit.  A split may not pay there
+        because the rest of the target stays where it is.  Such splits, and the splits of the first lap, are combined
+        with the finds of other batches and adopted by all batches in the next lap.  Batches must be large enough to
+        show a cluster: ``min_atoms`` of it in the batches that try.
+    share
+        For ``"batch"``: share of the batches that try in one lap.
+    windows, window
+        Models of sequences only: proposals per lap from stretches of consecutive steps, and the least and most steps of
+        a stretch (thesis 6.5.2; see :mod:`bnp_dask.moves.windows`); 0 for none.
+    laps, start
+        When the move acts: in these laps alone, such as ``range(0, 20)`` (in a job file ``[0, 20]``), not before lap
+        ``start``.  Laps are counted from 0, including laps of updates; nothing is decided in the first.  A run does not
+        end as converged before all its moves have begun.
+    policy
+        Numbers that few will want to change: :class:`bnp_dask.moves.policy.BirthPolicy`.
+    """
+
+    per_lap: int = 8
+    fresh: int = 8
+    sample: int = 2500
+    min_atoms: float = 20.0
+    change: float = 0.1
+    tries: int = 4
+    refine: int = 20
+    where: Literal["data", "batch"] = "data"
+    share: float = 0.15
+    windows: int = 8
+    window: tuple[int, int] = (10, 100)
+    laps: range | tuple[int, int] | None = field(default=None, metadata={"optional": True})
+    start: int = 0
+    policy: BirthPolicy = field(default_factory=BirthPolicy, repr=False)
+    kind = "birth"
+
+    def __post_init__(self) -> None:
+        for name, least in (("per_lap", 1), ("sample", 1), ("refine", 1), ("tries", 1), ("fresh", 2), ("windows", 0)):
+            hold(self, name, whole_number(name, getattr(self, name), least))
+        hold(self, "min_atoms", number_from("min_atoms", self.min_atoms, 0.0))
+        hold(self, "change", number_from("change", self.change, 0.0))
+        hold(self, "share", positive_number("share", self.share))
+        hold(self, "share", number_from("share", self.share, 0.0, 1.0, "a share of the batches"))
+        one_of("where", self.where, ("data", "batch"))
+        hold_policy(self, "policy", BirthPolicy)
+        hold_laps(self)
+        if not isinstance(self.window, (tuple, list)) or len(self.window) != 2:
+            raise SettingError(f"window={shown(self.window)}: needs the least and the most steps, such as (10, 100)")
+        least = whole_number("window[0]", self.window[0], 1)
+        hold(self, "window", (least, whole_number("window[1]", self.window[1], least)))
+
+    @property
+    def at_batch(self) -> bool:
+        return self.where == "batch"
+
+    def is_urgent(self, context: PlanContext) -> bool:
+        """Whether targets are to be looked at with neighbours: deletes would hold some of these for many laps."""
+        return self.where == "data" and any(target.near for target in self._gathered(context))
+
+    def turn(self, context: PlanContext) -> Turn:
+        """Before most moves; attempts beside neighbours before deletes that are being refined."""
+        return Turn.BESIDE_NEIGHBOURS if self.is_urgent(context) else Turn.BIRTHS
+
+    def plan(self, context: PlanContext) -> Planning:
+        for source in self._sources(context):
+            yield from source(context)
+
+    def _sources(self, context: PlanContext) -> list[Callable[[PlanContext], Planning]]:
+        """Sources of atoms in this lap, in order: a cluster that one of them takes is not free for the next."""
+        windows = [self._of_windows] if self.windows and context.policy.has_windows else []
+        odd = context.lap % 2 == 1
+        if self.where == "data":
+            return [*windows, self._of_clusters] if odd else [self._of_clusters, *windows]
+        batches = [self._of_batches] if context.policy.splits_at_batches or context.pending is not None else []
+        return batches if odd else [*batches, *windows]
+
+    def prepare(self, context: PlanContext) -> None:
+        if self.where == "batch":
+            if context.lap == 0 and context.pending is not None and acts(self, 0):
+                self._plan_splits(context, self._targets(context), self._batches(context))
+            return
+        sample = self._sample(context)
+        planned = {
+            target
+            for proposal in context.proposals
+            for target in proposal.targets
+            if proposal.remembered_as == self.kind
+        }
+        # twice an even share, because some batches lack some clusters
+        documents = 2 * self._documents(context, sample)
+        most = min(LAP.more * self.per_lap, context.room(documents)) if context.calm else 0
+        targets = [target for target in self._candidates(context) if target.id not in planned and not target.waits]
+        chosen = self._within_budget(context, targets[: max(self.per_lap, most)])
+        chosen = chosen[: max(1, context.room_left(documents))]
+        limit = -(-documents // context.source.n_batches)
+        context.gather = context.gather.also([target.id for target in chosen], limit)
+        near = dict.fromkeys(i for target in chosen for i in target.near)
+        context.gather = context.gather.also(list(near)[: context.room_left(documents)], limit)
+
+    # -- which clusters are split -----------------------------------------------------------------------------------
+    def _candidates(self, context: PlanContext) -> list[Target]:
+        """Clusters that are large enough and not known to fail: those that never failed first, then the worst fit."""
+        value, policy = context.value, self.policy
+        score = context.model.data_terms(context.posterior.observation, value)
+        out: list[Target] = []
+        for k, (i, count) in enumerate(zip(value.ids.tolist(), value["N"].tolist(), strict=True)):
+            if count < self.min_atoms:
+                continue
+            failed = context.memory.failed(self.kind, (i,), [count], self.change)
+            if failed >= self.tries:
+                continue
+            looks = context.policy.births_beside and self.where == "data" and failed >= policy.alone
+            overlaps = looks and bool(value["H"][k] >= policy.overlap * count)
+            near = _nearest(context, k, policy) if overlaps and context.calm else ()
+            waits = overlaps and not context.calm
+            out.append(Target(i, count, failed, float(score[k] / count), near, waits))
+        return sorted(out, key=lambda target: (target.failed, target.fit, target.id))
+
+    def _targets(self, context: PlanContext) -> list[int]:
+        """Free clusters to split at single batches."""
+        return [target.id for target in self._candidates(context) if target.id in context.free][: self.per_lap]
+
+    def _gathered(self, context: PlanContext) -> list[Target]:
+        """Targets to try now: free clusters with gathered atoms."""
+        targets = [target for target in self._candidates(context) if not target.waits]
+        most = len(targets) if context.calm else self.per_lap
+        here = [target for target in targets[:most] if target.id in context.free and target.id in context.atoms]
+        return self._within_budget(context, here) if context.calm else here
+
+    def _within_budget(self, context: PlanContext, targets: Sequence[Target]) -> list[Target]:
+        """First targets, as many as the allowed work of small runs in one lap covers, at least one."""
+        share = self.policy.work_share * context.survey.n_atoms * context.value.n_clusters
+        left = max(self.policy.work_always, share) * (LAP.more if context.calm else 1)
+        sample, beside = self._sample(context), self._beside(context)
+        chosen: list[Target] = []
+        for target in targets:
+            own = min(float(sample), target.count)
+            left -= self.policy.dearer * own * sum(self._widths(target.failed)) * self.refine
+            if target.near:
+                atoms = sum(min(beside, context.count(i)) for i in target.near) + own
+                left -= most_steps(self.policy.small_run) * atoms * (2 + len(target.near))
+            if chosen and left < 0:
+                break
+            chosen.append(target)
+        return chosen
+
+    # -- the atoms of clusters, alone and beside their neighbours ---------------------------------------------------
+    def _of_clusters(self, context: PlanContext) -> Planning:
+        """Splits of clusters whose atoms were gathered in the lap before."""
+        tried: list[Target] = []
+        for target in self._gathered(context):
+            if context.atoms[target.id].n_atoms < self.min_atoms:
+                context.give_up(self.kind, (target.id,), "too few atoms belong to it")
+            else:
+                tried.append(target)
+        if not tried:
+            return
+        near = {
+            target.id: [i for i in target.near if i in context.atoms and context.atoms[i].n_atoms] for target in tried
+        }
+        near = {target: others for target, others in near.items() if others}
+        found = yield from self._look_beside(context, near)
+        tried = [target for target in tried if target.id not in near or target.id in found]
+        left = [target for target in tried if found.get(target.id) is None]
+        found |= (yield from self._look_alone(context, left)) if left else {}
+        proposed = 0
+        for target in tried:
+            newborn = found[target.id]
+            if newborn is None:
+                context.give_up(self.kind, (target.id,), "no split of the gathered atoms is better than none")
+            elif proposed < self.per_lap and context.free.issuperset(receivers(newborn)):
+                self._propose(context, target.id, newborn)
+                proposed += 1
+
+    def _look_alone(
+        self, context: PlanContext, tried: list[Target]
+    ) -> Generator[Iterable[Task], list[Summary | None], Found]:
+        """Clusters found in targets by themselves."""
+        ids = [target.id for target in tried]
+        # if births have been succeeding, their targets are taken from the beginning, before other moves plan
+        taken = set(ids) if context.memory.grows else set()
+        context.free -= taken
+        context.at_stake |= set(ids)
+        found = yield (self._task(context, target) for target in tried)
+        context.free |= taken
+        context.at_stake -= set(ids)
+        context.memory.grows = 2 * sum(one is not None for one in found) >= len(found)
+        return dict(zip(ids, found, strict=True))
+
+    def _look_beside(
+        self, context: PlanContext, near: dict[int, list[int]]
+    ) -> Generator[list[Task], list[Summary | None], Found]:
+        """Clusters found for targets together with their neighbours ``near``, all of which can be tried in one lap.
+
+        Targets without common neighbours are looked at side by side, then the remaining ones.  A target is skipped, and
+        missing from the result, if it or a neighbour was already taken by another find.
+        """
+        found: Found = {}
+        waiting, taken = near, set[int]()
+        while waiting:
+            now: dict[int, list[int]] = {}
+            for target, others in waiting.items():
+                if not {target, *others} & {i for t, ids in now.items() for i in (t, *ids)}:
+                    now[target] = others
+            results = yield [self._task_beside(context, target, others) for target, others in now.items()]
+            found |= dict(zip(now, results, strict=True))
+            for target, summary in zip(now, results, strict=True):
+                taken |= set() if summary is None else {target, *receivers(summary)}
+            left = {target: others for target, others in waiting.items() if target not in now}
+            waiting = {target: others for target, others in left.items() if taken.isdisjoint((target, *others))}
+        return found
+
+    def _task(self, context: PlanContext, target: Target) -> Task:
+        """Task of a small run on the gathered atoms of a target."""
+        key, few = (context.lap, BIRTH, target.id), self._sample(context)
+        seen = self._documents(context, few) if target.failed == 0 else few
+        rng = child_rng(context.seed, *key, 1)
+        atoms = context.model.structure.sample(context.atoms[target.id], seen, rng)
+        source = Sample(
+            atoms=atoms,
+            mass=target.count,
+            widths=self._widths(target.failed, _has_words(context.model, atoms, self.policy.words_need)),
+            refine=self.refine,
+            few=few,
+        )
+        model = context.model.structure.part(context.model, context.posterior, target.id)
+        args = (model, source, context.seed, key, self.policy.small_run)
+        return f"propose-lap{context.lap}-birth-of-cluster{target.id}", create, args
+
+    def _task_beside(self, context: PlanContext, target: int, near: list[int]) -> Task:
+        """Task of a small run on the gathered atoms of a target and of its neighbours."""
+        sizes = [self._sample(context), *[self._beside(context)] * len(near)]
+        pool = tuple(
+            counting(at_most(context.atoms[i], most, context.rng(BIRTH_BESIDE, target, i)), context.count(i))
+            for i, most in zip((target, *near), sizes, strict=True)
+        )
+        source = Surroundings(pool, context.value.without_pairs().take([target, *near]))
+        args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, target), self.policy.small_run)
+        return f"propose-lap{context.lap}-birth-beside-cluster{target}", create, args
+
+    def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
+        """Numbers of new clusters to start a small run with: many at first, then fewer.
+
+        With ``words`` the first attempt also estimates the number of topics from the words of the documents.
+
+        Starting from few as well as from many matters: uniting cannot undo a split into overlapping parts (4.4.1).
+        """
+        widths = (self.fresh, max(2, self.fresh // 2), 2, max(2, self.fresh // 2))
+        return (WORDS, widths[0]) if words and failed == 0 else (widths[failed % len(widths)],)
+
+    def _sample(self, context: PlanContext) -> int:
+        """Most atoms of a small run."""
+        wanted = max(self.sample, int(self.policy.sample_numbers * numbers_per_cluster(context.model.observation)))
+        if context.source.is_sparse:  # a document is more informative than one number
+            wanted = context.policy.rows_per_sample * self.sample
+        return context.at_most_sampled(wanted)
+
+    def _beside(self, context: PlanContext) -> int:
+        """Most atoms of each neighbour that are looked at."""
+        numbers = numbers_per_cluster(context.model.observation)
+        return context.at_most_sampled(max(self.policy.neighbour_atoms, numbers))
+
+    def _documents(self, context: PlanContext, sample: int) -> int:
+        """Most atoms gathered for each target: ``sample``, or all documents whose words are looked at."""
+        if not (context.source.is_sparse and context.policy.asks_words):
+            return sample
+        length = max(float(np.sum(context.survey.mean)), 1.0)
+        seen = int(self.policy.words_seen * self.sample / (length * context.value.n_clusters))
+        return max(sample, context.at_most_sampled(seen))
+
+    def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
+        beside = receivers(found)
+        ids = context.memory.new_ids(found.n_clusters - len(beside))
+        basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
+        name, donors = f"birth-lap{context.lap}-cluster{target}", (target, *beside)
+        trial = Trial(name, donors, context.model.global_step(basis), rest=ids[0])
+        context.propose(BirthProposal((target,), ids, Exchange(name, donors)), trial)
+
+    # -- the atoms of windows ---------------------------------------------------------------------------------------
+    def _of_windows(self, context: PlanContext) -> Planning:
+        """States from stretches of sequences."""
+        plan_windows(context, self.windows, self.window, self.tries, self.change, self.policy.window)
+        yield from ()  # its tasks read batches, and other moves wait for them
+
+    # -- the atoms of batches ---------------------------------------------------------------------------------------
+    def _of_batches(self, context: PlanContext) -> Planning:
+        """Finds of single batches for all data, and splits at single batches in this lap."""
+        self._plan_pending(context)
+        # a trial of a chain counts steps to and from every existing state, but splits add states within the lap
+        apart = not context.policy.splits_beside_trials
+        if not apart or (context.lap % 2 == 1 and not context.trials):
+            self._plan_splits(context, self._targets(context), self._batches(context))
+        if apart and context.splits:
+            context.free.clear()
+        yield from ()  # needs no tasks
+
+    def plan_at(self, context: PlanContext, batches: Sequence[int]) -> None:
+        """Plan a split at each of some batches, of clusters in turn; the lap number sets the first cluster."""
+        targets = self._targets(context)
+        first = context.lap % max(1, len(targets))
+        self._plan_splits(context, [*targets[first:], *targets[:first]], batches)
+
+    def splits_by_new(
+        self, context: PlanContext, shares: Summary, refused: Collection[int], number: int
+    ) -> list[Split]:
+        """Splits of clusters to try by their ``shares`` in new batches, the most promising first.
+
+        Clusters in ``refused`` are left out.  ``number`` is the number of the round, from 0.
+        """
+        targets = [i for i in misfits(context.model, context.value, shares, self.min_atoms) if i not in refused]
+        return [self._split(target, (context.lap, SPLIT_BY_NEW, target, number)) for target in targets[: LAP.misfits]]
+
+    def _plan_splits(self, context: PlanContext, targets: list[int], batches: Sequence[int] | np.ndarray) -> None:
+        if not targets:
+            return
+        for i, b in enumerate(batches):
+            context.splits[int(b)] = self._split(targets[i % len(targets)], (context.lap, SPLIT, int(b)))
+        context.free -= {split.target for split in context.splits.values()}
+
+    def _split(self, target: int, key: tuple[int, ...]) -> Split:
+        return Split(
+            target=target,
+            fresh=self.fresh,
+            refine=self.refine,
+            sample=self.sample,
+            min_atoms=self.min_atoms,
+            key=key,
+            policy=self.policy.small_run,
+        )
+
+    def _plan_pending(self, context: PlanContext) -> None:
+        """Propose, for all data, newborn clusters that single batches found in the lap before."""
+        for target, bases in (context.pending or {}).items():
+            if target not in context.free or not bases:
+                continue
+            found = best_basis(context.model, bases, context.count(target), self.min_atoms, self.policy.small_run)
+            if found is None:
+                context.give_up(self.kind, (target,), "what single batches found there is not worth it for all data")
+            else:
+                self._propose(context, target, found)
+
+    def _batches(self, context: PlanContext) -> np.ndarray:
+        """Batches to look into in this lap, drawn at random."""
+        n_batches = context.source.n_batches
+        order = context.rng(SPLIT_BATCHES).permutation(n_batches)
+        return order[: max(1, round(self.share * n_batches))]
+
+
+def receivers(found: Summary) -> tuple[int, ...]:
+    """Existing clusters among the clusters that a small run re-estimated; beside these, newborn have negative ids."""
+    return tuple(found.ids[found.ids >= 0].tolist()) if (found.ids < 0).any() else ()
+
+
+def _nearest(context: PlanContext, place: int, policy: BirthPolicy) -> tuple[int, ...]:
+    """Clusters that share atoms with others, nearest first to the cluster at position ``place``."""
+    overlaps = context.value["H"] >= policy.overlap * context.value["N"]
+    gains = np.where(overlaps, context.pair_gains()[place], -np.inf)  # rows far from all have no neighbours
+    near = np.argsort(-gains, kind="stable")[: policy.neighbours]
+    return tuple(context.value.ids[near[gains[near] > -np.inf]].tolist())
+
+
+def _has_words(model: Model, documents: Batch, need: int) -> bool:
+    """Whether documents have enough words to tell how many topics there are."""
+    return model.structure.policy.asks_words and documents.is_sparse and model.mass(documents) >= need
+
+
+def misfits(model: Model, value: Summary, shares: Summary, least: float) -> list[int]:
+    """Clusters that are better split in two, their ``shares`` in new batches and the rest; the worst fit first.
+
+    The difference between the data terms of both parts and the data term of the whole is the log of a Bayes factor.
+    Parameters cannot show the misfit: they were estimated with these atoms.  Either part has at least ``least`` atoms.
+    """
+    value = value.take(shares.ids.tolist())
+    ids = shares.ids[np.minimum(shares["N"], value["N"] - shares["N"]) >= least].tolist()
+    if not ids:
+        return []
+    whole, own = value.take(ids), shares.take(ids)
+    gains = model.best_data_terms(own) + model.best_data_terms(whole - own) - model.best_data_terms(whole)
+    order = np.argsort(-gains, kind="stable")
+    return [int(ids[i]) for i in order if gains[i] > 0]
+
+
+def best_basis(
+    model: Model, bases: Sequence[Basis], count: float, least: float, policy: SmallRunPolicy
+) -> Summary | None:
+    """Newborn clusters with the largest expected rise of the objective over all ``count`` atoms of the target.
+
+    Newborn clusters of fewer than ``least`` atoms are an accident of their batch, and left out.  None if the objective
+    would fall.  If groups have weights, parts of groups do not show that; the basis with most atoms is then chosen.
+    """
+    best, most = None, 0.0
+    forecasts = model.structure.policy.splits_at_batches
+    for basis in bases:
+        shown = basis.newborn.take(basis.newborn.ids[basis.newborn["N"] >= least])
+        if shown.n_clusters < 2:
+            continue
+        gain = float(basis.held["N"].sum())
+        if forecasts:
+            gain = _value(model, shown, count, policy) - _value(model, basis.held, count, policy)
+        if gain > most:
+            best, most = shown.scale(count / float(shown["N"].sum())), gain
+    return best
+
+
+def _value(model: Model, summary: Summary, count: float, policy: SmallRunPolicy) -> float:
+    """Objective that ``count`` such atoms would have, nats."""
+    return Forecast(model, count / float(summary["N"].sum()), policy).value(summary)

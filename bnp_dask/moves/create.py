@@ -1,0 +1,468 @@
+"""Tasks of births: new clusters from the atoms of a source (thesis 4.2), and the atoms themselves.
+
+:func:`create` makes clusters from a sample of one cluster (:class:`Sample`), or from samples of a cluster and its
+neighbours (:class:`Surroundings`).  A small run on the sample finds clusters, and a forecast judges them for all atoms
+that the sample stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.special import gammaln
+
+from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.finite import unless_refused
+from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Summary
+from bnp_dask.initialize.anchors import AnchorWords
+from bnp_dask.initialize.base import child_rng, hard_resp, summarize_assigned
+from bnp_dask.initialize.kmeans import cluster_atoms
+from bnp_dask.kernels.mixture.resp import scale_rows
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves.base import Gather, Split
+from bnp_dask.moves.memory import WHOLE
+from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains
+from bnp_dask.moves.policy import SmallRunPolicy
+from bnp_dask.moves.pools import climb
+from bnp_dask.moves.random_keys import BESIDE_START
+from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.base import Trial, Visit, at_most
+
+WORDS = 0
+"""Stands in for a width: the number of topics found by anchor words."""
+
+RUNS = 1
+"""Stands in for a width: the number of states found from runs of consecutive steps (hidden Markov models)."""
+
+NEWBORN = (-2, -1)
+"""Temporary ids of two clusters that would replace a target beside its neighbours."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Atoms of one cluster.
+
+    Parameters
+    ----------
+    atoms
+        The sample.
+    mass
+        Mass of all atoms of the cluster that it stands for.
+    widths
+        Numbers of new clusters to start small runs with, or :data:`WORDS`.
+    refine
+        Most local and global steps before clusters are united.
+    few
+        Most atoms of a small run if anchor words are found in all ``atoms``; None for all.
+    """
+
+    atoms: Batch
+    mass: float
+    widths: Sequence[int]
+    refine: int
+    few: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """Samples of a target and of its neighbours, each standing for all of a cluster's atoms, and their statistics.
+
+    ``pool`` holds the target's atoms, then the atoms of each neighbour; ``summary`` has the clusters in this order.
+    """
+
+    pool: tuple[Batch, ...]
+    summary: Summary
+
+
+def create(
+    model: Model, source: Sample | Surroundings, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+) -> Summary | None:
+    """Task: statistics of new clusters for the atoms of a source, or None if they are better left together.
+
+    Alone: for each number of clusters in the widths Bregman k-means++, then full-batch steps on the sample, then
+    uniting newborn clusters while that raises the objective expected for all of the target.  The best result must beat
+    one cluster.  Anchor words are found in all atoms; all other steps use few of them.  The statistics are scaled to
+    the target's mass.
+
+    Beside neighbours: two clusters take the place of the target (:data:`NEWBORN`), and neighbours that change come
+    with them.  The target's atoms are split in two from several starts.  All atoms are then assigned anew: a few times
+    for each start, and for the best start until a step gains little.  The gain on a sample must exceed half a nat for
+    each number of the new cluster and each atom that was not seen, as in a forecast.
+    """
+    model = replace(model, precision="double")  # parts of one cluster overlap: screening would be an extra cost
+    if isinstance(source, Surroundings):
+        return unless_refused(_create_beside, model, source, seed, key, policy, otherwise=None)
+    return _create_alone(model, source, seed, key, policy)
+
+
+# -- a cluster alone ------------------------------------------------------------------------------------------------
+def _create_alone(
+    model: Model, source: Sample, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+) -> Summary | None:
+    every = atoms = source.atoms
+    if WORDS in source.widths and source.few is not None:
+        atoms = at_most(atoms, source.few, child_rng(seed, *key, 2))
+    forecast = Forecast(model, source.mass / model.mass(atoms), policy)
+    together = summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
+    together = model.structure.with_ties(model, together, atoms)
+    best, most = None, forecast.value(together)
+    if WORDS in source.widths:
+        rng = child_rng(seed, *key, WORDS)
+        summary = unless_refused(_from_words, forecast, every, atoms, rng, otherwise=None)
+        if summary is not None and forecast.value(summary) > most:
+            best, most = summary, forecast.value(summary)
+    runs = (RUNS,) if model.structure.policy.has_windows else ()
+    for width in dict.fromkeys((*runs, *(w for w in source.widths if w not in (RUNS, WORDS)))):
+        rng = child_rng(seed, *key, width)
+        summary = unless_refused(_small_run, forecast, atoms, width, source.refine, rng, otherwise=None)
+        if summary is not None and forecast.value(summary) > most:
+            best, most = summary, forecast.value(summary)
+    if best is None:
+        return None
+    order = np.argsort(-best["N"], kind="stable")
+    return best.take(best.ids[order].tolist()).scale(source.mass / max(float(best["N"].sum()), 1e-300))
+
+
+def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
+    """Statistics of at most ``width`` clusters of the atoms, or None if they become one."""
+    model, policy = forecast.model, forecast.policy
+    if width == RUNS:
+        labels, found = run_labels(model.structure.untied(model), atoms, rng, policy)
+        return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
+    each = policy.seed_atoms if atoms.is_sparse else seed_atoms(model, policy)
+    few = at_most(model.structure.alone(atoms), each * width, rng)
+    labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
+    if found < 2:
+        return None
+    return _settled(forecast, atoms, summarize_assigned(model, few, labels, found), refine)
+
+
+def seed_atoms(model: Model, policy: SmallRunPolicy) -> int:
+    """Number of dense atoms for each new cluster among which k-means++ chooses.
+
+    It needs a likelihood of every single atom, which for full covariances costs more than all other steps.
+    """
+    return max(policy.seed_atoms, numbers_per_cluster(model.observation) // policy.seed_numbers)
+
+
+def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) -> Summary | None:
+    """Statistics after local steps on the atoms, of fewer clusters if that is better; None if one is left."""
+    model, policy = forecast.model, forecast.policy
+    last = -np.inf
+    for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
+        posterior = model.global_step(summary)
+        summary = model.local_step(posterior, atoms)
+        value = sum(model.elbo(posterior, summary).values())
+        summary = without_empty(summary, policy.least_share)
+        if value - last < policy.settled * atoms.total_weight:
+            break
+        last = value
+    for _ in range(policy.rounds):
+        before = summary.n_clusters
+        summary = forecast.unite(model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids)))
+        summary = without_empty(summary.without_pairs(), policy.least_share)
+        if summary.n_clusters in (1, before):
+            break
+    summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
+    return summary if summary.n_clusters > 1 else None
+
+
+def _from_words(forecast: Forecast, every: Batch, atoms: Batch, rng: np.random.Generator) -> Summary | None:
+    """Statistics on ``atoms`` of the topics found by anchor words of ``every`` document, or None if there is one."""
+    model, policy = forecast.model, forecast.policy
+    summary = AnchorWords(policy.most_topics).of_batch(model, every, int(rng.integers(2**31)))
+    # anchors come from the larger sample, and so do accidents
+    least = policy.least_share * atoms.n_atoms / every.n_atoms
+    for _ in range(policy.steps_without):
+        if summary.n_clusters < 2:
+            return None
+        summary = without_empty(model.local_step(model.global_step(summary), atoms), least)
+    return summary if summary.n_clusters > 1 else None
+
+
+def without_empty(summary: Summary, share: float) -> Summary:
+    """Summary without clusters of less than one atom, or less than ``share`` of all atoms; the largest always stays."""
+    least = min(max(1.0, share * float(summary["N"].sum())), float(summary["N"].max()))
+    return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])
+
+
+# -- runs of consecutive steps --------------------------------------------------------------------------------------
+def run_labels(model: Model, runs: Batch, rng: np.random.Generator, policy: SmallRunPolicy) -> tuple[np.ndarray, int]:
+    """Cluster of each row ``(n,)``, and the number of clusters: runs are cut into pieces and similar pieces united.
+
+    Steps of one run stay together, so a state is split between runs.  Runs need to differ far less than single steps
+    would: the cost of telling two runs apart does not grow with their length.  ``model`` is a model of single atoms (see :func:`bnp_dask.structure.base.Structure.untied`).
+    """
+    pieces = _pieces(runs.group_offsets, policy)
+    piece_of_row = np.repeat(np.arange(len(pieces) - 1), np.diff(pieces))
+    chosen = np.sort(rng.choice(len(pieces) - 1, min(policy.pieces, len(pieces) - 1), replace=False))
+    place = np.full(len(pieces) - 1, -1)
+    place[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(place[piece_of_row] >= 0)
+    few = runs.take(rows)
+    resp = scale_rows(hard_resp(place[piece_of_row[rows]], len(chosen)), few.weights)
+    summary = _united(model, model.summarize(np.arange(len(chosen), dtype=np.int64), few, resp))
+    return _nearest(model, summary, runs, piece_of_row), summary.n_clusters
+
+
+def _pieces(offsets: np.ndarray, policy: SmallRunPolicy) -> np.ndarray:
+    """Cuts of runs into about ``policy.pieces`` pieces, or one piece per run."""
+    lengths = np.diff(offsets)
+    size = max(policy.piece_steps, int(np.ceil(lengths.sum() / policy.pieces)))
+    cuts = [
+        np.arange(a, b, -(-(b - a) // max(1, round((b - a) / size))))
+        for a, b in zip(offsets[:-1], offsets[1:], strict=True)
+        if b > a
+    ]
+    return np.append(np.concatenate([np.zeros(0, np.int64), *cuts]), offsets[-1]).astype(np.int64)
+
+
+def _united(model: Model, summary: Summary) -> Summary:
+    """Unite the pair with the largest gain while any gains; labels of pieces follow a Chinese restaurant process."""
+    summary = summary.without_pairs()
+    pairs = all_pairs(summary.ids)
+    gains = dict(zip(map(tuple, pairs.tolist()), data_gains(model, summary, pairs), strict=True))
+    count = dict.fromkeys(summary.ids.tolist(), 1)
+    while gains:
+        # two tables of n and m guests instead of one of n + m: the seating costs the log of a ratio of factorials
+        total = {
+            (i, j): gain + float(gammaln(count[i] + count[j]) - gammaln(count[i]) - gammaln(count[j]))
+            for (i, j), gain in gains.items()
+        }
+        (a, b), best = max(total.items(), key=lambda item: item[1])
+        if best <= 0.0:
+            break
+        summary = absorbed(summary, summary.position(a), summary.position(b))
+        count[a] += count.pop(b)
+        gains = {p: g for p, g in gains.items() if a not in p and b not in p}
+        others = np.array([[a, i] for i in summary.ids.tolist() if i != a]).reshape(-1, 2)
+        new = data_gains(model, summary, others)
+        gains.update({(a, int(i)): float(g) for (_, i), g in zip(others.tolist(), new, strict=True)})
+    return summary
+
+
+def _nearest(model: Model, summary: Summary, runs: Batch, piece_of_row: np.ndarray) -> np.ndarray:
+    """Cluster under which the piece of each row is most likely, ``(n,)``."""
+    params = model.observation_step(summary)
+    log_lik = model.observation.expected_log_lik(params, runs.take(np.arange(runs.n_atoms)))
+    by_piece = np.zeros((int(piece_of_row.max(initial=-1)) + 1, summary.n_clusters))
+    np.add.at(by_piece, piece_of_row, log_lik)
+    return by_piece.argmax(axis=1)[piece_of_row]
+
+
+# -- the forecast ---------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Forecast:
+    """Forecast of the objective of all atoms of a target, from a sample of them.
+
+    Few atoms do not warrant the clusters that ten times as many do, so the statistics of the sample count ``factor``
+    times.  They fit the sample better than the other atoms, by half a nat for each number estimated from it (as in
+    Akaike's criterion); this is subtracted for each atom that was not seen.  If this correction exceeds the gain, the
+    plain objective of the sample may still decide.
+    """
+
+    model: Model
+    factor: float
+    policy: SmallRunPolicy = field(default_factory=SmallRunPolicy)
+
+    def value(self, summary: Summary) -> float:
+        """The forecast, nats."""
+        return self.sample_value(summary.without_pairs().scale(self.factor)) - self._optimism(summary)
+
+    def unite(self, summary: Summary) -> Summary:
+        """Merge tracked pairs, best first, while both the forecast and the sample's own objective rise."""
+        value, plain = self.value(summary), self.sample_value(summary)
+        while summary.n_pairs:
+            best = int(np.argmax(self._gains(summary)))
+            candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
+            last, value = value, self.value(candidate)
+            if value <= last:
+                return summary
+            last, plain = plain, self.sample_value(candidate)
+            if plain <= last:
+                return summary
+            summary = candidate
+        return summary
+
+    def thin_out(self, summary: Summary, atoms: Batch) -> Summary:
+        """Remove clusters, smallest first, if the others can take over their atoms (a delete on the sample)."""
+        best = self.value(summary)
+        for i in summary.ids[np.argsort(summary["N"], kind="stable")].tolist():
+            if summary.n_clusters == 1:
+                break
+            candidate = summary.take(summary.ids[summary.ids != i])
+            enough = best - self.policy.far * self.factor * float(summary["N"][summary.position(i)])
+            for _ in range(self.policy.steps_without):
+                candidate = self.model.local_step(self.model.global_step(candidate), atoms)
+                value = self.value(candidate)
+                if value < enough:
+                    break
+            if value > best:
+                summary, best = candidate, value
+        return summary
+
+    def _gains(self, summary: Summary) -> np.ndarray:
+        """Gain of merging each tracked pair on the sample, without the allocation term, ``(M,)`` nats."""
+        place = summary.positions(summary.pairs)
+        entropy = sum(
+            summary.pair_values[name] - summary[name][place].sum(axis=1)
+            for name, field in summary.fields.items()
+            if field.merge == "tracked"
+        )
+        lost = sum(summary.pair_values[name] for name, field in summary.fields.items() if field.merge == "floor")
+        return data_gains(self.model, summary, summary.pairs) + entropy - lost
+
+    def sample_value(self, summary: Summary) -> float:
+        """The objective of the sample alone, nats."""
+        return self.model.best_objective(summary)
+
+    def _optimism(self, summary: Summary) -> float:
+        seen = [
+            np.count_nonzero(np.abs(value) > 0.5)  # words without tokens in a cluster are not estimated
+            for name, value in summary.values.items()
+            if name in self.model.observation.fields and summary.fields[name].n_cluster_axes
+        ]
+        return max(self.factor - 1.0, 0.0) * (summary.n_clusters + sum(seen))
+
+
+# -- a cluster beside its neighbours --------------------------------------------------------------------------------
+def most_steps(policy: SmallRunPolicy) -> int:
+    """Most local steps on a pool."""
+    return policy.starts_beside * policy.first_steps + policy.steps_beside
+
+
+def _create_beside(
+    model: Model, near: Surroundings, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+) -> Summary | None:
+    """Two clusters in place of a target, re-estimated together with its neighbours.
+
+    On 60 Gaussians of two features, 3 to 4 deviations apart, splits of single clusters ended at 46 clusters.  Of these,
+    14 splits pay when the two halves are re-estimated beside the others (by 12 to 50 nats each), and 6 of them at the
+    first step.
+    """
+    everything = concatenate(list(near.pool))
+    before = model.best_objective(model.local_step(model.global_step(near.summary), everything))
+    rest = near.summary.take(near.summary.ids[1:])
+    best, most = None, -np.inf
+    for start in range(policy.starts_beside):
+        halves = _halves(model, near.pool[0], child_rng(seed, *key, BESIDE_START, start), policy)
+        if halves is not None:
+            both = _beside(model, halves, rest)
+            found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, 0.0)
+            if gain > most:
+                best, most = found, gain
+    if best is None:
+        return None
+    best, gain = climb(model, best.zeros(), best, everything, before, policy.steps_beside, policy.enough_beside)
+    unseen = max(0.0, near.pool[0].total_weight / near.pool[0].n_atoms - 1.0)
+    if gain <= unseen * (1 + numbers_per_cluster(model.observation)) or best["N"][:2].min() < 1.0:
+        return None
+    model.global_step(best)  # statistics without a posterior are refused here, not during planning
+    return _changed(best, near.summary, policy.stays * float(near.summary["N"][0]))
+
+
+def _changed(found: Summary, before: Summary, little: float) -> Summary:
+    """Newborn clusters, and neighbours whose counts changed by more than ``little``; the others may stay."""
+    rest = before.ids[1:]
+    change = np.abs(found["N"][len(NEWBORN) :] - before["N"][1:])
+    return found.take([*NEWBORN, *rest[change > little].tolist()])
+
+
+def _halves(model: Model, atoms: Batch, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary | None:
+    """Statistics of two clusters of a target's atoms alone, or None if they become one."""
+    few = at_most(atoms, seed_atoms(model, policy) * len(NEWBORN), rng)
+    labels, found = cluster_atoms(model, few, len(NEWBORN), rng, 1, policy.seed_laps)
+    if found < len(NEWBORN):
+        return None
+    summary = summarize_assigned(model, few, labels, found)
+    for _ in range(policy.first_steps):
+        summary = without_empty(model.local_step(model.global_step(summary), atoms), policy.least_share)
+        if summary.n_clusters < len(NEWBORN):
+            return None
+    return summary
+
+
+def _beside(model: Model, halves: Summary, rest: Summary) -> Summary:
+    """One summary of newborn clusters and neighbours, the newborn first."""
+    out = model.empty_summary(np.concatenate([NEWBORN, rest.ids]))
+    for name, declared in out.fields.items():
+        if declared.n_cluster_axes:
+            out.values[name][...] = np.concatenate([halves[name], rest[name]])
+    return out
+
+
+# -- the atoms of batches -------------------------------------------------------------------------------------------
+def gather_atoms(model: Model, found: Visit, batch: Batch, gather: Gather, seed: int) -> Visit:
+    """Visit of a batch with some atoms of each requested cluster, and requested whole documents."""
+    rng = child_rng(seed, *gather.key)
+    wanted = zip(gather.targets, gather.limits, strict=True)
+    atoms = {
+        target: at_most(batch, limit, rng) if target == WHOLE else model.gather(batch, found, target, limit, rng)
+        for target, limit in wanted
+    }
+    return replace(found, members={}, shares={}, atoms=atoms)
+
+
+def visit_and_split(
+    posterior: Posterior,
+    batch: Batch,
+    pairs: np.ndarray,
+    trials: tuple[Trial, ...],
+    split: Split,
+    seed: int,
+    states: GroupStates | None = None,
+) -> Visit:
+    """Local step on a batch that also tries to split one cluster, using the atoms of this batch alone (4.2.3)."""
+    model = posterior.model
+    found = model.visit(posterior, batch, pairs, trials, (split.target,), states)
+    newborn = _newborn(posterior, batch, found, split, seed)
+    return replace(found, members={}, shares={}, split=split.target, newborn=newborn)
+
+
+def _newborn(posterior: Posterior, batch: Batch, found: Visit, split: Split, seed: int) -> Summary | None:
+    """Statistics of new clusters that take over a batch's share of a target; None if it is better left together."""
+    model = posterior.model
+    fresh = _fresh(posterior, batch, found, split, seed)
+    if fresh is None:
+        return None
+    basis = replace(fresh, ids=-1 - np.arange(fresh.n_clusters))
+    if not model.structure.policy.splits_at_batches:
+        return basis
+    trial = Trial("split", (split.target,), model.global_step(basis))
+    return model.visit(posterior, batch, trials=(trial,)).parts["split"]
+
+
+def _fresh(posterior: Posterior, batch: Batch, found: Visit, split: Split, seed: int) -> Summary | None:
+    """New clusters of the batch's atoms of a target, or None if they are better left together."""
+    model = posterior.model
+    rng = child_rng(seed, *split.key)
+    atoms = model.gather(batch, found, split.target, batch.n_atoms, rng)
+    mass = model.mass(atoms)
+    atoms = model.structure.sample(atoms, split.sample, rng)
+    if atoms.n_atoms < split.min_atoms:
+        return None
+    part = model.structure.part(model, posterior, split.target)
+    return create(part, _of_batches(split, atoms, mass), seed, (*split.key, 1), split.policy)
+
+
+def newborn_of(model: Model, atoms: Batch, mass: float, split: Split, seed: int) -> Summary | None:
+    """Task: new clusters of a target's atoms in new batches, or one cluster of all of them; None if they are too few.
+
+    The statistics are scaled to the ``mass`` of these atoms.
+    """
+    sample = model.structure.sample(atoms, split.sample, child_rng(seed, *split.key))
+    if sample.n_atoms < split.min_atoms:
+        return None
+    found = create(model, _of_batches(split, sample, mass), seed, (*split.key, 1), split.policy)
+    if found is None:
+        found = summarize_assigned(model, sample, np.zeros(sample.n_atoms, np.int64), 1)
+        found = found.scale(mass / float(found["N"].sum()))
+    return replace(found, ids=-1 - np.arange(found.n_clusters))
+
+
+def _of_batches(split: Split, atoms: Batch, mass: float) -> Sample:
+    """Sample of a target's atoms in one batch, or in new batches."""
+    return Sample(atoms=atoms, mass=mass, widths=(split.fresh, 2), refine=split.refine)

@@ -1,1 +1,0 @@
-"""Deletes: a cluster whose atoms others take over, tried on the whole data."""
