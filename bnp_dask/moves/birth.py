@@ -172,7 +172,7 @@ class Birth:
         if self.where == "data":
             return [*windows, self._of_clusters] if odd else [self._of_clusters, *windows]
         batches = [self._of_batches] if context.policy.splits_at_batches or context.pending is not None else []
-        return batches if odd else [*batches, *windows]
+        return [*batches, *([] if odd else windows)]
 
     def prepare(self, context: PlanContext) -> None:
         if self.where == "batch":
@@ -255,10 +255,11 @@ class Birth:
                 tried.append(target)
         if not tried:
             return
-        near = {
-            target.id: [i for i in target.near if i in context.atoms and context.atoms[i].n_atoms] for target in tried
-        }
-        near = {target: others for target, others in near.items() if others}
+        near: dict[int, list[int]] = {}
+        for target in tried:
+            others = [i for i in target.near if i in context.atoms and context.atoms[i].n_atoms]
+            if others:
+                near[target.id] = others
         found = yield from self._look_beside(context, near)
         tried = [target for target in tried if target.id not in near or target.id in found]
         left = [target for target in tried if found.get(target.id) is None]

@@ -194,7 +194,8 @@ def run_labels(model: Model, runs: Batch, rng: np.random.Generator, policy: Smal
     """Cluster of each row ``(n,)``, and the number of clusters: runs are cut into pieces and similar pieces united.
 
     Steps of one run stay together, so a state is split between runs.  Runs need to differ far less than single steps
-    would: the cost of telling two runs apart does not grow with their length.  ``model`` is a model of single atoms (see :func:`bnp_dask.structure.base.Structure.untied`).
+    would: the cost of telling two runs apart does not grow with their length.  ``model`` is a model
+    of single atoms (see :func:`bnp_dask.structure.base.Structure.untied`).
     """
     pieces = _pieces(runs.group_offsets, policy)
     piece_of_row = np.repeat(np.arange(len(pieces) - 1), np.diff(pieces))
