@@ -50,14 +50,14 @@ NUMBERS = {-1, 0, 1, 2, 0.5}
 """Literals of formulas: signs, neighbours, halves, doubles."""
 
 NOT_TUNED = {
-    ("births/documents.py", 63): "seeds are whole numbers below 2**63",
-    ("births/small_run.py", 31): "seeds are whole numbers below 2**31",
-    ("births/small_run.py", 1e-300): "nothing is divided by zero",
-    ("scores.py", 1e-300): "nothing is divided by zero",
+    ("documents.py", 63): "seeds are whole numbers below 2**63",
+    ("create.py", 31): "seeds are whole numbers below 2**31",
+    ("create.py", 1e-300): "nothing is divided by zero",
+    ("pairs.py", 1e-300): "nothing is divided by zero",
 }
 """Other literals in ``moves/``, and why no data chose them."""
 
-NAMES = {"base.py": ["WHOLE"], "births/surroundings.py": ["NEWBORN"], "births/small_run.py": ["WORDS", "RUNS"]}
+NAMES = {"create.py": ["WORDS", "RUNS", "NEWBORN"], "memory.py": ["WHOLE"]}
 """Constants of modules of ``moves/`` that are numbers: they stand for things among ids and counts."""
 
 POLICIES = ("lap_policy.py", "policy.py", "random_keys.py")

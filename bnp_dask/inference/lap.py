@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.edits import Edit, Forget
-from bnp_dask.core.frozen import frozen
+from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute.base import Task
 from bnp_dask.execute.ordered import in_order
@@ -18,10 +19,11 @@ from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
 from bnp_dask.inference.sealed import are_sealed
 from bnp_dask.inference.state import State, Work
-from bnp_dask.moves.base import InTurn, Move, Plan, PlanContext, Planning, Turn, record
+from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.merge import Merge, pair_empty
+from bnp_dask.moves.pairs import gain_matrix
 from bnp_dask.moves.when import acts
 
 
@@ -43,17 +45,19 @@ def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanC
     """Facts from which moves plan now; clusters in ``taken`` are not free."""
     value = state.posterior.summary
     assert value is not None
+    model, posterior, slim = state.model, frozen(state.posterior), frozen(value.without_pairs())
     return PlanContext(
-        model=state.model,
-        posterior=frozen(state.posterior),
-        value=frozen(value.without_pairs()),
+        model=model,
+        posterior=posterior,
+        value=slim,
         source=usable(work, state),
         survey=work.survey,
         executor=work.executor,
         memory=state.memory,
         lap=state.lap,
         seed=work.seed,
-        free={int(i) for i in value.ids} - set(taken),
+        pair_gains=cache(lambda: gain_matrix(model, thawed(posterior), thawed(slim))),
+        draft=Draft(free={int(i) for i in value.ids} - set(taken)),
         atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room, work.source.n_features),
         calm=state.calm,
     )
@@ -80,7 +84,7 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     for move in in_turn:
         if acts(move, context.lap + 1):
             move.prepare(context)
-    return context.plan()
+    return context.draft.plan()
 
 
 def _turn(move: Move, context: PlanContext) -> Turn:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import IntEnum, auto
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, Merge, Unite
-from bnp_dask.core.frozen import thawed
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
@@ -19,15 +18,19 @@ from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
-from bnp_dask.moves.pairs import gain_matrix
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.random_keys import PLANNING
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.policy import MovePolicy
 
+
 # -- proposals ------------------------------------------------------------------------------------------------------
-FIRST, USUAL, LAST = 0, 1, 2
-"""Priorities: places among the decisions of a lap."""
+class Priority(IntEnum):
+    """Place of a proposal among the decisions of a lap."""
+
+    FIRST = auto()
+    USUAL = auto()
+    LAST = auto()
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,11 @@ class Proposal:
         return self.kind
 
     @property
-    def priority(self) -> int:
+    def priority(self) -> Priority:
         """Proposals that name no cluster concern all of them and come first; proposals of every lap come last."""
-        return LAST if self.again else USUAL if self.targets else FIRST
+        if self.again:
+            return Priority.LAST
+        return Priority.USUAL if self.targets else Priority.FIRST
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,9 @@ class MergeProposal:
         return ()
 
     @property
-    def priority(self) -> int:
+    def priority(self) -> Priority:
         """Pairs that are proposed in every lap come last."""
-        return LAST if self.again else USUAL
+        return Priority.LAST if self.again else Priority.USUAL
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ class DeleteProposal:
     weight: int = 1
     kind = remembered_as = "delete"
     again = False
-    priority = USUAL
+    priority = Priority.USUAL
 
 
 @dataclass(frozen=True)
@@ -162,9 +167,9 @@ class BirthProposal:
     again = False
 
     @property
-    def priority(self) -> int:
+    def priority(self) -> Priority:
         """Births that take from all clusters come first: they can make some of the others impossible."""
-        return USUAL if self.targets else FIRST
+        return Priority.USUAL if self.targets else Priority.FIRST
 
 
 AnyProposal = Proposal | MergeProposal | DeleteProposal | BirthProposal
@@ -250,13 +255,67 @@ class Plan:
 
 
 @dataclass
-class PlanContext:
-    """Facts from which a move plans.
+class Draft:
+    """Plan of a lap while moves fill it.
 
-    ``value`` is the exact whole-data summary behind ``posterior``.  ``free`` are the ids that no proposal of this
-    lap names yet; ``at_stake`` are the ids that a birth whose tasks still run will name if it succeeds.  ``atoms`` were
-    gathered in the lap before, by cluster.  ``calm`` says that no cluster came, went or noticeably changed its count in
-    that lap.  ``pending`` holds births found at single batches in the lap before; None if the schedule keeps none.
+    Parameters
+    ----------
+    free
+        Ids that no proposal of this lap names yet.
+    at_stake
+        Ids that a birth whose tasks still run will name if it succeeds.
+    pairs, trials, proposals, splits, given_up, gather
+        As in :class:`Plan`.
+    """
+
+    free: set[int]
+    at_stake: set[int] = field(default_factory=set)
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    proposals: list[AnyProposal] = field(default_factory=list)
+    splits: dict[int, Split] = field(default_factory=dict)
+    given_up: list[dict[str, Any]] = field(default_factory=list)
+    gather: Gather = Gather()
+
+    def plan(self) -> Plan:
+        """Plan of everything proposed so far."""
+        return Plan(
+            pairs=np.array(self.pairs, np.int64).reshape(-1, 2),
+            trials=tuple(self.trials),
+            proposals=tuple(self.proposals),
+            splits=self.splits,
+            given_up=tuple(self.given_up),
+            gather=self.gather,
+        )
+
+
+@dataclass
+class PlanContext:
+    """Facts from which a move plans, and the draft of the plan, which moves fill.
+
+    Parameters
+    ----------
+    model, posterior
+        The model, and its current posterior.
+    value
+        The exact whole-data summary behind the posterior.
+    source, survey, executor
+        The data, what is known of them, and where tasks run.
+    memory
+        Lessons of earlier laps.
+    lap, seed
+        Number of the lap, and the seed of the run.
+    pair_gains
+        Returns the exact change of the data term if two clusters were united, ``(K, K)`` nats, computed once a lap.
+        -inf for topics whose words are not alike.
+    draft
+        The plan so far.  :meth:`propose` and :meth:`give_up` add to it.
+    atoms
+        Atoms gathered in the lap before, by cluster.
+    calm
+        Whether no cluster came, went or noticeably changed its count in that lap.
+    pending
+        Births found at single batches in the lap before; None if the schedule keeps none.
     """
 
     model: Model
@@ -268,88 +327,48 @@ class PlanContext:
     memory: Memory
     lap: int
     seed: int
-    free: set[int]
-    at_stake: set[int] = field(default_factory=set)
+    pair_gains: Callable[[], np.ndarray]
+    draft: Draft
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     calm: bool = False
     pending: Mapping[int, tuple[Basis, ...]] | None = None
-    gather: Gather = Gather()
-    trials: list[Trial] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)
-    proposals: list[AnyProposal] = field(default_factory=list)
-    splits: dict[int, Split] = field(default_factory=dict)
-    given_up: list[dict[str, Any]] = field(default_factory=list)
-    _gains: np.ndarray | None = None
+
+    # -- the draft --------------------------------------------------------------------------------------------------
+    @property
+    def free(self) -> set[int]:
+        """Ids that no proposal of this lap names yet."""
+        return self.draft.free
+
+    @free.setter
+    def free(self, ids: set[int]) -> None:
+        self.draft.free = ids
 
     @property
-    def policy(self) -> MovePolicy:
-        """How moves treat clusters of models of this structure."""
-        return self.model.structure.policy
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs of ids to track."""
+        return self.draft.pairs
 
     @property
-    def side_by_side(self) -> bool:
-        """Whether a move begins to plan while tasks of earlier moves run, which keeps more workers busy.
-
-        Not once clusters are calm, when births look at nearly all of them; deletes of topics need no tasks.
-        """
-        return self.policy.plans_side_by_side and not self.calm
-
-    def pair_gains(self) -> np.ndarray:
-        """Exact change of the data term if two clusters were united, ``(K, K)`` nats; computed once a lap.
-
-        -inf for topics whose words are not alike.
-        """
-        if self._gains is None:
-            self._gains = gain_matrix(self.model, thawed(self.posterior), thawed(self.value))
-        return self._gains
-
-    def count(self, cluster: int) -> float:
-        """N of a cluster."""
-        return float(self.value["N"][self.value.position(cluster)])
+    def trials(self) -> list[Trial]:
+        """Trials to carry out in every batch."""
+        return self.draft.trials
 
     @property
-    def tokens(self) -> float:
-        """N of all clusters."""
-        return float(self.value["N"].sum())
-
-    def counts(self, clusters: Iterable[int]) -> list[float]:
-        """N of several clusters."""
-        return [self.count(c) for c in clusters]
+    def proposals(self) -> list[AnyProposal]:
+        """Proposals to decide at the end of the lap."""
+        return self.draft.proposals
 
     def untouched(self) -> set[int]:
         """Ids that no proposal names, and that no running birth will name."""
-        return self.free - self.at_stake
+        return self.draft.free - self.draft.at_stake
 
     def claimed(self) -> set[int]:
         """Ids that proposals would replace."""
         return {i for p in self.proposals if isinstance(p.edit, Exchange) for i in p.edit.donors}
 
-    @property
-    def numbers_per_atom(self) -> float:
-        """Average count of numbers in an atom, at least one."""
-        return max(1.0, self.survey.nbytes / np.dtype(np.float64).itemsize / max(1, self.survey.n_atoms))
-
-    def at_most_sampled(self, atoms: int) -> int:
-        """Number of atoms, lowered if one sample would grow too large."""
-        return max(1, min(atoms, int(LAP.sampled / self.numbers_per_atom)))
-
-    def room(self, atoms: int) -> int:
-        """Number of clusters whose ``atoms`` may be gathered at a time, beyond the settings of a move."""
-        return int(LAP.gathered / (max(1, atoms) * self.numbers_per_atom))
-
-    def room_left(self, atoms: int) -> int:
-        """Number of clusters whose ``atoms`` may still be gathered in this lap, over all moves."""
-        asked = self.numbers_per_atom * sum(self.gather.limits) * self.source.n_batches
-        return max(0, int((LAP.gathered_in_all - asked) / (max(1, atoms) * self.numbers_per_atom)))
-
-    def rng(self, *key: int) -> np.random.Generator:
-        """Random numbers keyed by seed, lap and ``key``."""
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.lap, PLANNING, *key)))
-
-    def give_up(self, kind: str, targets: tuple[int, ...], why: str, times: int = 1) -> None:
-        """Drop a proposal that was never tried on the whole data; this counts as ``times`` failures."""
-        self.memory.remember_failure(kind, targets, self.counts(targets) or [self.tokens], times)
-        self.given_up.append(record(kind, targets, (), None, False, why))
+    def ask(self, clusters: Iterable[int], atoms: int) -> None:
+        """Request up to ``atoms`` atoms of each cluster from every batch, for proposals of the next lap."""
+        self.draft.gather = self.draft.gather.also(clusters, atoms)
 
     def propose(self, proposal: AnyProposal, trial: Trial | None = None, takes: Collection[int] | None = None) -> None:
         """Add a proposal to the plan of this lap.
@@ -372,10 +391,59 @@ class PlanContext:
             takes = proposal.edit.donors if isinstance(proposal.edit, Exchange) else proposal.targets
         self.free -= set(takes)
 
-    def plan(self) -> Plan:
-        """Plan of everything proposed so far."""
-        pairs = np.array(self.pairs, np.int64).reshape(-1, 2)
-        return Plan(pairs, tuple(self.trials), tuple(self.proposals), self.splits, tuple(self.given_up), self.gather)
+    def give_up(self, kind: str, targets: tuple[int, ...], why: str, times: int = 1) -> None:
+        """Drop a proposal that was never tried on the whole data; this counts as ``times`` failures."""
+        self.memory.remember_failure(kind, targets, self.counts(targets) or [self.tokens], times)
+        self.draft.given_up.append(record(kind, targets, (), None, False, why))
+
+    # -- the facts --------------------------------------------------------------------------------------------------
+    @property
+    def policy(self) -> MovePolicy:
+        """How moves treat clusters of models of this structure."""
+        return self.model.structure.policy
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether a move begins to plan while tasks of earlier moves run, which keeps more workers busy.
+
+        Not once clusters are calm, when births look at nearly all of them; deletes of topics need no tasks.
+        """
+        return self.policy.plans_side_by_side and not self.calm
+
+    def count(self, cluster: int) -> float:
+        """N of a cluster."""
+        return float(self.value["N"][self.value.position(cluster)])
+
+    @property
+    def tokens(self) -> float:
+        """N of all clusters."""
+        return float(self.value["N"].sum())
+
+    def counts(self, clusters: Iterable[int]) -> list[float]:
+        """N of several clusters."""
+        return [self.count(c) for c in clusters]
+
+    @property
+    def numbers_per_atom(self) -> float:
+        """Average count of numbers in an atom, at least one."""
+        return max(1.0, self.survey.nbytes / np.dtype(np.float64).itemsize / max(1, self.survey.n_atoms))
+
+    def at_most_sampled(self, atoms: int) -> int:
+        """Number of atoms, lowered if one sample would grow too large."""
+        return max(1, min(atoms, int(LAP.sampled / self.numbers_per_atom)))
+
+    def room(self, atoms: int) -> int:
+        """Number of clusters whose ``atoms`` may be gathered at a time, beyond the settings of a move."""
+        return int(LAP.gathered / (max(1, atoms) * self.numbers_per_atom))
+
+    def room_left(self, atoms: int) -> int:
+        """Number of clusters whose ``atoms`` may still be gathered in this lap, over all moves."""
+        asked = self.numbers_per_atom * sum(self.draft.gather.limits) * self.source.n_batches
+        return max(0, int((LAP.gathered_in_all - asked) / (max(1, atoms) * self.numbers_per_atom)))
+
+    def rng(self, *key: int) -> np.random.Generator:
+        """Random numbers keyed by seed, lap and ``key``."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(self.lap, PLANNING, *key)))
 
 
 Planning = Generator[Iterable[Task], list[Any], None]
@@ -418,17 +486,17 @@ class Move(Protocol):
 class Turn(IntEnum):
     """Places of moves that plan in turn, the earliest first; moves of the same place alternate in going first."""
 
-    ALL_CLUSTERS = 0
+    ALL_CLUSTERS = auto()
     """A candidate that takes from all clusters leaves none to others."""
-    BESIDE_NEIGHBOURS = 1
+    BESIDE_NEIGHBOURS = auto()
     """Births that look at neighbours: deletes that are being refined would hold these."""
-    REFINED = 2
+    REFINED = auto()
     """Deletes that are being refined."""
-    BIRTHS = 3
+    BIRTHS = auto()
     """Other births, whose atoms are gathered already."""
-    URGENT = 4
+    URGENT = auto()
     """Moves that are urgent, such as deletes that a crowd of small topics needs."""
-    USUAL = 5
+    USUAL = auto()
     """All other moves."""
 
 

@@ -179,7 +179,7 @@ class Birth:
             if context.lap == 0 and context.pending is not None and acts(self, 0):
                 self._plan_splits(context, self._targets(context), self._batches(context))
             return
-        sample = self._sample(context)
+        sample, _ = self._sizes(context)
         planned = {
             target
             for proposal in context.proposals
@@ -193,9 +193,9 @@ class Birth:
         chosen = self._within_budget(context, targets[: max(self.per_lap, most)])
         chosen = chosen[: max(1, context.room_left(documents))]
         limit = -(-documents // context.source.n_batches)
-        context.gather = context.gather.also([target.id for target in chosen], limit)
+        context.ask([target.id for target in chosen], limit)
         near = dict.fromkeys(i for target in chosen for i in target.near)
-        context.gather = context.gather.also(list(near)[: context.room_left(documents)], limit)
+        context.ask(list(near)[: context.room_left(documents)], limit)
 
     # -- which clusters are split -----------------------------------------------------------------------------------
     def _candidates(self, context: PlanContext) -> list[Target]:
@@ -231,7 +231,7 @@ class Birth:
         """First targets, as many as the allowed work of small runs in one lap covers, at least one."""
         share = self.policy.work_share * context.survey.n_atoms * context.value.n_clusters
         left = max(self.policy.work_always, share) * (LAP.more if context.calm else 1)
-        sample, beside = self._sample(context), self._beside(context)
+        sample, beside = self._sizes(context)
         chosen: list[Target] = []
         for target in targets:
             own = min(float(sample), target.count)
@@ -281,10 +281,10 @@ class Birth:
         # if births have been succeeding, their targets are taken from the beginning, before other moves plan
         taken = set(ids) if context.memory.grows else set()
         context.free -= taken
-        context.at_stake |= set(ids)
+        context.draft.at_stake |= set(ids)
         found = yield (self._task(context, target) for target in tried)
         context.free |= taken
-        context.at_stake -= set(ids)
+        context.draft.at_stake -= set(ids)
         context.memory.grows = 2 * sum(one is not None for one in found) >= len(found)
         return dict(zip(ids, found, strict=True))
 
@@ -313,7 +313,7 @@ class Birth:
 
     def _task(self, context: PlanContext, target: Target) -> Task:
         """Task of a small run on the gathered atoms of a target."""
-        key, few = (context.lap, BIRTH, target.id), self._sample(context)
+        key, (few, _) = (context.lap, BIRTH, target.id), self._sizes(context)
         seen = self._documents(context, few) if target.failed == 0 else few
         rng = child_rng(context.seed, *key, 1)
         atoms = context.model.structure.sample(context.atoms[target.id], seen, rng)
@@ -330,12 +330,12 @@ class Birth:
 
     def _task_beside(self, context: PlanContext, target: int, near: list[int]) -> Task:
         """Task of a small run on the gathered atoms of a target and of its neighbours."""
-        sizes = [self._sample(context), *[self._beside(context)] * len(near)]
-        pool = tuple(
-            counting(at_most(context.atoms[i], most, context.rng(BIRTH_BESIDE, target, i)), context.count(i))
-            for i, most in zip((target, *near), sizes, strict=True)
-        )
-        source = Surroundings(pool, context.value.without_pairs().take([target, *near]))
+        alone, beside = self._sizes(context)
+        pool: list[Batch] = []
+        for i in (target, *near):
+            few = at_most(context.atoms[i], alone if i == target else beside, context.rng(BIRTH_BESIDE, target, i))
+            pool.append(counting(few, context.count(i)))
+        source = Surroundings(tuple(pool), context.value.without_pairs().take([target, *near]))
         args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, target), self.policy.small_run)
         return f"propose-lap{context.lap}-birth-beside-cluster{target}", create, args
 
@@ -349,17 +349,14 @@ class Birth:
         widths = (self.fresh, max(2, self.fresh // 2), 2, max(2, self.fresh // 2))
         return (WORDS, widths[0]) if words and failed == 0 else (widths[failed % len(widths)],)
 
-    def _sample(self, context: PlanContext) -> int:
-        """Most atoms of a small run."""
-        wanted = max(self.sample, int(self.policy.sample_numbers * numbers_per_cluster(context.model.observation)))
-        if context.source.is_sparse:  # a document is more informative than one number
-            wanted = context.policy.rows_per_sample * self.sample
-        return context.at_most_sampled(wanted)
-
-    def _beside(self, context: PlanContext) -> int:
-        """Most atoms of each neighbour that are looked at."""
+    def _sizes(self, context: PlanContext) -> tuple[int, int]:
+        """Most atoms of a small run, and most atoms of each neighbour that are looked at."""
         numbers = numbers_per_cluster(context.model.observation)
-        return context.at_most_sampled(max(self.policy.neighbour_atoms, numbers))
+        alone = max(self.sample, int(self.policy.sample_numbers * numbers))
+        if context.source.is_sparse:  # a document is more informative than one number
+            alone = context.policy.rows_per_sample * self.sample
+        beside = max(self.policy.neighbour_atoms, numbers)
+        return context.at_most_sampled(alone), context.at_most_sampled(beside)
 
     def _documents(self, context: PlanContext, sample: int) -> int:
         """Most atoms gathered for each target: ``sample``, or all documents whose words are looked at."""
@@ -391,7 +388,7 @@ class Birth:
         apart = not context.policy.splits_beside_trials
         if not apart or (context.lap % 2 == 1 and not context.trials):
             self._plan_splits(context, self._targets(context), self._batches(context))
-        if apart and context.splits:
+        if apart and context.draft.splits:
             context.free.clear()
         yield from ()  # needs no tasks
 
@@ -415,8 +412,8 @@ class Birth:
         if not targets:
             return
         for i, b in enumerate(batches):
-            context.splits[int(b)] = self._split(targets[i % len(targets)], (context.lap, SPLIT, int(b)))
-        context.free -= {split.target for split in context.splits.values()}
+            context.draft.splits[int(b)] = self._split(targets[i % len(targets)], (context.lap, SPLIT, int(b)))
+        context.free -= {split.target for split in context.draft.splits.values()}
 
     def _split(self, target: int, key: tuple[int, ...]) -> Split:
         return Split(

@@ -106,7 +106,7 @@ class Delete:
             if policy.refines_on_samples:
                 near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
                 wanted += context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()
-        context.gather = context.gather.also(wanted, -(-atoms // context.source.n_batches))
+        context.ask(wanted, -(-atoms // context.source.n_batches))
 
     def plan(self, context: PlanContext) -> Planning:
         left = self.per_lap

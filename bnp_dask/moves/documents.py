@@ -129,7 +129,7 @@ class DocumentBirth:
             return
         length = max(float(np.sum(context.survey.mean)), 1.0)
         wanted = context.at_most_sampled(min(context.survey.n_atoms, max(1, int(self.tokens / length))))
-        context.gather = context.gather.also([WHOLE], -(-wanted // context.source.n_batches))
+        context.ask([WHOLE], -(-wanted // context.source.n_batches))
 
     def plan(self, context: PlanContext) -> Planning:
         """Propose the candidate that is being tried, or a new one found by a task in the gathered documents."""

@@ -112,7 +112,7 @@ def pair_empty(context: PlanContext) -> None:
     named = context.claimed() | set().union(*tracked)
     empty = [i for i in ids if context.count(i) < LAP.nobody]
     # a birth at one batch changes the statistics of its target there alone, but pairs are tracked over all batches
-    left = set(ids) - context.at_stake - {split.target for split in context.splits.values()}
+    left = set(ids) - context.draft.at_stake - {split.target for split in context.draft.splits.values()}
     for drop in empty[: LAP.empty_pairs]:
         others = left - {drop}
         if drop not in left or not others:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -166,6 +166,19 @@ def best_first(
             used[a], used[b] = used.get(a, 0) + 1, used.get(b, 0) + 1
             chosen.append(m)
     return chosen
+
+
+def matched_in_turn(n: int, others: int, gains: Callable[[int, list[int]], np.ndarray]) -> list[int]:
+    """Position of the match of each of ``n`` clusters among ``others``, or -1; no two have the same match.
+
+    Each cluster in turn takes the free one with the largest gain, if that is positive.  ``gains`` returns the gains of
+    uniting one cluster, by position, with each of some others, nats.
+    """
+    free, out = list(range(others)), list[int]()
+    for j in range(n):
+        own = gains(j, free) if free else np.zeros(0)
+        out.append(free.pop(int(np.argmax(own))) if own.max(initial=-np.inf) > 0.0 else -1)
+    return out
 
 
 def returning(model: Model, dormant: Mapping[int, Summary], newborn: Summary) -> dict[int, int]:

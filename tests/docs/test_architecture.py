@@ -17,6 +17,9 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MOST_FILES = 7
 """Files from a batch on disk to the total."""
 
+MOST_OF_A_BIRTH = 5
+"""Files from the plan of a birth to its acceptance."""
+
 
 def section(title: str) -> str:
     return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
@@ -37,6 +40,20 @@ def test_a_batch_passes_few_files_and_each_is_reached_from_those_before_it():
     assert 5 <= len(way) <= MOST_FILES
     for number, path in enumerate(way[1:], 1):
         assert any(path in imports(before) for before in way[:number]), f"none of those before imports {path}"
+
+
+def test_a_birth_is_read_in_few_files_that_define_what_the_page_names():
+    told = re.findall(r"^\d+\. `([^`]+\.py)`:((?:.|\n(?=   ))*)", section("The way of a birth"), re.M)
+    assert 4 <= len(told) <= MOST_OF_A_BIRTH
+    for name, text in told:
+        tree = ast.parse((PACKAGE / name).read_text())
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        named = set(re.findall(r"`(\w+)`", text))
+        assert named and named <= defined, f"{name} does not define {named - defined}"
+    files = [PACKAGE / name for name, _ in told]
+    planned, move, created, trial, judge = files
+    assert judge in imports(planned) and created in imports(move)
+    assert trial in imports(PACKAGE / "structure" / "independent.py")
 
 
 SCHEDULES = [bnp.FullBatch, bnp.Memoized, bnp.Stochastic, bnp.Filter, bnp.ExpectationPropagation]

@@ -15,9 +15,10 @@ from bnp_dask.inference import lap as laps
 from bnp_dask.inference.lap import plan_lap
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import BirthProposal, PlanContext, Turn
+from bnp_dask.moves.base import BirthProposal, Draft, PlanContext, Turn
 from bnp_dask.moves.lap_policy import DECISION
 from bnp_dask.moves.memory import Memory
+from bnp_dask.moves.pairs import gain_matrix
 from bnp_dask.observation import DiagGaussian, Multinomial
 from tests.moves.parts import blobs, paused, prepare, start_random
 
@@ -82,7 +83,8 @@ def context_of(executor, calm=False, grows=False):
         memory=Memory(99, grows=grows),
         lap=2,
         seed=0,
-        free=set(value.ids.tolist()),
+        pair_gains=lambda: gain_matrix(work.model, state.posterior, value),
+        draft=Draft(free=set(value.ids.tolist())),
         atoms={int(i): batch for i in value.ids},
         calm=calm,
     )
@@ -137,12 +139,11 @@ class Splits:
         pass
 
     def plan(self, context):
-        context.at_stake.add(self.target)
+        context.draft.at_stake.add(self.target)
         yield [("split-1", divmod, (1, 1))]
-        context.at_stake.discard(self.target)
+        context.draft.at_stake.discard(self.target)
         if self.succeeds:
-            context.proposals.append(BirthProposal((self.target,), (90, 91), Exchange("birth", (self.target,))))
-            context.free.discard(self.target)
+            context.propose(BirthProposal((self.target,), (90, 91), Exchange("birth", (self.target,))))
 
 
 @pytest.mark.parametrize("succeeds", [True, False])
@@ -163,10 +164,11 @@ def test_a_birth_wins_over_a_delete_that_began_meanwhile(succeeds, target, monke
 
 def test_merges_leave_alone_what_is_at_stake():
     context = context_of(SerialExecutor())
-    context.value = context.value.exchange((0, 1), context.value.take([0, 1]).scale(0.0))  # all but two are empty
+    value = context.value.exchange((0, 1), context.value.take([0, 1]).scale(0.0))  # all but two are empty
+    context.value, context.pair_gains = value, lambda: gain_matrix(context.model, context.posterior, value)
     pairs = plan_lap([Merge()], context).pairs
     assert {0, 1} <= set(pairs.ravel().tolist())
-    context = replace(context, free=set(range(4)), at_stake={0}, pairs=[], proposals=[])
+    context = replace(context, draft=Draft(free=set(range(4)), at_stake={0}))
     pairs = plan_lap([Merge()], context).pairs
     assert len(pairs) and 0 not in pairs
 
@@ -178,11 +180,11 @@ def test_what_grows_is_left_to_births():
         context = context_of(SerialExecutor(), grows=grows)
         planning = Birth(per_lap=4, sample=100, min_atoms=1).plan(context)
         tasks = list(next(planning))
-        seen[grows] = len(tasks), len(context.free), len(context.at_stake)
+        seen[grows] = len(tasks), len(context.free), len(context.draft.at_stake)
         assert context.memory.grows == grows
         with pytest.raises(StopIteration):
             planning.send([None] * 4)
-        assert not context.memory.grows and not context.at_stake and len(context.free) == 4
+        assert not context.memory.grows and not context.draft.at_stake and len(context.free) == 4
     assert seen == {False: (4, 4, 4), True: (4, 0, 4)}
 
 

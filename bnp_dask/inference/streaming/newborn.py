@@ -13,7 +13,7 @@ from bnp_dask.inference.streaming.unite import rows
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model
-from bnp_dask.moves.pairs import evidence_gains
+from bnp_dask.moves.pairs import evidence_gains, matched_in_turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +40,14 @@ class Newborn:
         A cluster takes the name of its most probable match among the earlier ones, if the union is more probable than
         two clusters; clusters of one batch stay apart.
         """
-        out, free = [], list(range(len(self.names)))
-        for j in range(len(opened)):
-            place = -1
-            if free and self.held is not None:
-                gains = self._gains(model, np.array(free), opened, j)
-                place = free.pop(int(np.argmax(gains))) if gains.max() > 0.0 else -1
+        known = 0 if self.held is None else len(self.names)
+        places = matched_in_turn(len(opened), known, lambda j, free: self._gains(model, np.array(free), opened, j))
+        out: list[int] = []
+        for place in places:
             if place < 0:
                 self.names.append(next_id)
-                out.append(next_id)
                 next_id += 1
-            else:
-                out.append(self.names[place])
+            out.append(self.names[place])  # the last one if it is new
         self._add(out, opened)
         return out
 

@@ -21,6 +21,7 @@ from bnp_dask.inference.streaming.unite import pair_gains, rows
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
+from bnp_dask.moves.pairs import matched_in_turn
 from bnp_dask.structure.base import Visit
 
 SEATS = "seats/"
@@ -174,11 +175,12 @@ def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, fi
         own = np.arange(start, min(start + BLOCK, len(names)))
         a, b = rows(total, total.positions(others)), rows(summary, first + own)
         gains = pair_gains(model, a, b, total)
-        for position, gain in zip(own, gains.T, strict=True):
-            if gain.max(initial=-np.inf) > 0.0:
-                best = int(np.argmax(gain))
-                names[position] = others[best]
-                gains[best] = -np.inf
+
+        def gains_of(j: int, free: list[int], gains: np.ndarray = gains) -> np.ndarray:
+            return gains[free, j]
+
+        best = np.array(matched_in_turn(len(own), len(others), gains_of), np.int64)
+        names[own[best >= 0]] = others[best[best >= 0]]
         others = others[~np.isin(others, names)]
     return names
 

@@ -89,7 +89,7 @@ def splits_of_new(work: Work, state: State, new: Sequence[int]) -> dict[int, Spl
     taken = {i for p in plan.proposals for i in named_by(p)} | set(plan.pairs.ravel().tolist())
     context = plan_context(work, state, taken)
     replace(births[0], where="batch").plan_at(context, new)
-    return context.splits
+    return context.draft.splits
 
 
 def size_of_new(work: Work, state: State, new: Sequence[int], window: int) -> int:
