@@ -12,7 +12,7 @@ Collecting and adopting happen beside the normal local step.  The exact whole-da
   and its objective ends as high;
 * a cluster in one batch (thesis 4.2.3), or in all new batches;
 * single batches of the lap before.  The share of one batch is seldom worth a cluster while the rest of the target stays
-  where it is: with B batches the weights alone cost about log B nats per atom of that batch;
+  in place: with B batches the weights alone cost about log B nats per atom of that batch;
 * stretches of sequences (:mod:`bnp_dask.moves.windows`) and whole documents (:mod:`bnp_dask.moves.documents`).
 """
 
@@ -102,7 +102,7 @@ class Birth:
         ``"data"``: gather atoms from all batches during one lap, adopt in all of them during the next, decide at its
         end.  ``"batch"`` (thesis 4.2.3): each of some batches splits a target using its own atoms only, and the
         decision falls when the batch is folded; other batches follow on their next visit.  A split may not pay there
-        because the rest of the target stays where it is.  Such splits, and the splits of the first lap, are combined
+        because the rest of the target stays in place.  Such splits, and the splits of the first lap, are combined
         with the finds of other batches and adopted by all batches in the next lap.  Batches must be large enough to
         show a cluster: ``min_atoms`` of it in the batches that try.
     share
@@ -199,7 +199,7 @@ class Birth:
 
     # -- which clusters are split -----------------------------------------------------------------------------------
     def _candidates(self, context: PlanContext) -> list[Target]:
-        """Clusters that are large enough and not known to fail: those that never failed first, then the worst fit."""
+        """Clusters large enough and not known to fail: first clusters that never failed, then the worst fit."""
         value, policy = context.value, self.policy
         score = context.model.data_terms(context.posterior.observation, value)
         out: list[Target] = []

@@ -25,7 +25,7 @@ from bnp_dask.initialize.sampled import MOST_PASSES, MOST_TOKENS, SampledTopics,
 from bnp_dask.inputs.settings import MOST, flag, hold, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
-from bnp_dask.moves.memory import DOCUMENTS, WHOLE
+from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
 from bnp_dask.moves.when import hold_laps
@@ -88,7 +88,7 @@ class DocumentBirth:
     laps: range | tuple[int, int] | None = field(default=None, metadata={"optional": True})
     start: int = 0
     policy: DocumentBirthPolicy = field(default_factory=DocumentBirthPolicy, repr=False)
-    kind = DOCUMENTS
+    kind = "documents"
     at_batch = False
 
     def __post_init__(self) -> None:

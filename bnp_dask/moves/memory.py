@@ -17,9 +17,6 @@ from bnp_dask.structure.trials import clusters_only
 WHOLE = -1
 """Stands in for a cluster id: for gathered whole documents, and for the candidate found in them."""
 
-DOCUMENTS = "documents"
-"""Name under which failures of births from whole documents are remembered."""
-
 
 @dataclass(frozen=True, eq=False)
 class Sweep:

@@ -21,7 +21,7 @@ from bnp_dask.moves import Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Plan
 from bnp_dask.moves.create import Forecast
 from bnp_dask.moves.judge import Judge
-from bnp_dask.moves.memory import DOCUMENTS, WHOLE, Memory, Sweep
+from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import allocation_gains, data_gains, gain_matrix, rough_allocation_gains
 from bnp_dask.moves.pools import counting
 from bnp_dask.observation import DiagGaussian
@@ -152,7 +152,7 @@ def test_a_change_of_all_clusters_is_forgotten_once_it_was_accepted():
     value = of_labels(model, batch, (0,), np.zeros(70, int))
     part = of_labels(model, batch, (6, 7), np.arange(70) // 40)
     memory = Memory(9, sweeps={WHOLE: Sweep((), part, -1.0, 0.5, 1)})
-    plan = Plan(proposals=(BirthProposal((), (6, 7), Exchange("t", (0,)), DOCUMENTS, 3),))
+    plan = Plan(proposals=(BirthProposal((), (6, 7), Exchange("t", (0,)), "documents", 3),))
     (record,) = Judge(model, memory).decide(value, {"t": part}, plan).records
     assert record["accepted"] and record["gain"] > 10.0
     assert not memory.sweeps

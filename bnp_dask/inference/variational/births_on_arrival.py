@@ -1,6 +1,5 @@
 """Births at batches new to a run: decided when the batches are folded, with further visits until none succeeds.
 
-
 One batch may hold too few atoms for a new cluster to pay, while all batches that arrived with it hold enough.  So a
 small run looks at the atoms of all of them in a cluster.  Its result becomes a trial that all of them carry out,
 decided on the exact whole-data objective.
@@ -128,7 +127,7 @@ def fold_new(work: Work, state: State, taken: Taken, birth: Birth | None, window
     else:
         add_trials(work, state, taken.change)
         together = NewBatches(work, state, birth, dict(taken.visits), window)
-        rows = together.settle()
+        rows = together.seek_births()
         known = together.known
     for batch, found in known.items():
         remember(work, state, batch, with_newer_clusters(state, found), len(state.edits))
@@ -156,7 +155,7 @@ class NewBatches:
     Parameters
     ----------
     work, state
-        The run; :meth:`settle` changes its state in place.
+        The run; :meth:`seek_births` changes its state in place.
     birth
         Settings of the births.
     known
@@ -174,7 +173,7 @@ class NewBatches:
     window: int
     refused: set[int] = field(default_factory=set)
 
-    def settle(self) -> list[dict[str, Any]]:
+    def seek_births(self) -> list[dict[str, Any]]:
         """Seek births, and visit the batches again as long as clusters are born; history rows of the decisions."""
         rows: list[dict[str, Any]] = []
         for number in range(ROUNDS if self.known else 0):
