@@ -18,7 +18,7 @@ from bnp_dask.inference import lap as laps
 from bnp_dask.inference.variational.ageing import fade
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
-from bnp_dask.moves.base import BirthProposal, DeleteProposal, Plan
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, Plan
 from bnp_dask.moves.create import Forecast
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
@@ -101,7 +101,7 @@ def test_pairs_are_ranked_by_data_and_allocation_together(monkeypatch):
         pass
     context = contexts[-1]
     model, value = context.model, context.value.without_pairs()
-    pairs, scores = Merge()._ranked(replace(context, free=set(value.ids.tolist()), pairs=[], proposals=[]))
+    pairs, scores = Merge()._ranked(replace(context, draft=Draft(free=set(value.ids.tolist()))))
     assert len(scores) > 3 and (np.diff(scores) <= 0).all()
 
     def parts(summary):
