@@ -15,7 +15,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
-from bnp_dask.moves import lap_policy, policy
+from bnp_dask.moves import policy
 from bnp_dask.observation.base import numbers_per_cluster
 
 PACKAGE = Path(bnp.__file__).parent
@@ -60,7 +60,7 @@ NOT_TUNED = {
 NAMES = {"create.py": ["WORDS", "RUNS", "NEWBORN"], "memory.py": ["WHOLE"]}
 """Constants of modules of ``moves/`` that are numbers: they stand for things among ids and counts."""
 
-POLICIES = ("lap_policy.py", "policy.py", "random_keys.py")
+POLICIES = ("policy.py", "random_keys.py")
 """Files of numbers: those that were tuned, and the names of streams of random numbers."""
 
 
@@ -152,9 +152,7 @@ def literals(node: ast.AST) -> list[float]:
 
 def test_numbers_that_were_tuned_stand_in_the_policies_of_moves():
     used = {(name, value) for name, tree in trees_of_moves() for value in literals(tree) if value not in NUMBERS}
-    assert used == set(NOT_TUNED), (
-        "a number that data chose is a field of moves/policy.py or lap_policy.py, with its evidence"
-    )
+    assert used == set(NOT_TUNED), "a number that data chose is a field of moves/policy.py, with its evidence"
 
 
 def test_modules_of_moves_hold_no_constants_but_names():
@@ -169,8 +167,7 @@ def test_modules_of_moves_hold_no_constants_but_names():
 
 def test_each_number_of_a_policy_is_described():
     """One paragraph of a docstring for each field or some together, after its name."""
-    both = vars(policy) | vars(lap_policy)
-    classes = [cls for name, cls in both.items() if name.endswith("Policy") and is_dataclass(cls)]
+    classes = [cls for name, cls in vars(policy).items() if name.endswith("Policy") and is_dataclass(cls)]
     assert len(classes) == 8
     for cls in classes:
         headings = {name for line in cls.__doc__.splitlines() if re.fullmatch(r" {4}\w+(, \w+)*", line)

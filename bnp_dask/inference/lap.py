@@ -21,9 +21,9 @@ from bnp_dask.inference.sealed import are_sealed
 from bnp_dask.inference.state import State, Work
 from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, record
 from bnp_dask.moves.judge import Judge
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.merge import Merge, pair_empty
 from bnp_dask.moves.pairs import gain_matrix
+from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import acts
 
 

@@ -20,7 +20,7 @@ from bnp_dask.inference.state import State
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
-from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import LearningObservation
 from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
 

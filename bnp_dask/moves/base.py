@@ -16,9 +16,8 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
-from bnp_dask.moves.policy import SmallRunPolicy
+from bnp_dask.moves.policy import LAP, SmallRunPolicy
 from bnp_dask.moves.random_keys import PLANNING
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.policy import MovePolicy

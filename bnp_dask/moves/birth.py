@@ -35,9 +35,8 @@ from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number,
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Split, Turn
 from bnp_dask.moves.create import WORDS, Forecast, Sample, Surroundings, create, most_steps
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.memory import Basis
-from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy, hold_policy
+from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy, hold_policy
 from bnp_dask.moves.pools import counting
 from bnp_dask.moves.random_keys import BIRTH, BIRTH_BESIDE, SPLIT, SPLIT_BATCHES, SPLIT_BY_NEW
 from bnp_dask.moves.when import acts, hold_laps

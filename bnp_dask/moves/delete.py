@@ -18,9 +18,8 @@ from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model
 from bnp_dask.moves.base import DeleteProposal, PlanContext, Planning, Turn
-from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.memory import WHOLE
-from bnp_dask.moves.policy import DeletePolicy, hold_policy
+from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
 from bnp_dask.moves.pools import climb, counting
 from bnp_dask.moves.random_keys import ABSORBED
 from bnp_dask.moves.when import hold_laps

@@ -31,9 +31,9 @@ from bnp_dask.moves.base import (
     Plan,
     record,
 )
-from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import data_gains, returning, sum_of
+from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.structure.base import without_data
 
 SORT = "sort"

@@ -9,8 +9,8 @@ import numpy as np
 
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
-from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.pairs import alike_in_turn
+from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.structure.base import Visit
 from bnp_dask.structure.trials import clusters_only
 

@@ -10,9 +10,8 @@ from bnp_dask.core.edits import Merge as MergeEdit
 from bnp_dask.core.registry import register
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.base import MergeProposal, PlanContext, Planning
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.pairs import allocation_gains, best_first, rough_allocation_gains
-from bnp_dask.moves.policy import MergePolicy, hold_policy
+from bnp_dask.moves.policy import LAP, MergePolicy, hold_policy
 from bnp_dask.moves.when import hold_laps
 
 

@@ -11,7 +11,7 @@ from scipy.special import xlogy
 from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import without_data
 

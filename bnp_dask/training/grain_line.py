@@ -7,7 +7,7 @@ import numpy as np
 from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.gaussian.quadratic import n_packed
 from bnp_dask.model import Posterior
-from bnp_dask.moves.lap_policy import LAP
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances

@@ -17,9 +17,8 @@ from bnp_dask.inference import lap as laps
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Gather
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.memory import Memory, Sweep
-from bnp_dask.moves.policy import DeletePolicy
+from bnp_dask.moves.policy import LAP, DeletePolicy
 from bnp_dask.observation import DiagGaussian
 from tests.moves.parts import blobs, prepare, start_random
 

@@ -21,9 +21,8 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import DeleteProposal
 from bnp_dask.moves.delete import _doubt
 from bnp_dask.moves.judge import _is_clear
-from bnp_dask.moves.lap_policy import DECISION, LAP
 from bnp_dask.moves.memory import Memory
-from bnp_dask.moves.policy import DeletePolicy
+from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy
 from bnp_dask.observation import DiagGaussian, Gaussian
 from tests.moves.parts import blobs, paused, prepare, start_random
 

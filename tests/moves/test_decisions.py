@@ -15,8 +15,8 @@ from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
 from bnp_dask.moves.judge import Judge
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.memory import Memory
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from tests.chains.parts import KINDS, model_of

@@ -11,8 +11,8 @@ from bnp_dask.core.edits import Exchange
 from bnp_dask.moves.base import DeleteProposal, Gather, Plan
 from bnp_dask.moves.create import gather_atoms
 from bnp_dask.moves.judge import Judge
-from bnp_dask.moves.lap_policy import DECISION
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep, as_start, with_rejected
+from bnp_dask.moves.policy import DECISION
 from bnp_dask.structure.base import Visit
 from tests.moves.test_promises import near_blobs, of_labels
 

@@ -16,9 +16,9 @@ from bnp_dask.inference.lap import plan_lap
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import BirthProposal, Draft, PlanContext, Turn
-from bnp_dask.moves.lap_policy import DECISION
 from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.pairs import gain_matrix
+from bnp_dask.moves.policy import DECISION
 from bnp_dask.observation import DiagGaussian, Multinomial
 from tests.moves.parts import blobs, paused, prepare, start_random
 

@@ -23,9 +23,8 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.birth import _has_words
 from bnp_dask.moves.create import WORDS, Sample, _from_words, create
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.pairs import alike, all_pairs, data_gains, gain_matrix
-from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
+from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.structure.groups import Groups
 from bnp_dask.structure.independent import Independent

@@ -40,8 +40,8 @@ from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather, Split, named_by
 from bnp_dask.moves.birth import Birth
 from bnp_dask.moves.create import newborn_of
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.pairs import are_alike, sum_of
+from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import acts
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit

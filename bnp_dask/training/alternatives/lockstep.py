@@ -24,8 +24,8 @@ from bnp_dask.initialize import InitContext
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
-from bnp_dask.moves.lap_policy import LAP
 from bnp_dask.moves.memory import Memory, as_start, with_rejected
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import Observation
 from bnp_dask.store import Checkpoint, MemoryStore
 from bnp_dask.training.alternatives.living import Living
