@@ -7,8 +7,9 @@ one prior.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation.base import LearningObservation
+from bnp_dask.observation.base import ExtrapolatingObservation, LearningObservation
 from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
 
 GAMMA = "concentration/gamma"
@@ -35,6 +36,9 @@ ENOUGH = 1e-7
 
 PRIOR = "prior"
 """Kind of the history rows that record a change of the prior."""
+
+Tried = tuple[Model, Any, float]
+"""A model, the parameters of its clusters, and the terms of the objective that depend on its prior, nats."""
 
 
 def learn_prior(state: State) -> list[dict[str, Any]]:
@@ -93,26 +97,47 @@ def _better(model: Model, value: Summary) -> Model:
     used = value["N"] > LAP.nobody
     if not used.any():
         return model
-    enough = ENOUGH * float(value["N"].sum())
+    n_atoms = float(value["N"].sum())
     params = model.observation_step(value)
     now = _worth(model, params, value)
+    trail: list[Any] = [model.observation]
     for _ in range(UPDATES):
         observation = model.observation
         assert isinstance(observation, LearningObservation)
         reference: Any = model.reference  # of the class of the observation
-        try:
-            found = replace(model, observation=observation.learned(params, used, reference, scale_shape(model)))
-            params = found.observation_step(value)
-            worth = _worth(found, params, value)
-        except NumericalError:  # a result that is not finite is no gain
+        found = _tried(model, partial(observation.learned, params, used, reference, scale_shape(model)), value)
+        if found is None or not found[2] > now:
             return model
-        gain, now = worth - now, worth
-        if not gain > 0.0:
+        gain = found[2] - now
+        model, params, now = found
+        if gain <= ENOUGH * n_atoms:
             return model
-        model = found
-        if gain <= enough:
-            return model
+        trail.append(model.observation)
+        if len(trail) == 3:
+            found = _extrapolated(model, trail, n_atoms, value)
+            if found is not None and found[2] > now:
+                model, params, now = found
+            trail = [model.observation]
     return model
+
+
+def _extrapolated(model: Model, trail: list[Any], n_atoms: float, value: Summary) -> Tried | None:
+    """The model with the prior to which the last two updates lead, if the likelihood knows one."""
+    first, second, third = trail
+    if not isinstance(third, ExtrapolatingObservation):
+        return None
+    found = third.extrapolated(first, second, n_atoms)
+    return None if found is None else _tried(model, lambda: found, value)
+
+
+def _tried(model: Model, prior: Callable[[], Any], value: Summary) -> Tried | None:
+    """The model with another likelihood, its parameters and their worth; None if these are not finite."""
+    try:
+        found = replace(model, observation=prior())
+        params = found.observation_step(value)
+        return found, params, _worth(found, params, value)
+    except NumericalError:  # a result that is not finite is no gain
+        return None
 
 
 def _better_concentration(model: Model, value: Summary) -> Model:

@@ -264,6 +264,18 @@ class LearningObservation(Protocol):
 
 
 @runtime_checkable
+class ExtrapolatingObservation(Protocol):
+    """Observation model whose learned priors can be extrapolated; with few atoms they change slowly."""
+
+    def extrapolated(self, first: Self, second: Self, n_atoms: float) -> Self | None:
+        """Likelihood with the prior to which the updates from ``first`` to ``second`` and from there to this one lead.
+
+        None if updates need no extrapolation for so many atoms.  It need not raise the objective: callers compare.
+        """
+        ...
+
+
+@runtime_checkable
 class RoundedObservation(Protocol):
     """Observation model with a setting for the resolution of its data.
 

@@ -354,12 +354,22 @@ class Gaussian:
         first = wishart.expected_scale(start._prior.nu, start._prior.B)
         theta, kappa = params.theta[used], params.kappa[used]
         found = wishart.precisions(theta[:, d + 1 :], params.nu[used], params.log_det[used], d)
-        shift = learned.mean_settings(found, theta[:, :d].sum(axis=0))
+        # with few atoms the prior mean would follow single clusters, and others of that place would cost nothing
+        n_atoms = float((params.nu[used] - prior.nu).sum())
+        few = wishart.has_few_atoms(n_atoms, d)
+        shift = prior.m - prior.center if few else learned.mean_settings(found, theta[:, :d].sum(axis=0))
         away = params.shift[used] - shift
         pull = -2.0 * np.einsum("kp,kp->", theta[:, d + 1 :], packed_outer(away, away))
         nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full")
         count = max(LEAST_MASS, learned.pseudo_count(found.n_clusters, d, float(pull + (d / kappa).sum())))
         return replace(self, nu=nu, B=scale, m=shift + prior.center, kappa=count)
+
+    def extrapolated(self, first: Self, second: Self, n_atoms: float) -> Self | None:
+        priors = [each._prior for each in (first, second, self)]
+        if not wishart.has_few_atoms(n_atoms, len(priors[-1].B)):
+            return None
+        found = learned.extrapolated([learned.Settings(each.nu, each.B, each.kappa) for each in priors])
+        return None if found is None else replace(self, nu=found.nu, B=found.scale, kappa=max(LEAST_MASS, found.kappa))
 
     def log_hyperprior(self, start: Self) -> float:
         prior, first = self._prior, wishart.expected_scale(start._prior.nu, start._prior.B)

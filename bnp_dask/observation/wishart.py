@@ -78,6 +78,11 @@ def degrees_of_freedom(nu: float | None, n_features: int, n_atoms: int) -> float
     return float(value)
 
 
+def has_few_atoms(n_atoms: float, n_features: int) -> bool:
+    """Whether there are fewer than :data:`FEW_ROWS` atoms for each feature."""
+    return n_atoms < FEW_ROWS * n_features
+
+
 def default_scale(variance: np.ndarray, nu: float) -> np.ndarray:
     """B ``(D, D)`` for which E[covariance] is diagonal with the given ``variance (D,)``."""
     return np.diag(variance * max(nu - len(variance) - 1.0, 1.0))

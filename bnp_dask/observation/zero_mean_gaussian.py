@@ -243,6 +243,13 @@ class ZeroMeanGaussian:
         nu, scale = learned.wishart_settings(found, prior.nu, wishart.expected_scale(*start._prior), shape == "full")
         return replace(self, nu=nu, B=scale)
 
+    def extrapolated(self, first: Self, second: Self, n_atoms: float) -> Self | None:
+        priors = [each._prior for each in (first, second, self)]
+        if not wishart.has_few_atoms(n_atoms, len(priors[-1].B)):
+            return None
+        found = learned.extrapolated([learned.Settings(each.nu, each.B) for each in priors])
+        return None if found is None else replace(self, nu=found.nu, B=found.scale)
+
     def log_hyperprior(self, start: Self) -> float:
         return learned.log_wishart_hyperprior(*self._prior, wishart.expected_scale(*start._prior))
 

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
+from bnp_dask.inference.prior import _better
 from bnp_dask.kernels.gaussian import learned as rules
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Gaussian, Poisson, ZeroMeanGaussian, wishart
@@ -113,6 +114,79 @@ def test_units_and_offsets_of_the_data_make_no_difference():
     assert_allclose(there.kappa, found.kappa, rtol=1e-6)
     assert_allclose(there.B.diagonal(), found.B.diagonal() * times**2, rtol=1e-6)
     assert_allclose(there.m, found.m * times + shift, rtol=1e-6)
+
+
+def settings_along(times):
+    """Settings whose logarithms are ``end + times ** t way``, and their end."""
+    end = np.array([0.3, -1.0, 2.0, 4.0, -0.7])
+    way = np.array([1.0, -2.0, 0.5, 0.3, 1.5])
+
+    def at(place):
+        nu = 2.0 + np.exp(place[3])
+        return rules.Settings(nu, nu * np.diag(np.exp(place[:3])), np.exp(place[4]))
+
+    return [at(end + times**t * way) for t in range(3)], at(end)
+
+
+def test_updates_that_shrink_by_one_factor_are_extrapolated_to_their_end():
+    trail, end = settings_along(0.97)
+    found = rules.extrapolated(trail)
+    assert_allclose([found.nu, found.kappa], [end.nu, end.kappa], rtol=1e-9)
+    assert_allclose(found.scale, end.scale, rtol=1e-9)
+
+
+def test_updates_that_turn_round_are_not_extrapolated():
+    assert rules.extrapolated(settings_along(-1.5)[0]) is None
+
+
+def test_extrapolated_degrees_of_freedom_keep_their_limits():
+    trail, _ = settings_along(0.97)
+    steep = [replace(each, nu=2.0 + (each.nu - 2.0) * 1.5**t, scale=each.scale) for t, each in enumerate(trail)]
+    assert rules.extrapolated(steep).nu == max(steep[-1].nu, rules.FEW_NU * D + 2.0)
+
+
+def few_atoms():
+    """Three clusters of 12 atoms in 20 dimensions."""
+    rng = np.random.default_rng(4)
+    labels = np.repeat(np.arange(3), 12)
+    batch = Batch(1.5 * rng.normal(size=(3, 20))[labels] + rng.normal(size=(36, 20)))
+    model = Model(DPMixture(), Gaussian(), learn_prior="diagonal").with_prior(survey_batch(batch))
+    return model, model.summarize(np.arange(3), batch, np.eye(3)[labels])
+
+
+def test_with_few_atoms_one_lap_learns_what_many_updates_do():
+    model, summary = few_atoms()
+
+    def worth(model):
+        return objective(model, model.observation_step(summary), summary)
+
+    plain = model
+    for _ in range(2000):
+        observation = plain.observation
+        params = plain.observation_step(summary)
+        used = np.ones(3, np.bool_)
+        plain = replace(plain, observation=observation.learned(params, used, plain.reference, scale_shape(plain)))
+    lap = _better(model, summary)
+    assert worth(model) + 50.0 < worth(lap)
+    assert_allclose(worth(lap), worth(plain), rtol=1e-5)
+
+
+def test_with_few_atoms_the_prior_mean_is_not_learned():
+    model, summary = few_atoms()
+    assert_array_equal(_better(model, summary).observation.m, model.observation.m)
+    many = replace(summary, values={name: 10.0 * value for name, value in summary.values.items()})
+    assert np.abs(_better(model, many).observation.m - model.observation.m).max() > 1e-3
+
+
+@pytest.mark.parametrize("observation", [Gaussian(), ZeroMeanGaussian()])
+def test_priors_of_many_atoms_are_not_extrapolated(observation):
+    x, _ = drawn()
+    model = Model(DPMixture(), observation, learn_prior="diagonal").with_prior(survey_batch(Batch(x)))
+    first = model.observation
+    second = replace(first, B=1.5 * first.B)
+    third = replace(first, B=2.2 * first.B)
+    assert third.extrapolated(first, second, 10.0 * D) is None
+    assert third.extrapolated(first, second, 9.0 * D).B[0, 0] > third.B[0, 0]
 
 
 def test_few_clusters_get_no_strong_prior():

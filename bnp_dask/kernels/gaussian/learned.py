@@ -25,14 +25,15 @@ Empirical Bayes: MacKay 1992, "Bayesian interpolation"; Bishop 2006, section 3.5
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import psi
 
 from bnp_dask.kernels.gaussian.factors import cholesky_factor
-from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
 
 NU_DECAY = 1.0 / 3.0
 """Nats that each degree of freedom costs, times D.  Set on wine, iris, crabs and 16-D blobs, as the constants below."""
@@ -68,6 +69,15 @@ class Precisions:
     n_clusters: int
     total: np.ndarray
     log_det: float
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """Settings of a Wishart or Normal-Wishart prior: nu, B ``(D, D)``, and kappa (1 if there is none)."""
+
+    nu: float
+    scale: np.ndarray
+    kappa: float = 1.0
 
 
 def precision_of(quadratic: np.ndarray, n_features: int) -> np.ndarray:
@@ -166,6 +176,41 @@ def pseudo_count(n_clusters: int, n_features: int, spread: float) -> float:
     ``spread`` is the sum of ``D / kappa_k + (m_k - m)' E[Lam_k] (m_k - m)`` over the clusters.
     """
     return n_clusters * n_features / (spread + 2.0)
+
+
+def extrapolated(trail: Sequence[Settings]) -> Settings | None:
+    """Settings to which two successive updates lead; None if the updates do not go on in one direction.
+
+    Updates are steps of an EM algorithm.  With fewer atoms in a cluster than degrees of freedom the clusters follow the
+    prior, and each step goes a small part of the way: with 90 atoms of 256 features three percent.  Squared
+    extrapolation (scheme S3) is applied to the logarithms of variances, degrees of freedom and pseudo-count.
+
+    Parameters
+    ----------
+    trail
+        Settings before, between and after the two updates.
+
+    References
+    ----------
+    Varadhan and Roland 2008, "Simple and globally convergent methods for accelerating the convergence of any EM
+    algorithm", equations 7 and 10.
+    """
+    last = trail[-1]
+    d = len(last.scale)
+    places = [
+        np.concatenate([log(each.scale.diagonal() / each.nu), [log(each.nu - d + 1.0), log(each.kappa)]])
+        for each in trail
+    ]
+    step = places[1] - places[0]
+    bend = places[2] - places[1] - step
+    size, turn = math.sqrt(inner(step, step)), math.sqrt(inner(bend, bend))
+    if not size > turn > 0.0:
+        return None
+    times = size / turn
+    place = places[0] + 2.0 * times * step + times**2 * bend
+    nu = min(max(float(exp(place[d])) + d - 1.0, float(d)), max(last.nu, FEW_NU * d + 2.0))
+    stretch = exp(0.5 * (place[:d] - places[2][:d]))
+    return Settings(nu, last.scale * np.outer(stretch, stretch) * (nu / last.nu), float(exp(place[d + 1])))
 
 
 def log_wishart_hyperprior(nu: float, scale: np.ndarray, start: np.ndarray) -> float:
