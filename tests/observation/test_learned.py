@@ -161,7 +161,7 @@ def test_with_few_atoms_one_lap_learns_what_many_updates_do():
         return objective(model, model.observation_step(summary), summary)
 
     plain = model
-    for _ in range(2000):
+    for _ in range(400):
         observation = plain.observation
         params = plain.observation_step(summary)
         used = np.ones(3, np.bool_)
