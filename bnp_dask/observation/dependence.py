@@ -14,6 +14,23 @@ these are apart in other columns.  Two remedies, by how much the data vary along
   matrices follow the data's own variance along such directions (:func:`scale_along`), so that a copy of a column with
   noise of any size is as good as that noise by itself.
 
+A further cluster still costs about as much for such a column as for a column of noise: its mean, its variance and its
+covariances are inferred, at half the logarithm of the cluster's atoms for each number.  Nats that two clusters of 60
+rows in two columns (mean zero: 150, autoregressive: 200) gain less beside a third column, in the mean of five of noise:
+
+======================  =====  ========  =======  =====
+likelihood              noise  constant  doubled  a sum
+======================  =====  ========  =======  =====
+Gaussian                 10.2       9.2     10.7   10.3
+ZeroMeanGaussian          9.9      11.8      8.3    8.2
+DiagGaussian              5.9       4.7    -96.8   -110
+FixedVarianceGaussian    -2.1       2.9     -483   -505
+AutoRegressiveGaussian   26.7      24.1     18.1   18.1
+======================  =====  ========  =======  =====
+
+Likelihoods that take columns as independent count a copy as evidence of its own, and say so
+(:func:`tell_of_columns`).
+
 Directions are eigenvectors of the covariance in units of each column's bulk, so that neither units nor single rows far
 away change them.
 """
@@ -43,12 +60,31 @@ rule.  A series that drifts far has a small residual beside its own variance, an
 
 FAR_ROUNDING = 1e-13
 """Share of the largest second moment that rounding may leave in others: some hundred units in the last place of double
-precision, also for values in single precision (6e-8 of a value, squared, times some)."""
+precision, also for values in single precision (6e-8 of a value, squared, times some).  In the tables named at
+:data:`NEAR` it comes to 1e-13 to 1e-11 of a column's variance, far below the least variance of any direction."""
 
 NEAR = 1e-3
 """Variance along a direction, in units of the columns, below which default scale matrices begin to follow it.  They do
 altogether below its square.  A copy of a column with a deviation of noise of 3 % lies there.  Set by the meaning of a
-column and such copies, not on data."""
+column and such copies, not on data.  Least variances of tables, in units of the columns:
+
+=======================  =======  =======
+table                    least    next
+=======================  =======  =======
+breast cancer (569, 30)  0.00013  0.00075
+crabs (200, 7)           0.0017   0.0068
+diabetes (442, 10)       0.0086   0.078
+iris (150, 4)            0.021    0.15
+digits (1797, 64)        0.054    0.066
+faithful (272, 3)        0.099    1.0
+wine (178, 13)           0.10     0.17
+galaxies (82, 2)         0.13     1.9
+geyser (299, 3)          0.35     1.0
+=======================  =======  =======
+
+so that of these only breast cancer (radius, perimeter and area) is changed.  Crabs, whose species and sexes lie along
+directions just above, are clustered the same with 1e-5, 1e-3, 1e-2 and 0.1 (adjusted Rand index 0.81, 0.81, 0.80,
+0.80; held-out -6.33, -6.33, -6.31, -6.30 nats)."""
 
 PIVOT = 1e3
 """Multiples of the least variance of a direction up to which a column counts as following from earlier columns: a

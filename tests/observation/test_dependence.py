@@ -284,10 +284,16 @@ def wide_groups(n_columns, n_rows, n_groups, seed):
 
 
 @pytest.mark.parametrize(
-    ("n_columns", "n_rows", "n_groups"),
-    [(30, 10, 3), (60, 20, 3), pytest.param(256, 30, 3, marks=pytest.mark.long)],
+    ("n_columns", "n_rows", "n_clusters", "seed"),
+    [
+        (30, 10, 6, 0),
+        (60, 20, 6, 0),
+        *(pytest.param(60, 20, n, seed, marks=pytest.mark.long) for n in (6, None) for seed in (1, 2, 3)),
+        *(pytest.param(256, 30, n, 0, marks=pytest.mark.long) for n in (6, None)),
+    ],
 )
-def test_groups_of_fewer_rows_than_columns_are_found_by_default(n_columns, n_rows, n_groups):
-    x, labels = wide_groups(n_columns, n_rows, n_groups, 0)
-    found = bnp.DirichletProcessMixture("gaussian", n_clusters=6, random_state=0).fit(x)
+def test_groups_of_fewer_rows_than_columns_are_found_by_default(n_columns, n_rows, n_clusters, seed):
+    x, labels = wide_groups(n_columns, n_rows, 3, seed)
+    found = bnp.DirichletProcessMixture("gaussian", n_clusters=n_clusters, random_state=0).fit(x)
     assert adjusted_rand_score(labels, found.predict(x)) > 0.95
+    assert found.n_iter_ <= 25
