@@ -72,14 +72,13 @@ column and such copies, not on data.  Least variances of tables, in units of the
 table                    least    next
 =======================  =======  =======
 breast cancer (569, 30)  0.00013  0.00075
-crabs (200, 7)           0.0017   0.0068
+crabs (200, 5)           0.0017   0.011
 diabetes (442, 10)       0.0086   0.078
 iris (150, 4)            0.021    0.15
 digits (1797, 64)        0.054    0.066
-faithful (272, 3)        0.099    1.0
+faithful (272, 2)        0.099    1.9
 wine (178, 13)           0.10     0.17
-galaxies (82, 2)         0.13     1.9
-geyser (299, 3)          0.35     1.0
+geyser (299, 2)          0.36     1.6
 =======================  =======  =======
 
 so that of these only breast cancer (radius, perimeter and area) is changed.  Crabs, whose species and sexes lie along

@@ -38,8 +38,9 @@ of the correlations of about 1e7.
 FEW_ROWS = 10.0
 """Atoms for each feature below which the default prior begins to hold covariances together; the effect is full at half
 as many.  Set on three groups of 20 rows in 60 columns, which are found in fewer laps, and six of 25 rows in 30 columns:
-of six clusters two were found with D + 2, all six with 0.3 D more.  Checked afterwards on parts of tables (adjusted Rand
-index by default, mean of three parts, and held-out nats a row), where differences are small but for irises and wines:
+of six clusters two were found with D + 2, all six with 0.3 D more.  Checked on parts of
+other tables afterwards (adjusted Rand index by default and held-out nats a row, means of three parts), with these
+values in its place; no value is best for all:
 
 ================  =========  =============  =============  =============  =============
 rows of           a feature  0              5              10             20
