@@ -38,9 +38,10 @@ of the correlations of about 1e7.
 FEW_ROWS = 10.0
 """Atoms for each feature below which the default prior begins to hold covariances together; the effect is full at half
 as many.  Set on three groups of 20 rows in 60 columns, which are found in fewer laps, and six of 25 rows in 30 columns:
-of six clusters two were found with D + 2, all six with 0.3 D more.  Checked on parts of
-other tables afterwards (adjusted Rand index by default and held-out nats a row, means of three parts), with these
-values in its place; no value is best for all:
+of six clusters two were found with D + 2, all six with 0.3 D more.
+
+Checked afterwards on parts of other tables: adjusted Rand index by default and held-out nats a row, means of three
+parts, with these values in its place.  No value is best for all:
 
 ================  =========  =============  =============  =============  =============
 rows of           a feature  0              5              10             20
@@ -51,7 +52,8 @@ rows of           a feature  0              5              10             20
 45 of crabs             9.0  0.00   -7.76   0.00   -7.76   0.06   -7.74   0.06   -7.74
 60 of wine              4.6  0.63  -18.87   0.76  -18.68   0.73  -18.64   0.73  -18.64
 100 of wine             7.7  0.80  -18.21   0.80  -18.21   0.84  -18.25   0.69  -18.43
-mean                         0.51           0.53           0.54           0.52
+120 of cancer           4.0  0.13   36.10   0.25   36.80   0.25   36.48   0.25   36.48
+mean                         0.45           0.49           0.50           0.48
 ================  =========  =============  =============  =============  =============
 """
 
