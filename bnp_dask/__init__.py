@@ -37,12 +37,10 @@ def __getattr__(name: str) -> Any:
         return value
     message = f"module 'bnp_dask' has no attribute {name!r}"
     if not name.startswith("_"):
-        from difflib import get_close_matches
+        from bnp_dask.errors import near
 
-        # compared without case, because a wrong capital is the most common mistake
-        folded = {known.lower(): known for known in _PUBLIC}
-        near = get_close_matches(name.lower(), folded, n=1)
-        message += f"; did you mean {folded[near[0]]!r}?" if near else "; see dir(bnp_dask)"
+        meant = near(name, _PUBLIC)
+        message += f"; did you mean {meant!r}?" if meant else "; see dir(bnp_dask)"
     raise AttributeError(message, name=name)
 
 

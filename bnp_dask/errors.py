@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import traceback
 from collections.abc import Iterable, Iterator
@@ -136,7 +135,57 @@ class ExecutionError(BnpDaskError, RuntimeError):
         self.what = redacted(what)
 
 
+def near(word: str, known: Iterable[str]) -> str | None:
+    """The known word that a mistyped word most likely means; None if there is none.
+
+    Case, dashes and underscores do not matter.  A word is near if a third of its letters or fewer are mistyped (typed
+    anew, left out, added, or swapped with the next), or if one of both begins with all of the other and goes on with a
+    new part: ``group`` and ``group_column``.  One function answers for options, commands, settings of job files, names
+    of columns and files: shares of common letters, which Python's ``difflib`` compares, made ``collapsed`` of ``laps``.
+    """
+    typed = _folded(word)
+    best: tuple[float, str] | None = None
+    for name in known:
+        found = _folded(name)
+        longest = max(len(typed), len(found))
+        limit = max(1, longest // 3) if longest > 1 else 0
+        away: float = _edits(typed, found, limit)
+        if (
+            away > limit
+            and min(len(typed), len(found)) > 1
+            and (f"{found}_".startswith(f"{typed}_") or f"{typed}_".startswith(f"{found}_"))
+        ):
+            away = limit
+        if away <= limit and (best is None or (away / longest, name) < best):
+            best = (away / max(longest, 1), name)
+    return None if best is None else best[1]
+
+
 def nearest(word: str, known: Iterable[str], intro: str = "; nearest existing name: ") -> str:
     """A hint that names the known word nearest to ``word``, or nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"{intro}{found[0]!r}" if found else ""
+    found = near(word, known)
+    return "" if found is None else f"{intro}{found!r}"
+
+
+def _folded(word: str) -> str:
+    return word.lower().replace("-", "_").strip("_")
+
+
+def _edits(a: str, b: str, limit: int) -> int:
+    """Number of mistyped letters between two words, or a number above ``limit``: the restricted Damerau-Levenshtein
+    distance, in which a swap of neighbours counts once."""
+    if abs(len(a) - len(b)) > limit:
+        return limit + 1
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            value = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and y == a[i - 2]:
+                value = min(value, before[j - 2] + 1)
+            row.append(value)
+        if min(row) > limit:
+            return limit + 1
+        before, last = last, row
+    return last[-1]

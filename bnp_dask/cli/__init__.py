@@ -9,15 +9,14 @@ import re
 import signal
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import NoReturn
 
 from bnp_dask._version import __version__
 from bnp_dask.cli import data, demos, growing, guests, look, run
-from bnp_dask.cli.stop import Terminated
-from bnp_dask.errors import BnpDaskError, ExecutionError, StoreError
+from bnp_dask.cli.stop import Terminated, named
+from bnp_dask.errors import BnpDaskError, ExecutionError, StoreError, near
 from bnp_dask.execute.base import plain_interrupts
 from bnp_dask.inputs.lines import one_line, open_standard_files, tell
 
@@ -34,18 +33,33 @@ class _Parser(argparse.ArgumentParser):
         found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if found:
             known = re.findall(r"[\w-]+", found[2])
-            near = get_close_matches(found[1], known, n=1, cutoff=0.5)
-            message = f"there is no {found[1]!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            meant = near(found[1], known)
+            message = f"there is no {found[1]!r}" + (f"; did you mean {meant!r}?" if meant else "")
             message += f" (there are {', '.join(known)})"
-        elif message.startswith("unrecognized arguments:"):
-            word = message.split()[2].split("=")[0]
-            near = get_close_matches(word, sorted(_options(self)), n=1)
-            message += f"; did you mean {near[0]!r}?" if near and near[0] != word else ""
         tell(one_line(f"{self.prog}: error: {message}"))
         raise SystemExit(EXIT_ERROR)
 
+    def unknown(self, words: Sequence[str], others: Mapping[str, _Parser]) -> NoReturn:
+        """Stop at arguments that a command does not have; suggest its nearest option, or commands that have it."""
+        word = words[0].split("=")[0]
+        message = f"unrecognized arguments: {' '.join(words)}"
+        if word.startswith("-"):
+            meant = near(word, sorted(self._option_string_actions))
+            having = [name for name, other in others.items() if word in other._option_string_actions]
+            if having:
+                message += f"; {word!r} is an option of {', '.join(having)}"
+            elif meant:
+                message += f"; did you mean {meant!r}?"
+            else:
+                message += f"; '{self.prog} --help' lists its options"
+        self.error(message)
 
-def build_parser() -> argparse.ArgumentParser:
+    def commands(self) -> Mapping[str, _Parser]:
+        """Parsers of the commands by name."""
+        return next(action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))
+
+
+def build_parser() -> _Parser:
     """The parser of all commands; each sets ``run``, a function of the parsed arguments."""
     parser = _Parser(
         prog="bnp-dask",
@@ -64,6 +78,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments of a command; exits with a line for words that it does not know."""
+    parser = build_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        commands = parser.commands()
+        commands[args.command].unknown(unknown, commands)
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -73,18 +97,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 2 after an error, which is one line on stderr; 130 after Ctrl-C; 143 after SIGTERM.
     """
     open_standard_files()
-    args = build_parser().parse_args(argv)
+    args = parse(argv)
     with _sigterm_raises(), _plain_warnings(), _quiet_libraries(args.debug):
         try:
             with plain_interrupts():
                 guests.import_modules(args)
                 args.run(args)
         except KeyboardInterrupt as stop:
-            what, code = (
-                ("terminated", EXIT_TERMINATED) if isinstance(stop, Terminated) else ("stopped", EXIT_INTERRUPT)
-            )
-            tell(f"\nbnp-dask: {what}{run.how_to_resume(args)}")
-            return code
+            saved = f": {stop}" if str(stop) else ""
+            tell(f"\nbnp-dask: {named(type(stop))}{saved}{run.how_to_resume(args)}")
+            return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPT
         except Exception as error:
             if args.debug:
                 tell(traceback.format_exc().rstrip())
@@ -160,14 +182,3 @@ def _plain_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]
         yield
-
-
-def _options(parser: argparse.ArgumentParser) -> set[str]:
-    """Option names of a parser and of its commands."""
-    found: set[str] = set()
-    for action in parser._actions:
-        found.update(action.option_strings)
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                found |= _options(child)
-    return found

@@ -57,7 +57,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     changes = commands.add_parser(
         "changes",
         help="print what became of the clusters of a run",
-        description="Print clusters that were born, merged, deleted, or grew or shrank, by id.",
+        description="Print clusters that were born, merged or deleted, or whose share of all atoms changed, by id.",
         allow_abbrev=False,
     )
     changes.add_argument("rundir", metavar="RUNDIR", help="run directory")
@@ -237,12 +237,14 @@ def changes_command(args: argparse.Namespace) -> None:
 def changes_table(found: Sequence[Change]) -> str:
     """Changes in lines."""
     if not found:
-        return "no cluster came, went, grew or shrank"
+        return "no cluster came or went, and the shares of all are as before"
     rows = []
     for change in found:
         others = f"{IN_WORDS[change.kind]} {', '.join(map(str, change.others))}" if change.others else ""
-        rows.append((change.kind, str(change.cluster), others, change.before, change.after))
-    return table(("change", "cluster", "", "before", "after"), rows)
+        atoms = f"{change.before:,.6g} -> {change.after:,.6g}"
+        shares = f"{change.share_before:.1%} -> {change.share_after:.1%}"
+        rows.append((change.kind, str(change.cluster), others, atoms, shares))
+    return table(("change", "cluster", "", "atoms", "share of all"), rows)
 
 
 def aside_lines(rundir: str) -> list[str]:

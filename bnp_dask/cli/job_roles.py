@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Source
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import SettingError, StoreError, near
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
@@ -54,10 +53,9 @@ def class_of(role: Role, kind: str, path: str) -> type:
 
 def nearest(name: Any, known: Any) -> str:
     """``"; did you mean 'gamma'?"``, or the list of known names."""
-    folded = {str(k).lower(): str(k) for k in known}
-    close = get_close_matches(short_name(name).lower(), folded, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {folded[close[0]]!r}?"
+    close = near(short_name(name), map(str, known))
+    if close is not None:
+        return f"; did you mean {close!r}?"
     return f"; there are {', '.join(str(k) for k in known)}"
 
 

@@ -19,7 +19,7 @@ from bnp_dask.cli.console import (
     show_bar,
     table,
 )
-from bnp_dask.cli.stop import StopWhenAsked
+from bnp_dask.cli.stop import StopWhenAsked, named
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.paths import POSTERIOR_NAME
@@ -157,7 +157,7 @@ def resume_command(args: argparse.Namespace) -> None:
 def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print its results."""
     from bnp_dask.store import run_folder
-    from bnp_dask.training.callbacks import STOPPED, Callback, Progress
+    from bnp_dask.training.callbacks import Callback, Progress
 
     stop = StopWhenAsked()
     callbacks: list[Callback] = [stop]
@@ -165,8 +165,11 @@ def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) ->
         callbacks.append(Progress())
     with open_client(where, quiet) as client, log_lines(quiet), stop.listening(), _resumable(stop):
         result = job.train(client, resume, callbacks)
-    if stop.asked is not None and result.reason == STOPPED:
-        raise stop.asked
+    if stop.asked is not None and result.reason.startswith(named(stop.asked)):
+        where = (
+            "is not kept: the job file names no 'store'" if job.store is None else f"is saved in {_shown(job.store)}"
+        )
+        raise stop.asked(f"{stop.saved} {where}")
     posterior, last = result.posterior, result.history[-1]
     say(f"{result.reason}: lap {last['lap']}, {result.seconds:.1f} s, objective {last['elbo']:.10g} nats")
     if result.skipped:
@@ -214,9 +217,11 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 
 
 def how_to_resume(args: argparse.Namespace) -> str:
-    """Command that resumes a stopped training command."""
+    """Command that resumes a stopped training command, or state of a run whose update was stopped."""
     from bnp_dask.store import JOB_NAME, read_note
 
+    if args.command in ("update", "follow", "replace"):
+        return f"; {args.rundir} is as its last whole update left it: run the same command again to go on"
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
     if rundir is None:
         return ""

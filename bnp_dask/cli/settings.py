@@ -8,7 +8,6 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.cli.job_roles import ALLOCATION, INIT, OBSERVATION, Role, class_of, nearest, short_name
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, near
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.paths import local_path
 from bnp_dask.inputs.places import place_in_file
@@ -42,8 +41,8 @@ def kind_and_settings(value: Any, path: str) -> tuple[str, dict[str, Any]]:
     given = dict(mapping(short(value, "type"), path))
     kind = given.pop("type", None)
     if not isinstance(kind, str):
-        close = get_close_matches("type", [k for k in given if isinstance(k, str)], n=1)
-        hint = f" (found {shown(close[0])})" if close else ""
+        close = near("type", [k for k in given if isinstance(k, str)])
+        hint = "" if close is None else f" (found {shown(close)})"
         raise SettingError(f"{path}: needs 'type', the name of a class{hint}, such as {{type: DPMixture}}")
     return kind, given
 
@@ -62,7 +61,11 @@ def settings_of(cls: type, given: Mapping[str, Any], path: str, folder: Path) ->
     known = known_settings(cls)
     for name in given:
         if name not in known:
-            raise SettingError(f"{_join(path, name)}: there is no such setting{nearest(name, known)}")
+            from bnp_dask.cli.job_sections import place_of_setting
+
+            elsewhere = place_of_setting(str(name))
+            hint = f" here{elsewhere}" if elsewhere else nearest(name, known)
+            raise SettingError(f"{_join(path, name)}: there is no such setting{hint}")
     missing = [n for n, setting in known.items() if setting.is_required and n not in given]
     if missing:
         raise SettingError(f"{_join(path, missing[0])}: is missing, and needed")

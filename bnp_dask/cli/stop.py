@@ -28,6 +28,11 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM as an exception, so that all open resources are closed."""
 
 
+def named(stop: type[KeyboardInterrupt]) -> str:
+    """The word for a signal."""
+    return "terminated" if issubclass(stop, Terminated) else "interrupted"
+
+
 @dataclass
 class StopWhenAsked:
     """Callback and signal handler: Ctrl-C or SIGTERM ends a run after the current batch, with a checkpoint.
@@ -39,6 +44,16 @@ class StopWhenAsked:
     asked: type[KeyboardInterrupt] | None = None
     begun: bool = False
     _running: bool = False
+    _n_batches: int = 0
+    _lap: int = 0
+    _done: int = 0
+
+    @property
+    def saved(self) -> str:
+        """Laps and batches that the last checkpoint has."""
+        laps = f"lap {self._lap}" if self._lap else ""
+        part = f"{self._done} of {self._n_batches} batches of lap {self._lap + 1}" if self._done else ""
+        return " and ".join(filter(None, (laps, part))) or "the start"
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -77,13 +92,16 @@ class StopWhenAsked:
     def on_start(self, info: RunInfo) -> None:
         """From here on there is something to save."""
         self._running = self.begun = True
+        self._n_batches, self._lap, self._done = info.n_batches, info.first_lap, info.first_batch
 
-    def on_batch(self, done: int) -> bool | None:
+    def on_batch(self, done: int) -> bool | str | None:
         """Stop when asked."""
-        return self.asked is not None
+        self._done = done
+        return None if self.asked is None else f"{named(self.asked)} by a signal"
 
-    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """Nothing."""
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | str | None:
+        """Note the lap."""
+        self._lap, self._done = row["lap"], 0
         return None
 
     def on_end(self, reason: str) -> None:

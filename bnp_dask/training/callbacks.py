@@ -18,7 +18,7 @@ FAILED = "failed"
 """Reason of a run that ends with an error."""
 
 STOPPED = "stopped by a callback"
-"""Reason of a run that a callback ended."""
+"""Reason of a run that a callback ended without words of its own."""
 
 PATIENCE = 2.0
 """Seconds of silence before the log says that kernels are compiled: loading compiled ones takes less."""
@@ -47,12 +47,15 @@ class Callback(Protocol):
         """Called before the first step."""
         ...
 
-    def on_batch(self, done: int) -> bool | None:
-        """Called after each batch was folded; ``done`` of this lap so far.  True stops the run, after a checkpoint."""
+    def on_batch(self, done: int) -> bool | str | None:
+        """Called after each batch was folded; ``done`` of this lap so far.
+
+        True stops the run, after a checkpoint; so does a text, which is then the reason of the result.
+        """
         ...
 
-    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        """Called after each lap, with its last history row; True stops the run, after a checkpoint.
+    def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | str | None:
+        """Called after each lap, with its last history row; True or a text stops the run, as in :meth:`on_batch`.
 
         Both are read-only and never change: a callback may keep them.
         """
@@ -63,20 +66,31 @@ class Callback(Protocol):
         ...
 
 
-def tell_of_batches(callbacks: Sequence[Callback], done: int) -> bool:
-    """Report the batches done in this lap; return whether a callback stops the run.  Every callback is called."""
-    told = [callback.on_batch(done) is True for callback in callbacks]
-    return any(told)
+def tell_of_batches(callbacks: Sequence[Callback], done: int) -> str:
+    """Report the batches done in this lap; return why a callback stops the run, or an empty text.
+
+    Every callback is called, also after one that stops the run.
+    """
+    return _why([callback.on_batch(done) for callback in callbacks])
 
 
-def tell_of_lap(callbacks: Sequence[Callback], row: Mapping[str, Any], posterior: Posterior) -> bool:
-    """Report a lap; return whether a callback stops the run.  Every callback is called, also after such a one.
+def tell_of_lap(callbacks: Sequence[Callback], row: Mapping[str, Any], posterior: Posterior) -> str:
+    """Report a lap; return why a callback stops the run, or an empty text.  Every callback is called.
 
     They get the posterior read-only: the run goes on from it.
     """
     shown = frozen(posterior)
-    told = [callback.on_lap(row, shown) is True for callback in callbacks]
-    return any(told)
+    return _why([callback.on_lap(row, shown) for callback in callbacks])
+
+
+def _why(answers: Sequence[bool | str | None]) -> str:
+    """Reason of the first callback that stops the run."""
+    for answer in answers:
+        if answer is True:
+            return STOPPED
+        if isinstance(answer, str) and answer:
+            return answer
+    return ""
 
 
 def lap_line(row: Mapping[str, Any]) -> str:

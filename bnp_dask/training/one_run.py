@@ -39,7 +39,6 @@ from bnp_dask.training.alternatives.starts import (
 )
 from bnp_dask.training.callbacks import (
     FAILED,
-    STOPPED,
     Callback,
     RunInfo,
     logger,
@@ -148,23 +147,25 @@ class OneRun:
                     best, settled, stopped = settle(runs, stands, shared, self.callbacks, clock)
                     state, rows = stands[best].state, stands[best].rows
                     run = self.alone(settled).with_shadows(None, state)
-                    why = STOPPED if stopped else run._loop_on(runs[best], state, rows, clock, commits)
+                    if not stopped:
+                        stopped = run._loop_on(runs[best], state, rows, clock, commits)
                 else:
                     run = self.with_shadows(checkpoint, state)
-                    why = run._loop(state, rows, clock, commits, len(rows))
+                    stopped = run._loop(state, rows, clock, commits, len(rows))
             if run.schedule.decides_moves and state.lap > 0 and not state.position:
                 require_sound(state, self.work.survey, f"the result of {self.work.source.name}")
             posterior = state.posterior
-            if why != STOPPED:  # a stopped run does not wait for passes over the data
+            if not stopped:  # a stopped run does not wait for passes over the data
                 posterior = self.scores.found(self.work, state)
-            reason = why
+            reason = stopped or ended(state, run.schedule)
         finally:
             for callback in self.callbacks:
                 callback.on_end(reason)
         seconds = before + time.perf_counter() - started
         left_out = tuple(why for _, why in run._left_out(state))
         draws = kept_draws(run.work, state, run.schedule) if isinstance(run.schedule, Gibbs) else None
-        found = posterior, History(rows), reason == "converged", reason, seconds, left_out, warm_seconds
+        converged = not stopped and reason == "converged"
+        found = posterior, History(rows), converged, reason, seconds, left_out, warm_seconds
         alternatives = [*([] if run.settled is None else run.settled.starts), *(run.beside.rows if run.beside else [])]
         return TrainResult(*found, alternatives=tuple(alternatives), draws=draws)
 
@@ -199,16 +200,15 @@ class OneRun:
         return time.perf_counter() - started
 
     def _loop(self, state: State, rows: Rows, clock: float, commits: BackgroundCommits, n_saved: int) -> str:
-        saved_at, stopped, heap = time.perf_counter(), False, Heap()
+        """Take steps to the end; return why a callback stopped them, or an empty text."""
+        saved_at, stopped, heap = time.perf_counter(), "", Heap()
         for step, stopped in self.steps(state, rows, clock):
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
                 self._checkpoint(step, rows[n_saved:], commits)
                 n_saved, saved_at = len(rows), time.perf_counter()
             if step.lap_end:
                 heap.tidy()
-        if stopped:
-            return STOPPED
-        return ended(state, self.schedule)
+        return stopped
 
     def lap_steps(self, stand: Stand, clock: float) -> Generator[Step]:
         """Steps of one lap, without checkpoints and without calls of callbacks."""
@@ -221,13 +221,14 @@ class OneRun:
             if step.lap_end:
                 return
 
-    def steps(self, state: State, rows: Rows, clock: float) -> Iterator[tuple[Step, bool]]:
-        """Steps of the schedule, noted in ``rows`` and told to callbacks; True with the last if one stops the run."""
+    def steps(self, state: State, rows: Rows, clock: float) -> Iterator[tuple[Step, str]]:
+        """Steps of the schedule, noted in ``rows`` and told to callbacks; with the last one why one stops the run."""
         for step in self.noted(state, rows, clock):
             done = self.work.source.n_batches if step.lap_end else step.state.position
             stopped = tell_of_batches(self.callbacks, done)
             if step.lap_end:
-                stopped = tell_of_lap(self.callbacks, rows[-1], step.state.posterior) or stopped
+                told = tell_of_lap(self.callbacks, rows[-1], step.state.posterior)
+                stopped = stopped or told
             yield step, stopped
             if stopped:
                 return

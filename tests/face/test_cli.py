@@ -16,6 +16,7 @@ import bnp_dask as bnp
 from bnp_dask import cli
 from bnp_dask.cli import growing, main
 from bnp_dask.cli.console import client_spec, size, table
+from bnp_dask.training.callbacks import RunInfo
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
@@ -252,7 +253,7 @@ def test_sigterm_ends_a_program_cleanly(folder):
         while program.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
     assert program.returncode == 143
-    assert "terminated; go on with: bnp-dask resume run" in rest
+    assert "saved in run; go on with: bnp-dask resume run" in rest
     assert "Traceback" not in rest
 
 
@@ -293,12 +294,12 @@ def test_a_run_that_was_asked_to_stop_has_a_minute_for_it(capfd, monkeypatch):
     alarms = []  # the real one is that of the test's own limit of time
     monkeypatch.setattr(signal, "setitimer", lambda which, seconds: alarms.append((which, seconds)))
     stop = StopWhenAsked()
-    stop.on_start(None)
+    stop.on_start(RunInfo(8, 100, 5, 0, 0, "in this thread"))
     with stop.listening():
         assert alarms == []
         signal.raise_signal(signal.SIGTERM)
         assert alarms == [(signal.ITIMER_REAL, 60.0)]
-        assert stop.on_batch(1) is True
+        assert stop.on_batch(1) == "terminated by a signal"
         with pytest.raises(cli.Terminated):  # when the time is up
             signal.raise_signal(signal.SIGALRM)
     assert alarms[1:] == [(signal.ITIMER_REAL, 0)]

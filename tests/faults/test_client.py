@@ -23,6 +23,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.store import RunStore
+from bnp_dask.training.callbacks import RunInfo
 from tests.faults.parts import MOVES, ROOT, SCHEDULES, Faulty, atoms, bits, go, quiet, until
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
@@ -160,7 +161,7 @@ def wait_for_lap(process: subprocess.Popen, lap: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("signum", "code", "word"),
-    [(signal.SIGTERM, 143, "terminated"), pytest.param(signal.SIGINT, 130, "stopped", marks=pytest.mark.long)],
+    [(signal.SIGTERM, 143, "terminated"), pytest.param(signal.SIGINT, 130, "interrupted", marks=pytest.mark.long)],
 )
 def test_a_signal_leaves_a_checkpoint_of_the_moment(folder, signum, code, word):
     """Not that of the last lap: the batches of the lap under way are in it, and the run goes on to the same bits."""
@@ -169,7 +170,8 @@ def test_a_signal_leaves_a_checkpoint_of_the_moment(folder, signum, code, word):
     process.send_signal(signum)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == code, rest
-    assert f"{word}; go on with: bnp-dask resume run" in rest
+    assert f"{word}: lap " in rest
+    assert "saved in run; go on with: bnp-dask resume run" in rest
     assert "Traceback" not in rest
     found = RunStore.view("run").load()
     assert found.state["lap"] >= 2
@@ -255,7 +257,7 @@ def test_a_second_signal_ends_a_run_at_once(folder):
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "stopped; go on with: bnp-dask resume run" in rest
+    assert "interrupted; go on with: bnp-dask resume run" in rest
     assert RunStore.view("run").load().state["lap"] == 2
 
 
@@ -264,10 +266,10 @@ def test_a_run_that_cannot_stop_in_time_is_ended(monkeypatch):
     from bnp_dask.cli.stop import StopWhenAsked, Terminated
 
     stop = StopWhenAsked(grace=0.2)
-    stop.on_start(None)
+    stop.on_start(RunInfo(8, 100, 5, 0, 0, "in this thread"))
     with pytest.raises(Terminated), stop.listening():
         signal.raise_signal(signal.SIGTERM)
-        assert stop.on_batch(1) is True
+        assert stop.on_batch(1) == "terminated by a signal"
         time.sleep(20)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 

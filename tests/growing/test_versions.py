@@ -126,8 +126,16 @@ def test_changes_say_what_became_of_clusters():
     assert found == [
         *[("born", 6, (1,)), ("born", 7, (5,))],
         *[("merged", 3, (2,)), ("deleted", 4, (1, 2)), ("split", 5, (7, 8))],
-        *[("shrunk", 1, ()), ("grown", 2, ())],
+        *[("smaller share", 1, ()), ("larger share", 2, ())],
     ]
+
+
+def test_a_cluster_that_gains_atoms_while_others_gain_more_has_a_smaller_share():
+    earlier, later = {"ids": [1, 2], "counts": [300.0, 300.0]}, {"ids": [1, 2], "counts": [600.0, 1800.0]}
+    first, second = changes_between(earlier, later, [], 0.1)
+    assert (first.kind, first.before, first.after) == ("smaller share", 300.0, 600.0)
+    assert (first.share_before, first.share_after) == (0.5, 0.25)
+    assert (second.kind, second.share_before, second.share_after) == ("larger share", 0.5, 0.75)
 
 
 def test_changes_since_a_version(tmp_path):
@@ -139,7 +147,7 @@ def test_changes_since_a_version(tmp_path):
     assert bnp.changes(tmp_path / "run") == second.changes
     assert bnp.changes(tmp_path / "run", since=2) == ()
     both = bnp.changes(tmp_path / "run", since=0)
-    assert {c.kind for c in both} >= {"grown", "shrunk"}
+    assert {c.kind for c in both} >= {"larger share", "smaller share"}
     counts = dict(zip(second.posterior.ids.tolist(), second.posterior.summary["N"], strict=True))
     assert all(change.after == counts.get(change.cluster, 0.0) for change in both)
     with pytest.raises(SettingError, match="does not come from it"):

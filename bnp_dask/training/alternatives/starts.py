@@ -19,7 +19,7 @@ from bnp_dask.inference.shared_reads import SharedReads
 from bnp_dask.inference.state import Memo
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.store import MemoryStore, RunStore
-from bnp_dask.training.callbacks import STOPPED, Callback, logger, tell_of_batches, tell_of_lap
+from bnp_dask.training.callbacks import Callback, logger, tell_of_batches, tell_of_lap
 
 LAPS = 10
 """Laps after which the best of several starts goes on alone: a guess that was not compared with others."""
@@ -99,9 +99,9 @@ def starts_of(run: S) -> tuple[list[S], SharedReads]:
 
 def settle(
     runs: Sequence[Start], stands: Sequence[Stand], shared: SharedReads, callbacks: Sequence[Callback], clock: float
-) -> tuple[int, Settled, bool]:
-    """Take laps with all starts; return the number of the best, the outcome, and whether a callback stops the run."""
-    stopped = False
+) -> tuple[int, Settled, str]:
+    """Take laps with all starts; return the best one's number, the outcome, and why a callback stops it, if so."""
+    stopped = ""
     for _ in range(LAPS):
         going = [number for number, stand in enumerate(stands) if stand.state.finished is None]
         stopped = _lap_of_all([(runs[n], stands[n]) for n in going], shared, callbacks, clock)
@@ -124,8 +124,8 @@ def settle(
 
 def _lap_of_all(
     going: Sequence[tuple[Start, Stand]], shared: SharedReads, callbacks: Sequence[Callback], clock: float
-) -> bool:
-    """Take one lap of all starts, step by step; return whether a callback stops the run."""
+) -> str:
+    """Take one lap of all starts, step by step; return why a callback stops the run, if one does."""
     with contextlib.ExitStack() as stack:
         laps = [stack.enter_context(contextlib.closing(run.lap_steps(stand, clock))) for run, stand in going]
         n_batches = going[0][0].work.source.n_batches if going else 0
@@ -135,8 +135,8 @@ def _lap_of_all(
             if any(step.opens for step in steps):
                 continue
             done = min(n_batches if step.lap_end else step.state.position for step in steps)
-            if tell_of_batches(callbacks, done):
-                return True
+            if why := tell_of_batches(callbacks, done):
+                return why
             laps = [lap for lap, step in zip(laps, steps, strict=True) if not step.lap_end]
     return False
 
@@ -168,12 +168,12 @@ def _best(stands: Sequence[Stand]) -> int:
     return int(np.argmax(values))
 
 
-def _facts(run: Start, stand: Stand, is_best: bool, stopped: bool) -> dict[str, Any]:
+def _facts(run: Start, stand: Stand, is_best: bool, stopped: str) -> dict[str, Any]:
     state = stand.state
     if state.finished is not None:
         reason = ended(state, run.schedule)
     else:
-        reason = STOPPED if stopped else WENT_ON if is_best else LEFT
+        reason = stopped or (WENT_ON if is_best else LEFT)
     return alternative(START, run.work.seed, 0, state, reason)
 
 

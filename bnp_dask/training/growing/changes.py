@@ -12,7 +12,7 @@ from bnp_dask.inputs.settings import number_from, path_text, whole_number
 from bnp_dask.store import Versions
 from bnp_dask.store.layout import read_settings, run_folder
 
-KINDS = ("born", "returned", "split", "merged", "deleted", "dormant", "grown", "shrunk")
+KINDS = ("born", "returned", "split", "merged", "deleted", "dormant", "larger share", "smaller share")
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,16 @@ class Change:
     kind
         ``"born"``; ``"returned"`` under the id that it had before it was laid away; ``"dormant"``: it faded and was
         laid away; ``"split"`` into others, ``"merged"`` into another, ``"deleted"``, its atoms given to others: the id
-        is gone; ``"grown"`` or ``"shrunk"``: its share of all atoms changed.
+        is gone; ``"larger share"`` or ``"smaller share"`` of all atoms: a cluster may have more atoms than before and a
+        smaller share, if others gained more.
     cluster
         Its id.
     others
         Ids of the clusters that it came from, or that took its atoms over.
     before, after
         Its atoms (for topics: tokens) at the earlier and at the later version.
+    share_before, share_after
+        The same as shares of all atoms, 0 to 1.
     """
 
     kind: str
@@ -38,6 +41,8 @@ class Change:
     others: tuple[int, ...]
     before: float
     after: float
+    share_before: float = 0.0
+    share_after: float = 0.0
 
 
 def changes(store: str | os.PathLike[str], since: int | None = None, *, share: float = 0.1) -> tuple[Change, ...]:
@@ -50,12 +55,12 @@ def changes(store: str | os.PathLike[str], since: int | None = None, *, share: f
     since
         Number of the earlier version; None for the version before the one in force.
     share
-        Relative change of a cluster's share in all atoms from which on it counts as grown or shrunk.
+        Relative change of a cluster's share in all atoms from which on it is listed.
 
     Returns
     -------
     tuple of Change
-        Births first, then clusters that are gone, then clusters that grew or shrank, each by id.
+        Births first, then clusters that are gone, then clusters whose share changed, each by id.
 
     Raises
     ------
@@ -93,21 +98,21 @@ def changes_between(
     events = list(events)
     origin, fate = _by_cluster(events)
     back = {i for event in events if event["kind"] == "return" for i in event["targets"]}
+    whole = [max(sum(counts.values()), 1e-300) for counts in (old, new)]
     born = [
-        Change("returned" if i in back else "born", i, origin.get(i, ()), 0.0, new[i])
+        Change("returned" if i in back else "born", i, origin.get(i, ()), 0.0, new[i], 0.0, new[i] / whole[1])
         for i in sorted(new.keys() - old.keys())
     ]
     gone = [
-        Change(kind, i, others, old[i], 0.0)
+        Change(kind, i, others, old[i], 0.0, old[i] / whole[0], 0.0)
         for i in sorted(old.keys() - new.keys())
         for kind, others in [fate.get(i, ("deleted", ()))]
     ]
-    whole = [max(sum(counts.values()), 1e-300) for counts in (old, new)]
     sizes = []
     for i in sorted(old.keys() & new.keys()):
         a, b = old[i] / whole[0], new[i] / whole[1]
         if abs(b - a) > share * max(a, 1e-300):
-            sizes.append(Change("grown" if b > a else "shrunk", i, (), old[i], new[i]))
+            sizes.append(Change("larger share" if b > a else "smaller share", i, (), old[i], new[i], a, b))
     return (*born, *gone, *sizes)
 
 
