@@ -99,6 +99,10 @@ from bnp_dask.training.growing.follow import follow as follow
 from bnp_dask.training.growing.incoming.aside import SetAside as SetAside
 from bnp_dask.training.growing.incoming.aside import set_aside as set_aside
 from bnp_dask.training.growing.incoming.feed import Feed as Feed
+from bnp_dask.training.growing.listing import RunFacts as RunFacts
+from bnp_dask.training.growing.listing import Version as Version
+from bnp_dask.training.growing.listing import runs as runs
+from bnp_dask.training.growing.listing import versions as versions
 from bnp_dask.training.growing.loading import load as load
 from bnp_dask.training.growing.replace import replace as replace
 from bnp_dask.training.growing.retire import retire as retire

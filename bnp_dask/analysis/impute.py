@@ -46,8 +46,8 @@ def impute(
     data
         As for :func:`bnp_dask.predict`: NaN, masked entries and missing values of tables are missing.
     out
-        Path or URL ending with ``.zarr`` or ``.parquet``: rows are written there batch by batch, as the array or column
-        of lists ``x``, so that data may have any size.
+        Path or URL ending with ``.zarr``, ``.parquet`` or ``.csv``: rows are written there batch by batch, as the array
+        or column of lists ``x``, or (CSV) as a column for each feature, so that data may have any size.
     batch_size, client
         As for :func:`bnp_dask.predict`.
 
@@ -80,7 +80,8 @@ def impute(
         readers = [batch_reader(source, i) for i in range(source.n_batches)]
         if out is not None:
             facts = {"source": source.name}
-            layouts = (Layout("x", "<f8", source.n_features),)
+            names = () if posterior.columns is None else tuple(posterior.columns.features)
+            layouts = (Layout("x", "<f8", source.n_features, names),)
             write(out, layouts, _imputed, posterior.light(), readers, runner, WINDOW, facts)
             return None
         shared = runner.share("posterior", posterior.light())

@@ -58,7 +58,10 @@ class _Mode:
             width = min(self.top, posterior.n_clusters)
             return Layout("label", "<i8", width), Layout("resp", "<f8", width)
         width = posterior.model.structure.n_shares(posterior.model, posterior.n_clusters)
-        return (Layout("resp", "<f8", width),) if self.soft else (Layout("label", "<i8", None),)
+        if not self.soft:
+            return (Layout("label", "<i8", None),)
+        names = [f"resp_{id}" for id in posterior.ids.tolist()] + ["resp_new"] * (width - posterior.n_clusters)
+        return (Layout("resp", "<f8", width, tuple(names)),)
 
 
 # -- predict --------------------------------------------------------------------------------------------------
@@ -84,9 +87,10 @@ def predict(
         are matched by name in any order; columns of weights, groups and order are not features, and sequences are read
         by them as in training.  Data without names are taken in their order.
     out
-        Path or URL ending with ``.zarr`` or ``.parquet``: results are written there batch by batch, so that data
-        may have any size.  Zarr: a group with the arrays ``label`` and ``resp``; Parquet: a folder of files with
-        those columns.  Rows are in the order of the data.
+        Path or URL ending with ``.zarr``, ``.parquet`` or ``.csv``: results are written there batch by batch, so that
+        data may have any size.  Zarr: a group with the arrays ``label`` and ``resp``; Parquet: a folder of files with
+        those columns; CSV: one file with the columns ``label``, or ``resp_ID`` of each cluster (``soft``; ``resp_new``
+        for topics not met yet), or ``label_1``, ..., ``resp_1``, ... (``top``).  Rows are in the order of the data.
     soft
         All responsibilities instead of labels.
     top
@@ -113,9 +117,9 @@ def predict(
 
         Hidden Markov models: labels are the most likely path of states of each sequence; ``soft`` and ``top`` give
         probabilities of single steps, given the whole sequence.  In autoregressive models with ``lags``, the first
-        steps of a sequence have the values of the step after them.  A Parquet output has the columns ``sequence`` (the
-        id in the data, or the number of the sequence), ``step`` (from 0, in the order of the order column; it continues
-        through the blocks of a sequence that was cut), and ``state`` instead of ``label``.
+        steps of a sequence have the values of the step after them.  A Parquet or CSV output has the columns
+        ``sequence`` (the id in the data, or the number of the sequence), ``step`` (from 0, in the order of the order
+        column; it continues through the blocks of a sequence that was cut), and ``state`` instead of ``label``.
 
     Raises
     ------
@@ -152,7 +156,7 @@ def predict(
             if posterior.columns is not None:
                 facts["columns"] = list(posterior.columns.names)
             layouts = mode.layouts(posterior)
-            if posterior.model.structure.is_ordered and os.fspath(out).endswith(".parquet"):
+            if posterior.model.structure.is_ordered and os.fspath(out).endswith((".parquet", ".csv")):
                 named, task, steps = name_steps(source, layouts, compute)
                 write(out, named, task, posterior.light(), steps, runner, WINDOW, facts)
             else:

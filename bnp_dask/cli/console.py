@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
+import io
 import json
 import logging
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -227,6 +230,60 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         lines.append("  ".join(aligned).rstrip())
     lines.insert(1, "  ".join("-" * w for w in widths))
     return "\n".join(lines)
+
+
+FORMATS = ("text", "json", "csv")
+"""How a command prints its results."""
+
+
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
+    """Add the option that chooses how results are printed."""
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        default="text",
+        help="how results are printed: text for people (default), or for programs; notices then go to standard error",
+    )
+
+
+def is_quiet(args: argparse.Namespace) -> bool:
+    """Whether only results are printed: asked for, or read by a program."""
+    return bool(args.quiet or args.format != "text")
+
+
+def shown_value(value: Any) -> str:
+    """A fact in a table, which may be unknown."""
+    if value is None:
+        return "-"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def say_records(records: Sequence[Mapping[str, Any]], form: str, columns: Sequence[str]) -> None:
+    """Print records as a list of JSON objects, or as CSV with a line of names; NaN and infinity are null."""
+    plain = [{name: _plain_value(record[name]) for name in columns} for record in records]
+    if form == "json":
+        say(json.dumps(plain, indent=1))
+        return
+    lines = io.StringIO()
+    writer = csv.DictWriter(lines, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in record.items()} for record in plain)
+    say(lines.getvalue().rstrip("\n"))
+
+
+def say_record(record: Mapping[str, Any]) -> None:
+    """Print one record as JSON."""
+    say(json.dumps({name: _plain_value(value) for name, value in record.items()}, indent=1))
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _cell(value: Any) -> Any:
+    return ";".join(map(str, value)) if isinstance(value, list) else value
 
 
 def size(nbytes: float) -> str:

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 from bnp_dask.cli import text
 from bnp_dask.cli.console import (
     add_client_options,
+    add_format,
     client_spec,
+    is_quiet,
     log_lines,
     open_client,
     positive_int,
     posterior_of,
+    say_record,
     show_bar,
 )
 from bnp_dask.cli.sequences import add_bad_cells, add_cutting, add_rows, rows_of
+from bnp_dask.errors import SettingError
 from bnp_dask.inputs.lines import say
 
 if TYPE_CHECKING:
@@ -113,13 +117,28 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")
-    parser.add_argument("out", metavar="OUT", help="labels.zarr or labels.parquet")
+    _add_out(parser, "labels")
     parser.add_argument("--soft", action="store_true", help="responsibilities instead of labels")
     parser.add_argument("--top", type=positive_int, metavar="L", help="only the L largest responsibilities")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     add_rows(parser)
     add_client_options(parser)
     parser.set_defaults(run=predict_command)
+
+
+def _add_out(parser: argparse.ArgumentParser, stem: str) -> None:
+    """Add the place of the results, with or without the name of an option."""
+    parser.add_argument("out", metavar="OUT", nargs="?", help=f"{stem}.csv, {stem}.parquet or {stem}.zarr")
+    parser.add_argument("--out", dest="named_out", metavar="OUT", help="the same, by name")
+
+
+def _out(args: argparse.Namespace) -> str:
+    """The place of the results."""
+    given = [place for place in (args.out, args.named_out) if place is not None]
+    if len(given) != 1:
+        found = "no OUT is given" if not given else f"two places are given, {given[0]} and {given[1]}"
+        raise SettingError(f"{found}; needs one, such as {args.command}.csv")
+    return str(given[0])
 
 
 def _add_impute(commands: argparse._SubParsersAction) -> None:
@@ -132,7 +151,7 @@ def _add_impute(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")
-    parser.add_argument("out", metavar="OUT", help="filled.zarr or filled.parquet")
+    _add_out(parser, "filled")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     add_rows(parser)
     add_client_options(parser)
@@ -164,6 +183,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
     )
     completion.add_argument("--held-out", type=float, metavar="SHARE", help="another share of them, such as 0.1")
     completion.add_argument("--seed", type=int, metavar="N", help="of the split; default 0")
+    add_format(parser, ("text", "json"))
     add_client_options(parser)
     parser.set_defaults(run=score_command)
 
@@ -235,26 +255,28 @@ def predict_command(args: argparse.Namespace) -> None:
     """Write labels or responsibilities."""
     from bnp_dask.analysis.predict import predict
 
+    out = _out(args)
     posterior = posterior_of(args.posterior)
     # --top alone, or both options, give the L largest responsibilities
     soft = args.soft and args.top is None
     data = rows_of(args, posterior, args.posterior)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
-        predict(posterior, data, out=args.out, soft=soft, top=args.top, batch_size=size, client=client)
-    say(f"wrote {args.out}", args.quiet)
+        predict(posterior, data, out=out, soft=soft, top=args.top, batch_size=size, client=client)
+    say(f"wrote {out}", args.quiet)
 
 
 def impute_command(args: argparse.Namespace) -> None:
     """Write the data with missing entries filled in."""
     from bnp_dask.analysis.impute import impute
 
+    out = _out(args)
     posterior = posterior_of(args.posterior)
     data = rows_of(args, posterior, args.posterior)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
-        impute(posterior, data, out=args.out, batch_size=size, client=client)
-    say(f"wrote {args.out}", args.quiet)
+        impute(posterior, data, out=out, batch_size=size, client=client)
+    say(f"wrote {out}", args.quiet)
 
 
 def score_command(args: argparse.Namespace) -> None:
@@ -268,17 +290,25 @@ def score_command(args: argparse.Namespace) -> None:
     completion = Completion(**given) if given else None
     data = rows_of(args, posterior, args.posterior, weights=True)
     size = args.batch_size if isinstance(data, str) else None
-    with _client(args) as client:
+    with _client(args, is_quiet(args)) as client:
         if not posterior.model.structure.has_shares:
             value = score(posterior, data, completion=completion, batch_size=size, client=client)
-            say(f"{value:.10g} nats per {posterior.model.structure.atom}")
+            atom = posterior.model.structure.atom
+            if args.format == "json":
+                say_record({"score": float(value), "unit": f"nats per {atom}"})
+            else:
+                say(f"{value:.10g} nats per {atom}")
             return
         found = completion_score(posterior, data, completion, batch_size=size, client=client)
+    if args.format == "json":
+        counts = {"tokens": found.n_tokens, "documents": found.n_documents, "skipped": found.n_skipped}
+        say_record({"score": float(found.score), "unit": "nats per held-out token", **counts})
+        return
     say(f"{found.score:.10g} nats per held-out token")
     say(f"{found.n_tokens:,.10g} tokens of {found.n_documents:,} documents ({found.n_skipped:,} skipped)", args.quiet)
 
 
 @contextlib.contextmanager
-def _client(args: argparse.Namespace) -> Iterator[Client | None]:
-    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
+def _client(args: argparse.Namespace, quiet: bool | None = None) -> Iterator[Client | None]:
+    with open_client(client_spec(args), args.quiet if quiet is None else quiet) as client, log_lines(args.quiet):
         yield client

@@ -1,14 +1,25 @@
-"""``bnp-dask update``, ``follow``, ``replace``, ``retire``, ``changes`` and ``rollback``: a run that grows."""
+"""``bnp-dask update``, ``follow``, ``replace``, ``retire``, ``versions``, ``changes`` and ``rollback``."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bnp_dask.cli.console import add_client_options, client_spec, log_lines, open_client, positive_int, table
+from bnp_dask.cli.console import (
+    add_client_options,
+    add_format,
+    client_spec,
+    log_lines,
+    open_client,
+    positive_int,
+    say_records,
+    shown_value,
+    table,
+)
 from bnp_dask.cli.run import result_table
 from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.settings import shown
@@ -62,7 +73,18 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     changes.add_argument("rundir", metavar="RUNDIR", help="run directory")
     changes.add_argument("--since", type=_version, metavar="N", help="version to compare with; default: the one before")
+    add_format(changes)
     changes.set_defaults(run=changes_command)
+
+    versions = commands.add_parser(
+        "versions",
+        help="list the versions of a run",
+        description="List the versions of a run: when they were made, from which data, and with what result.",
+        allow_abbrev=False,
+    )
+    versions.add_argument("rundir", metavar="RUNDIR", help="run directory")
+    add_format(versions)
+    versions.set_defaults(run=versions_command)
 
     rollback = commands.add_parser(
         "rollback",
@@ -226,12 +248,52 @@ def changes_command(args: argparse.Namespace) -> None:
     """Print changes."""
     from bnp_dask.training.growing.changes import changes
 
+    if args.format != "text":
+        say_records([asdict(change) for change in changes(args.rundir, args.since)], args.format, CHANGED)
+        return
     aside = aside_lines(args.rundir)
     try:
         say(changes_table(changes(args.rundir, args.since)))
     finally:  # also if no data could be added yet
         for line in aside:
             say(line)
+
+
+CHANGED = ("kind", "cluster", "others", "before", "after", "share_before", "share_after")
+"""Facts of a change."""
+
+VERSIONED = (
+    "number", "in_force", "is_kept", "before", "when", "n_clusters", "n_atoms", "n_batches", "objective", "data",
+)  # fmt: skip
+"""Facts of a version."""
+
+
+def versions_command(args: argparse.Namespace) -> None:
+    """Print versions."""
+    from bnp_dask.training.growing.listing import versions
+
+    found = versions(args.rundir)
+    if args.format != "text":
+        say_records([asdict(version) for version in found], args.format, VERSIONED)
+        return
+    rows = [
+        [
+            str(version.number),
+            "in force" if version.in_force else "kept" if version.is_kept else "record only",
+            *(shown_value(value) for value in (version.before, version.when, version.n_clusters, version.n_atoms)),
+            shown_value(version.objective),
+            _few(version.data),
+        ]
+        for version in found
+    ]
+    say(table(("version", "state", "from", "made (UTC)", "clusters", "atoms", "objective", "new data"), rows))
+    say(f"a kept version is read as {args.rundir}@NUMBER, and put in force by: bnp-dask rollback {args.rundir} NUMBER")
+
+
+def _few(places: Sequence[str]) -> str:
+    """The first of some places."""
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"{places[0]}{more}" if places else "-"
 
 
 def changes_table(found: Sequence[Change]) -> str:

@@ -1,19 +1,45 @@
-"""``bnp-dask inspect``, ``compare`` and ``report``: commands that show results."""
+"""``bnp-dask ls``, ``inspect``, ``compare`` and ``report``: commands that show results."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from bnp_dask.cli.console import add_client_options, client_spec, log_lines, open_client, positive_int, posterior_of
+from bnp_dask.cli.console import (
+    add_client_options,
+    add_format,
+    client_spec,
+    is_quiet,
+    log_lines,
+    open_client,
+    positive_int,
+    posterior_of,
+    say_records,
+    shown_value,
+    table,
+)
 from bnp_dask.cli.growing import aside_lines
 from bnp_dask.cli.sequences import add_rows, job_data, rows_of
 from bnp_dask.errors import BnpDaskError, DataError
 from bnp_dask.inputs.lines import say
 
+if TYPE_CHECKING:
+    from bnp_dask.reports.cluster_table import ClusterTable
+
 
 def add(commands: argparse._SubParsersAction) -> None:
     """Add the commands of this file."""
+    listed = commands.add_parser(
+        "ls",
+        help="list the runs of a folder",
+        description="List runs in a folder, three levels deep: their model, state, laps, clusters and versions.",
+        allow_abbrev=False,
+    )
+    listed.add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="folder or URL (the current one)")
+    add_format(listed)
+    listed.set_defaults(run=ls_command)
+
     inspect = commands.add_parser(
         "inspect",
         help="print the clusters of a posterior or a run",
@@ -29,6 +55,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="path or URL of the data that it was trained on: also print the nats that would be lost without each "
         "cluster, and where it is united with its nearest; two passes or more over the data",
     )
+    add_format(inspect)
     add_client_options(inspect)
     inspect.set_defaults(run=inspect_command)
 
@@ -38,8 +65,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Print objective, clusters and held-out score of several runs or posteriors, side by side.",
         allow_abbrev=False,
     )
-    compare.add_argument("what", metavar="POSTERIOR|RUNDIR", nargs="+", help="saved posteriors, or run directories")
+    compare.add_argument(
+        "what",
+        metavar="POSTERIOR|RUNDIR",
+        nargs="+",
+        help="saved posteriors, run directories, or versions of a run, such as RUNDIR@0",
+    )
     compare.add_argument("--heldout", metavar="DATA", help="path or URL of data that no run was trained on")
+    add_format(compare)
     add_client_options(compare)
     compare.set_defaults(run=compare_command)
 
@@ -75,6 +108,28 @@ def add(commands: argparse._SubParsersAction) -> None:
     report.set_defaults(run=report_command)
 
 
+RUN_COLUMNS = ("path", "model", "state", "laps", "n_clusters", "objective", "version", "created")
+"""Facts of a run in a list of runs."""
+
+COMPARED = ("run", "model", "n_clusters", "objective", "heldout", "laps", "seconds")
+"""Facts of a run in a comparison."""
+
+
+def ls_command(args: argparse.Namespace) -> None:
+    """Print the runs of a folder."""
+    from bnp_dask.training.growing.listing import runs
+
+    found = [asdict(facts) for facts in runs(args.folder)]
+    if args.format != "text":
+        say_records(found, args.format, RUN_COLUMNS)
+        return
+    if not found:
+        say(f"no runs in {args.folder}")
+        return
+    head = ("run", "model", "state", "laps", "clusters", "objective", "version", "created (UTC)")
+    say(table(head, [[shown_value(facts[name]) for name in RUN_COLUMNS] for facts in found]))
+
+
 def inspect_command(args: argparse.Namespace) -> None:
     """Print the clusters."""
     from bnp_dask.reports.run_page import LIMIT, inspect
@@ -83,19 +138,39 @@ def inspect_command(args: argparse.Namespace) -> None:
     if args.prices is not None:
         from bnp_dask.analysis.prices import prices
 
-        with open_client(client_spec(args), args.quiet) as client:
+        with open_client(client_spec(args), is_quiet(args)) as client:
             found = prices(posterior_of(args.what), args.prices, client=client)
-    say(str(inspect(args.what, _vocabulary(args), limit, prices=found)))
+    listed = inspect(args.what, _vocabulary(args), limit, prices=found)
+    if args.format != "text":
+        records, columns = _records(listed)
+        say_records(records, args.format, columns)
+        return
+    say(str(listed))
     for line in aside_lines(args.what):
         say(line)
+
+
+def _records(listed: ClusterTable) -> tuple[list[dict[str, Any]], list[str]]:
+    """Clusters as records, with their prices if these are known, and the names of the columns."""
+    names = ["cluster", "weight", "atoms", "parameters"]
+    priced = ["without", "united", "nearest"] if any(row.price is not None for row in listed) else []
+    records = []
+    for row in listed:
+        record = {"cluster": row.id, "weight": row.weight, "atoms": row.count, "parameters": row.text}
+        records.append(record | {name: getattr(row.price, name) for name in priced})
+    return records, names + priced
 
 
 def compare_command(args: argparse.Namespace) -> None:
     """Print the runs."""
     from bnp_dask.reports.compare import compare
 
-    with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
-        say(str(compare(*args.what, heldout=args.heldout, client=client)))
+    with open_client(client_spec(args), is_quiet(args)) as client, log_lines(args.quiet):
+        found = compare(args.what, heldout=args.heldout, client=client)
+    if args.format != "text":
+        say_records([asdict(line) | {"run": path} for line, path in zip(found, args.what)], args.format, COMPARED)
+        return
+    say(str(found))
 
 
 def report_command(args: argparse.Namespace) -> None:

@@ -1,14 +1,17 @@
-"""Writing of results for every atom, batch by batch, to Parquet or Zarr, in the tasks that compute them.
+"""Writing of results for every atom, batch by batch, to Parquet, Zarr or CSV, in the tasks that compute them.
 
 Every batch is written by its own task to its own *part*; no other task touches that part, and writing it again
 gives the same bytes.  A Parquet output is a folder of such parts.  A Zarr output needs chunks of equal length, which
 batches need not have: parts are then plain bytes beside it, and a second wave of tasks, one per chunk, assembles each
-chunk from the parts it overlaps.  The calling process holds only the number of atoms of each batch.  On local disks the
-output appears under its name when it is complete.
+chunk from the parts it overlaps.  A CSV file is the lines of all parts, joined by the calling process.  The calling
+process holds only the number of atoms of each batch.  On local disks the output appears under its name when it is
+complete.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import shutil
 import uuid
@@ -19,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from bnp_dask.core.location import Location
@@ -41,16 +45,36 @@ Compute = Callable[[Any, Reader], Outputs]
 
 @dataclass(frozen=True)
 class Layout:
-    """A column of the output: its name, number type, and length of a row (None for one number)."""
+    """A column of the output.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    dtype
+        Type of its numbers.
+    width
+        Length of a row; None for one number.
+    names
+        Names of the numbers of a row, for files that have a column for each; none for ``name_1``, ``name_2``, ...
+    """
 
     name: str
     dtype: str
     width: int | None
+    names: tuple[str, ...] = ()
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return np.dtype(self.dtype).itemsize * (1 if self.width is None else self.width)
+
+    @property
+    def flat(self) -> tuple[str, ...]:
+        """Names of the columns of a file that has one for each number."""
+        if self.width is None:
+            return (self.name,)
+        return self.names or tuple(f"{self.name}_{i + 1}" for i in range(self.width))
 
 
 def write(
@@ -68,8 +92,8 @@ def write(
     Parameters
     ----------
     out
-        Path or URL that ends with ``.zarr`` (one array per column, in a group) or ``.parquet`` (a folder of
-        files).  Nothing may be there yet.
+        Path or URL that ends with ``.zarr`` (one array per column, in a group), ``.parquet`` (a folder of files) or
+        ``.csv`` (one file, a line for each atom).  Nothing may be there yet.
     layouts
         The columns that ``compute`` gives.
     compute, shared
@@ -79,7 +103,7 @@ def write(
     executor, window
         Where to run, and how many tasks at a time.
     facts
-        JSON-able; kept as attributes of the group, or as metadata of the Parquet files.
+        JSON-able; kept as attributes of the group, or as metadata of the Parquet files; not in CSV files.
 
     Raises
     ------
@@ -89,8 +113,8 @@ def write(
         Something is there already, or it cannot be written.
     """
     target = Location.of(out, argument="out")
-    if not target.basename.endswith((".zarr", ".parquet")):
-        raise SettingError(f"out={target.name!r}: needs a name that ends with .zarr or .parquet")
+    if not target.basename.endswith((".zarr", ".parquet", ".csv")):
+        raise SettingError(f"out={target.name!r}: needs a name that ends with .csv, .parquet or .zarr")
     if target.exists():
         raise StoreError(f"{target.name} exists already; remove it, or choose another name")
     # object stores have no renaming: there the output is built in place, and its description is written last
@@ -99,11 +123,14 @@ def write(
     try:
         if target.basename.endswith(".parquet"):
             _write_parquet(place, layouts, compute, shared, readers, executor, window, facts)
+        elif target.basename.endswith(".csv"):
+            _write_csv(place, work.child("parts"), layouts, compute, shared, readers, executor, window)
         else:
             _write_zarr(place, work.child("parts"), layouts, compute, shared, readers, executor, window, facts)
         if target.is_local:
             shutil.rmtree(work.child("parts").url, ignore_errors=True)
-            Path(work.url).rename(target.url)
+            made = work.child(_WHOLE) if target.basename.endswith(".csv") else work
+            Path(made.url).rename(target.url)
     except OSError as error:
         raise StoreError(f"{target.name}: cannot write there: {error}") from error
     finally:
@@ -190,6 +217,59 @@ def put(location: Location, content: bytes) -> None:
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
     partial.write_bytes(content)
     partial.replace(target)
+
+
+# -- CSV ------------------------------------------------------------------------------------------------------
+_WHOLE = "whole.csv"
+"""Name of a CSV file beside its parts, before it is whole."""
+
+_PIECE = 2**22
+"""Bytes that are copied at a time."""
+
+
+def _write_csv(
+    place: Location,
+    parts: Location,
+    layouts: Sequence[Layout],
+    compute: Compute,
+    shared: Any,
+    readers: Sequence[Reader],
+    executor: Executor,
+    window: int,
+) -> None:
+    handle = executor.share("posterior", shared)
+    lines = [parts.child(f"part-{i:06d}.csv") for i in range(len(readers))]
+    tasks = [
+        (f"predict-batch{i}", csv_part, (handle, compute, reader, tuple(layouts), part))
+        for i, (reader, part) in enumerate(zip(readers, lines, strict=True))
+    ]
+    for _ in in_order(executor, tasks, window):
+        pass
+    head = io.StringIO()
+    csv.writer(head, lineterminator="\n").writerow([name for layout in layouts for name in layout.flat])
+    fs, path = (place.child(_WHOLE) if place.is_local else place).filesystem()
+    with place.discreet(), fs.open(path, "wb") as file:
+        file.write(head.getvalue().encode())
+        for part in lines:
+            with part.open() as content:
+                shutil.copyfileobj(content, file, _PIECE)
+    if parts.exists():
+        parts.remove()
+
+
+def csv_part(shared: Any, compute: Compute, reader: Reader, layouts: tuple[Layout, ...], part: Location) -> int:
+    """Task: compute one batch, write it as lines of text, and return the number of atoms."""
+    columns = compute(shared, reader)
+    n = check_columns(layouts, columns)
+    flat: list[Any] = []
+    for layout in layouts:
+        value = columns[layout.name]
+        flat += [value] if layout.width is None else list(value.T)
+    table = pa.table([pa.array(column) for column in flat], names=[str(i) for i in range(len(flat))])
+    sink = pa.BufferOutputStream()
+    pacsv.write_csv(table, sink, pacsv.WriteOptions(include_header=False))
+    put(part, sink.getvalue().to_pybytes())
+    return n
 
 
 # -- Zarr -----------------------------------------------------------------------------------------------------

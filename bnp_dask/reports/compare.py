@@ -12,6 +12,7 @@ from bnp_dask.analysis.score import score
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.reports.run_page import Subject, open_subject
+from bnp_dask.training.growing.listing import objective_of_version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,9 @@ def _cells(line: RunLine) -> tuple[str, ...]:
 
 
 def compare(
-    *runs: Subject | Mapping[str, Subject], heldout: Any = None, client: Client | Executor | str | None = None
+    *runs: Subject | Sequence[Subject] | Mapping[str, Subject],
+    heldout: Any = None,
+    client: Client | Executor | str | None = None,
 ) -> Comparison:
     """Objective, held-out score and number of clusters of several runs, side by side.
 
@@ -110,7 +113,8 @@ def compare(
     Parameters
     ----------
     runs
-        Results, posteriors, paths of saved posteriors or of run directories; or one mapping from names to these.
+        Results, posteriors, paths of saved posteriors or of run directories, or versions of a run (``"RUN@3"``); or
+        one list of these, or one mapping from names to these.
     heldout
         Data that no run was trained on, as for :func:`bnp_dask.score`; None leaves that column empty.
     client
@@ -121,11 +125,12 @@ def compare(
     SettingError
         There is no run, or one is of another kind.
     """
-    named: dict[str, Subject | Mapping[str, Subject]]
+    named: dict[str, Any]
     if len(runs) == 1 and isinstance(runs[0], Mapping):
         named = {str(name): run for name, run in runs[0].items()}
     else:
-        named = {_called(i, run): run for i, run in enumerate(runs)}
+        several = runs[0] if len(runs) == 1 and isinstance(runs[0], (list, tuple)) else runs
+        named = {_called(i, run): run for i, run in enumerate(several)}
     if not named:
         raise SettingError("compare() needs runs: results, posteriors, or paths of run directories")
     return Comparison(tuple(_line(name, run, heldout, client) for name, run in named.items()))
@@ -140,7 +145,7 @@ def _line(name: str, run: Any, heldout: Any, client: Any) -> RunLine:
     model = f"{type(posterior.model.allocation).__name__} of {type(posterior.model.observation).__name__}"
     value = None if heldout is None else float(score(posterior, heldout, client=client))
     if result is None or len(result.history) == 0:
-        return RunLine(name, model, posterior.n_clusters, None, value, None, None)
+        return RunLine(name, model, posterior.n_clusters, objective_of_version(run), value, None, None)
     last = result.history[-1]
     objective = float(last["elbo"]) if "elbo" in last else None
     return RunLine(name, model, posterior.n_clusters, objective, value, last.get("lap"), round(result.seconds, 3))

@@ -122,10 +122,22 @@ def require_new(folder: Path | Key) -> None:
 
 def read_settings(folder: Path | Key) -> dict[str, Any]:
     """The settings that a run was started with; StoreError if there are none, or they are damaged."""
+    found: dict[str, Any] = read_about(folder)["settings"]
+    return found
+
+
+def read_about(folder: Path | Key) -> dict[str, Any]:
+    """What a run directory says about its run: ``settings``, ``created``, ``software``.
+
+    Raises
+    ------
+    StoreError
+        There is no run, or its description is damaged.
+    """
     path = folder / RUN_NAME
     if not is_run(folder):
         raise StoreError(f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume")
     try:
-        return unseal(path, RUN_FORMAT, VERSION)["settings"]
+        return unseal(path, RUN_FORMAT, VERSION)
     except DamagedError as error:
         raise StoreError(f"{error}; put it back from a copy, or start the run again in another directory") from error

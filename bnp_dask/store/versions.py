@@ -119,6 +119,12 @@ class Versions:
         found = (name.rpartition(".zarr") for name in place_of(self.path).names(self.path / FOLDER))
         return sorted(int(stem) for stem, suffix, rest in found if suffix and not rest and stem.isdigit())
 
+    def numbers(self) -> list[int]:
+        """Numbers of all versions that have a record, ascending."""
+        stems = (name.rpartition(".json") for name in place_of(self.path).names(self.path / FOLDER))
+        loose = {int(stem) for stem, suffix, rest in stems if suffix and not rest and stem.isdigit()}
+        return sorted(loose | set(self._packs.keys()[:, 0].tolist()))
+
     def keep(self, numbers: Collection[int]) -> None:
         """Remove the posteriors of all versions except some; records stay."""
         for number in set(self.kept()) - set(numbers):

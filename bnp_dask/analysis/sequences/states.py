@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ def name_steps(
     source: Source, layouts: Sequence[Layout], compute: Compute
 ) -> tuple[tuple[Layout, ...], Compute, list[Reader]]:
     """Layouts, task and readers to write ``sequence``, ``step`` and ``state`` (in place of ``label``) of each step."""
-    named = [Layout("state", x.dtype, x.width) if x.name == "label" else x for x in layouts]
+    named = [replace(x, name="state") if x.name == "label" else x for x in layouts]
     readers: list[Reader] = [
         StepReader(batch_reader(source, i), namer_of(source, i), i) for i in range(source.n_batches)
     ]

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from bnp_dask.store import (
     place_of,
 )
 from bnp_dask.store.checkpoint import Prepared
+from bnp_dask.store.layout import read_about
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
@@ -330,7 +332,16 @@ def commit(
     store.pin([_checkpoint(versions, n) for n in kept[:-1]], [_checkpoint(versions, n) for n in gone])
     prepared = _prepared(run, state, number, rows)
     store.require_lock()
-    versions.write(number, {**record, "before": run.version, "checkpoint": prepared.number, **clusters_of(posterior)})
+    versions.write(
+        number,
+        {
+            **record,
+            "when": now_in_text(),
+            "before": run.version,
+            "checkpoint": prepared.number,
+            **clusters_of(posterior),
+        },
+    )
     store.write(prepared)
     store.require_lock()
     versions.point_at(number)
@@ -399,8 +410,16 @@ def _note_first(run: GrowingRun) -> None:
         "pieces": [],
         "moves": [],
         "fresh": None,
+        "n_batches": len(run.checkpoint.arrays["visits"]),
+        "elbo": sum(run.checkpoint.state["terms"].values()),
+        "when": read_about(run.on_disk.path)["created"],
     }
     run.versions.write(0, {**facts, **clusters_of(run.base)})
+
+
+def now_in_text() -> str:
+    """The time, UTC, for the record of a version."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _checkpoint(versions: Versions, number: int) -> int:

@@ -35,6 +35,8 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     if named is None:
         return _load_while_replaced(path)
     versions, number = named
+    if number == 0 and versions.current is None:  # of a run that was never updated
+        number = None
     if number is not None and number not in (kept := _in_force(versions)):
         raise StoreError(f"{versions.path} keeps no version {number}; it keeps {', '.join(map(str, kept)) or 'none'}")
     for _ in range(READ_TRIES):
