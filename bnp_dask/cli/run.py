@@ -136,9 +136,9 @@ def train_command(args: argparse.Namespace) -> None:
 def resume_command(args: argparse.Namespace) -> None:
     """Resume a run."""
     from bnp_dask.cli.jobfile import job_of_run, with_laps, with_store
-    from bnp_dask.store import JOB_NAME, holds_run
+    from bnp_dask.store import JOB_NAME, RunStore
 
-    if not holds_run(args.rundir):
+    if not RunStore.exists(args.rundir):
         raise StoreError(
             f"{args.rundir} holds no run, or one of which nothing was saved yet; begin with: bnp-dask train RUN.YAML"
         )

@@ -7,15 +7,15 @@ import os
 import posixpath
 import stat
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+from functools import lru_cache
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import fsspec
 
+from bnp_dask.core.contact import contact_of, in_time
 from bnp_dask.errors import HIDDEN, BnpDaskError, DataError, SettingError, nearest, redacted
 from bnp_dask.inputs.paths import local_path
 from bnp_dask.inputs.settings import path_text
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from zarr.storage import FsspecStore, LocalStore, StorePath
 
 T = TypeVar("T")
-
-ANSWER_SECONDS = 15.0
-"""Longest time in which storage must open, or answer whether a path exists.
-
-Without a network, libraries look for credentials and retry for a minute or more.
-"""
 
 SECRET_LENGTH = 6
 """Least length, in characters, of an option that may be a password."""
@@ -100,7 +94,7 @@ class Location:
         found = Location(text.rstrip("/"), dict(options or {}), redacted(text))
         with found._named_errors("cannot be opened"):
             # fsspec caches file systems by thread: later calls open the storage once more, but do not hang
-            _in_time(found.filesystem)
+            in_time(found.filesystem)
         return found
 
     def __repr__(self) -> str:
@@ -176,6 +170,19 @@ class Location:
             return error
         return next((kind for kind in _PASSED_ON if isinstance(error, kind)), OSError)(hidden)
 
+    def _ask(self, ask: Callable[[], T]) -> T:
+        """Answer of the storage, which is not waited for long before its first one."""
+        protocol, mark, rest = self.url.rpartition("::")[2].partition("://")
+        if not mark:
+            return ask()
+        return contact_of(f"{protocol}://{rest.partition('/')[0]}", repr(sorted(self.options.items()))).ask(ask)
+
+    def content(self) -> bytes:
+        """All bytes of a file, in one request; FileNotFoundError if it does not exist."""
+        fs, path = self.filesystem()
+        with self._named_errors():
+            return bytes(self._ask(lambda: fs.cat_file(path)))
+
     def exists(self) -> bool:
         """Whether there is a file or folder here; DataError when storage does not say."""
         if self.is_local:
@@ -183,7 +190,7 @@ class Location:
         fs, path = self.filesystem()
         with self._named_errors("cannot be reached"):
             try:
-                _in_time(lambda: fs.info(path))
+                in_time(lambda: self._ask(lambda: fs.info(path)))
             except FileNotFoundError as error:
                 # fsspec raises FileNotFoundError also when a web server does not answer, or refuses
                 if error.__cause__ is None or isinstance(error.__cause__, FileNotFoundError):
@@ -197,7 +204,7 @@ class Location:
             return os.path.isdir(self.url)
         fs, path = self.filesystem()
         with self._named_errors():
-            return bool(fs.isdir(path))
+            return bool(self._ask(lambda: fs.isdir(path)))
 
     def size_if_any(self) -> int | None:
         """Bytes of a file, or None if it does not exist."""
@@ -210,8 +217,8 @@ class Location:
         """Bytes of a file."""
         fs, path = self.filesystem()
         with self._named_errors():
-            copy = self._copy()
-            return int(fs.size(path)) if copy is None else os.path.getsize(copy.name)
+            copy = self._ask(self._copy)
+            return int(self._ask(lambda: fs.size(path))) if copy is None else os.path.getsize(copy.name)
 
     def stamps(self) -> Iterator[tuple[str, int, str]]:
         """Name, bytes and time of change of this file, or of all files below this folder."""
@@ -251,9 +258,9 @@ class Location:
     def open(self, compression: str | None = None) -> IO[bytes]:
         """The file opened for reading; ``compression="infer"`` unpacks by suffix."""
         with self._named_errors():
-            copy = self._copy()
+            copy = self._ask(self._copy)
             name, options = (self.url, self.options) if copy is None else (copy.name, {})
-            file = fsspec.open(name, "rb", compression=compression, **options).open()
+            file = self._ask(lambda: fsspec.open(name, "rb", compression=compression, **options).open())
         is_public = self.place == self.url and not self.options
         return file if copy is not None or is_public else io.BufferedReader(_Discreet(file, self))
 
@@ -273,7 +280,7 @@ class Location:
         fs, path = self.filesystem()
         found = []
         with self._named_errors():
-            below = sorted(fs.find(path))
+            below = sorted(self._ask(lambda: fs.find(path)))
         for full in below:
             tail = full[len(path) :].lstrip("/") if full.startswith(path) else posixpath.basename(full)
             if tail.endswith(suffixes) and not any(p.startswith((".", "_")) for p in tail.split("/")):
@@ -284,7 +291,8 @@ class Location:
         """Names in this folder; none when there is no such folder."""
         try:
             fs, path = self.filesystem()
-            return sorted(posixpath.basename(p.rstrip("/")) for p in fs.ls(path, detail=False))
+            found = self._ask(lambda: fs.ls(path, detail=False))
+            return sorted(posixpath.basename(p.rstrip("/")) for p in found)
         except (OSError, ValueError):
             return []
 
@@ -394,26 +402,3 @@ def _gives_parts(fs: Any, path: str, size: int) -> bool:
             return len(file.read(1)) == 1
         except ValueError:  # fsspec raises it when a server answers with the whole file
             return False
-
-
-def _in_time(ask: Callable[[], T]) -> T:
-    """Answer of remote storage; TimeoutError if it does not come in time, while a thread is left waiting for it."""
-    answers: list[Callable[[], T]] = []
-
-    def run() -> None:
-        try:
-            value = ask()
-            answers.append(lambda: value)
-        except BaseException as error:
-            answers.append(partial(_raise, error))
-
-    thread = threading.Thread(target=run, name="bnp-dask-storage", daemon=True)
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    if not answers:
-        raise TimeoutError(f"no answer in {ANSWER_SECONDS:g} s; are there a network and credentials?")
-    return answers[0]()
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error

@@ -68,7 +68,7 @@ def test_only_what_may_pass_is_worth_another_try(down, monkeypatch):
 
 
 def test_storage_that_does_not_answer_is_not_waited_for(down, monkeypatch):
-    monkeypatch.setattr(files, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setenv("BNP_DASK_STORAGE_SECONDS", "0.2")
     with pytest.raises(DataError, match=r"no answer in 0\.2 s; are there a network and credentials"):
         Location.of("down://hangs/x.npy").exists()
 

@@ -107,7 +107,7 @@ def bench(home, tmp_path, monkeypatch):
     """A working directory with the same for each case: call it to have it as it was."""
     monkeypatch.setattr(run, "open_client", lambda spec, quiet: contextlib.nullcontext())
     monkeypatch.setattr("bnp_dask.execute.reach.LISTEN_SECONDS", 0.2)
-    monkeypatch.setattr("bnp_dask.core.location.ANSWER_SECONDS", 0.5)
+    monkeypatch.setenv("BNP_DASK_STORAGE_SECONDS", "0.5")
     place = tmp_path / "here"
 
     def fresh():

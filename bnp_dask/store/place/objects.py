@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import fsspec
 
+from bnp_dask.core.contact import NoAnswerError, answer_seconds, contact_of
 from bnp_dask.errors import StoreError
 from bnp_dask.store.place.base import UNHARMED
 from bnp_dask.store.place.key import Key
@@ -55,6 +56,7 @@ class Objects:
                 f"{key} needs the extra {EXTRAS[key.protocol]!r}: "
                 f"pip install 'bnp-dask[{EXTRAS[key.protocol]}]' ({error})"
             ) from error
+        self._contact = contact_of(f"{key.protocol}://{key.bucket}", repr([]))
         self._creating = threading.Lock()  # fsspec's memory looks first and writes then
 
     def get(self, key: Key, tries: int = len(PAUSES) + 1) -> bytes | None:
@@ -129,10 +131,18 @@ class Objects:
         return str(self._fs._strip_protocol(key.url))
 
     def _again(self, verb: str, key: Key, ask: Callable[[], T], tries: int = len(PAUSES) + 1) -> T:
-        """Ask until there is an answer; StoreError in one line if there is none after all tries."""
+        """Ask until there is an answer; StoreError in one line if there is none after all tries.
+
+        Until the store has answered once in this process it is not waited for long: it may be down, or not exist.
+        """
+        if not self._contact.is_made and verb in ("write", "remove"):  # these must not go on in a thread that was left
+            self.exists(key)
+        until = time.monotonic() + answer_seconds()
         for pause in (*PAUSES[: tries - 1], None):
             try:
-                return ask()
+                return self._contact.ask(ask, until)
+            except NoAnswerError as error:
+                raise _cannot(verb, key, error) from error
             except FileNotFoundError as error:
                 if verb == "write":  # there is no such bucket
                     raise _cannot(verb, key, error) from error

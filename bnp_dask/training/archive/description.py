@@ -38,12 +38,12 @@ def place_of_archive(path: str | os.PathLike[str]) -> Location:
 
 def read_root(place: Location) -> bytes | None:
     """The description as bytes; None if there is none."""
-    fs, root = place.filesystem()
     try:
-        with place.discreet():
-            return bytes(fs.cat_file(f"{root}/{ROOT}"))
+        return place.child(ROOT).content()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except DataError as error:
+        raise StoreError(f"cannot read a model: {error}") from error
 
 
 def write_root(place: Location, content: bytes) -> None:
