@@ -110,6 +110,7 @@ from bnp_dask.training.growing.rollback import rollback as rollback
 from bnp_dask.training.growing.taking_in import UpdateResult as UpdateResult
 from bnp_dask.training.growing.update import update as update
 from bnp_dask.training.mlflow_log import LogToMLflow as LogToMLflow
+from bnp_dask.training.mlflow_log import log_model as log_model
 from bnp_dask.training.planning.plan import Plan as Plan
 from bnp_dask.training.planning.plan import plan as plan
 from bnp_dask.training.results import History as History

@@ -84,7 +84,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     report.add_argument("rundir", metavar="RUNDIR", help="run directory, or a saved posterior")
-    report.add_argument("out", metavar="OUT.HTML", help="page to write")
+    report.add_argument("out", metavar="OUT.HTML", help="page to write: a file, or a URL of an object store")
     _add_vocabulary(report)
     report.add_argument(
         "--data",

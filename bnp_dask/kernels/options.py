@@ -113,6 +113,12 @@ def _temporary() -> Path | None:
     return folder if _is_writable(folder) else None
 
 
+def n_kept() -> int:
+    """Number of compiled kernels in :func:`cache_folder`."""
+    folder = cache_folder()
+    return 0 if folder is None else sum(1 for _ in folder.rglob("*.nbc"))
+
+
 @lru_cache
 def compiler_stamp() -> str:
     """Version of the compiler, the processor, and sizes and times of all kernels' sources, as one text."""

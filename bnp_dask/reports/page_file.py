@@ -6,21 +6,25 @@ import os
 import uuid
 from pathlib import Path
 
-from bnp_dask.errors import StoreError, redacted
+from bnp_dask.core.location import Location
+from bnp_dask.data.output import put
+from bnp_dask.errors import DataError, StoreError, redacted
 from bnp_dask.inputs.paths import local_path
 
 MARK = b"<footer>bnp-dask "
 """Footer of every page of this package."""
 
 
-def page_target(path: str | os.PathLike[str]) -> Path:
-    """Target file of a page, with links resolved; checked before the page is made, which may take long.
+def page_target(path: str | os.PathLike[str]) -> Path | Location:
+    """Target of a page, a file with links resolved or an object of a store; checked before the page is made.
 
     Raises
     ------
     StoreError
         There is another file, or the target is not writable.
     """
+    if "://" in os.fspath(path) and not os.fspath(path).startswith("file://"):
+        return _far_target(Location.of(path))
     target = Path(os.path.realpath(local_path(path)))
     if target.is_dir():
         raise StoreError(f"{target} is a directory; needs the name of a file, such as {target.name or 'page'}.html")
@@ -37,8 +41,25 @@ def page_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def write_page(target: Path, page: str) -> None:
+def _far_target(place: Location) -> Location:
+    """An object to write, which may replace only another page."""
+    try:
+        taken = place.exists() and MARK not in place.content()
+    except (OSError, DataError) as error:
+        raise StoreError(f"{place.name}: cannot write a report there: {error}") from error
+    if taken:
+        raise StoreError(f"{place.name} exists and is not a page of bnp-dask; refusing to overwrite it")
+    return place
+
+
+def write_page(target: Path | Location, page: str) -> None:
     """Write a page in one step; StoreError if that fails, which leaves an existing file unchanged."""
+    if isinstance(target, Location):
+        try:
+            put(target, redacted(page).encode("utf-8", "replace"))
+        except (OSError, DataError) as error:
+            raise StoreError(f"{target.name}: cannot write a report there: {error}") from error
+        return
     partial = target.with_name(f".{uuid.uuid4().hex}.partial")
     try:
         try:

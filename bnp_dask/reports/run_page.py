@@ -129,7 +129,7 @@ def report(
         Result or posterior, or the path of a run directory or a saved posterior.  Only results and run directories
         have a history to draw.
     path
-        File to write; an existing page is replaced, in one step.
+        File or URL of an object store to write; an existing page is replaced, in one step.
     vocabulary
         Names of the words or features, ``(D,)``.  Default: the words that the posterior was trained with.
     data

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,6 +23,10 @@ STOPPED = "stopped by a callback"
 
 PATIENCE = 2.0
 """Seconds of silence before the log says that kernels are compiled: loading compiled ones takes less."""
+
+
+EVERY = 10.0
+"""Seconds between two lines about compiling."""
 
 
 @dataclass(frozen=True)
@@ -164,14 +169,47 @@ def tell_of_idle(name: str, n_batches: int, n_workers: int) -> None:
         )
 
 
+COMPILING = (
+    "compiling kernels (machine code of the inner loops) for this kind of model and data: a minute or so on two "
+    "processors; they are kept, and the next run only loads them"
+)
+
+
 @contextmanager
-def tell_of_compiling(patience: float = PATIENCE) -> Iterator[None]:
-    """Log a line if the block takes longer than loading kernels does."""
-    line = "kernels are compiled for this kind of model and data; they are kept, and the next run only loads them"
-    timer = threading.Timer(patience, logger.info, (line,))
-    timer.daemon = True
-    timer.start()
+def tell_of_compiling(
+    patience: float = PATIENCE, every: float = EVERY, count: Callable[[], int] | None = None
+) -> Iterator[None]:
+    """Log a line if the block takes longer than loading kernels does, then lines with how far it is, and a last one.
+
+    Parameters
+    ----------
+    patience, every
+        Seconds before the first line, and between two.
+    count
+        Number of kernels that are compiled and kept, to count the new ones; None if that is not known.
+    """
+    started, ended = time.perf_counter(), threading.Event()
+    before = 0 if count is None else count()
+    told = threading.Event()
+
+    def so_far() -> str:
+        new = "" if count is None else f"{count() - before} kernels, "
+        return f"{new}{time.perf_counter() - started:.0f} s"
+
+    def tell() -> None:
+        if ended.wait(patience):
+            return
+        told.set()
+        logger.info(COMPILING)
+        while not ended.wait(every):
+            logger.info("compiling: %s so far", so_far())
+
+    thread = threading.Thread(target=tell, name="bnp-dask-compiling", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
+        thread.join()
+        if told.is_set():
+            logger.info("compiled: %s", so_far())

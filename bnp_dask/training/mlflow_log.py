@@ -1,17 +1,24 @@
-"""Laps of a run as metrics of MLflow."""
+"""Laps of a run as metrics of MLflow, and posteriors as models of MLflow."""
 
 from __future__ import annotations
 
 import math
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from numbers import Real
 from typing import Any
 
+from bnp_dask._version import __version__
+from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.predict import TopResponsibilities, predict
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.model import Posterior
 from bnp_dask.training.callbacks import FAILED, RunInfo, logger
+from bnp_dask.training.results import load, save
 
 PLACES = ("step", "lap", "batch")
 """Entries of a row of the history that give its position, and measure nothing."""
@@ -79,6 +86,76 @@ class LogToMLflow:
                 self._mlflow.end_run("FAILED" if reason == FAILED else "FINISHED")
         except Exception as error:
             logger.warning("MLflow did not take the end of the run: %s", error)
+
+
+def log_model(posterior: Posterior, name: str = "model", *, registered_model_name: str | None = None) -> Any:
+    """Log a posterior as a model of MLflow, in the active run or a new one (``pip install "bnp-dask[mlflow]"``).
+
+    ``mlflow.pyfunc.load_model`` and ``mlflow models serve`` read it: its ``predict`` takes a table or an array, one row
+    per atom, and returns what :func:`bnp_dask.predict` does; ``params={"soft": True}`` or ``{"top": 3}`` chooses.  The
+    model holds the posterior as :func:`bnp_dask.save` writes it, and no pickle.
+
+    Parameters
+    ----------
+    posterior
+        Trained clusters.
+    name
+        Name of the model in the run.
+    registered_model_name
+        Name under which it is registered as a new version; None: it is not registered.
+
+    Returns
+    -------
+    mlflow.models.model.ModelInfo
+        Its ``model_uri`` is for ``mlflow.pyfunc.load_model``.
+
+    Raises
+    ------
+    SettingError
+        MLflow is not installed.
+    """
+    try:
+        pyfunc = import_module("mlflow.pyfunc")
+    except ImportError as error:
+        raise SettingError(f'log_model needs mlflow: pip install "bnp-dask[mlflow]" ({error})') from error
+    with tempfile.TemporaryDirectory(prefix="bnp-dask-mlflow-") as folder:
+        place = os.path.join(folder, POSTERIOR_NAME)
+        save(require_posterior(posterior), place)
+        return pyfunc.log_model(
+            name=name,
+            loader_module=__name__,
+            data_path=place,
+            pip_requirements=[f"bnp-dask=={__version__}"],
+            registered_model_name=registered_model_name,
+        )
+
+
+@dataclass(frozen=True)
+class MLflowModel:
+    """A posterior as MLflow's ``python_function`` calls it."""
+
+    posterior: Posterior
+
+    def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Any:
+        """Clusters of rows, as :func:`bnp_dask.predict`.
+
+        ``params`` has ``soft`` or ``top``; SettingError for others.  The largest responsibilities are columns
+        ``label_1``, ..., ``resp_1``, ... of a table.
+        """
+        given = dict(params or {})
+        if unknown := sorted(set(given) - {"soft", "top"}):
+            raise SettingError(f"params: there is no {unknown[0]!r}; there are soft and top")
+        found = predict(self.posterior, model_input, **given)
+        if not isinstance(found, TopResponsibilities):
+            return found
+        width = range(1, found.label.shape[1] + 1)
+        labels = {f"label_{i}": found.label[:, i - 1] for i in width}
+        return import_module("pandas").DataFrame({**labels, **{f"resp_{i}": found.resp[:, i - 1] for i in width}})
+
+
+def _load_pyfunc(path: str) -> MLflowModel:
+    """A model that :func:`log_model` logged; MLflow calls this with the place of its data."""
+    return MLflowModel(load(path))
 
 
 def _is_number(value: Any) -> bool:

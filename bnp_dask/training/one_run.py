@@ -23,6 +23,7 @@ from bnp_dask.inference.sound import require_sound
 from bnp_dask.inference.state import Loss
 from bnp_dask.inference.streaming.truncation_free import STREAMED
 from bnp_dask.initialize import InitContext, Initialization
+from bnp_dask.kernels.options import n_kept
 from bnp_dask.observation.base import Observation
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.training.alternatives.lockstep import SHADOW, Beside
@@ -193,7 +194,7 @@ class OneRun:
         tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
         reader = usable(self.work, state).reader(0)
         started = time.perf_counter()
-        with tell_of_compiling():
+        with tell_of_compiling(count=n_kept):
             names = [f"warm-up-{i}" for i in range(max(1, executor.n_workers))]
             for task in [executor.submit(name, warm_task, light, reader) for name in names]:
                 executor.result(task)

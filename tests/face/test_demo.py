@@ -21,20 +21,43 @@ pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 PNG = b"\x89PNG"
 
 
+def run_next(capsys, out):
+    """Run the commands that a demonstration prints at its end, as they are."""
+    commands = [line.split() for line in out.partition("\nnext:\n")[2].splitlines()]
+    assert len(commands) == 3 and all(command[0] == "bnp-dask" for command in commands)
+    for command in commands:
+        assert main(command[1:]) == 0, command
+    capsys.readouterr()
+
+
+def test_a_demonstration_keeps_the_results_of_others(tmp_path):
+    kept = own_folder(tmp_path / "demo", "topics") / "docstrings.zarr"
+    kept.mkdir()
+    (own_folder(tmp_path / "demo", "digits") / "digits.npy").touch()
+    assert kept.is_dir()
+    assert list(own_folder(tmp_path / "demo", "digits").iterdir()) == [tmp_path / "demo" / "digits" / MARK]
+    assert kept.is_dir()
+
+
 @pytest.mark.timeout(300)
 def test_patches_twice(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     crops = [photograph[150:250, 200:330] for photograph in load_photographs()]
     monkeypatch.setattr(patches, "load_photographs", lambda: crops)
+    first_out = ""
     for laps in ("2", "1"):
         assert main(["demo", "--patches", "800", "--laps", laps, "--workers", "1"]) == 0
         out = capsys.readouterr().out
+        first_out = first_out or out
         assert "dashboard: http://127.0.0.1:" in out
         assert "cluster" in out
-        assert "picture: bnp-dask-demo/patches.png" in out
-    assert (tmp_path / "bnp-dask-demo" / "patches.png").read_bytes().startswith(PNG)
-    assert bnp.as_source("bnp-dask-demo/patches.zarr").n_atoms == 800
-    assert bnp.load("bnp-dask-demo/run/posterior.zarr").summary["N"].sum() == pytest.approx(800)
+        assert "picture: bnp-dask-demo/patches/patches.png" in out
+    assert (tmp_path / "bnp-dask-demo" / "patches" / "patches.png").read_bytes().startswith(PNG)
+    assert bnp.as_source("bnp-dask-demo/patches/patches.zarr").n_atoms == 800
+    assert bnp.load("bnp-dask-demo/patches/run/posterior.zarr").summary["N"].sum() == pytest.approx(800)
+    run_next(capsys, out)
+    assert (tmp_path / "bnp-dask-demo" / ".gitignore").read_text() == "*\n"
+    assert "not converged yet: the last pass" in first_out
 
 
 @pytest.mark.long
@@ -43,24 +66,24 @@ def test_digits(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "never shown to the model" in out
     assert "dashboard" not in out
-    assert (tmp_path / "d" / "digits.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "d" / "digits" / "digits.png").read_bytes().startswith(PNG)
 
 
 def test_other_directories_are_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(StoreError, match="nothing in it was touched"):
-        own_folder(tmp_path)
+        own_folder(tmp_path, "digits")
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
     with pytest.raises(StoreError, match="is a file"):
-        own_folder(tmp_path / "thesis.txt")
+        own_folder(tmp_path / "thesis.txt", "digits")
 
 
 def test_a_link_in_the_own_directory_is_removed_and_not_followed(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "keep.txt").touch()
-    own = own_folder(tmp_path / "own")
+    own = own_folder(tmp_path / "own", "digits")
     (own / "link").symlink_to(tmp_path / "other")
-    own_folder(own)
+    own_folder(tmp_path / "own", "digits")
     assert [p.name for p in own.iterdir()] == [MARK]
     assert (tmp_path / "other" / "keep.txt").exists()
 
@@ -128,12 +151,13 @@ def test_topics(tmp_path, monkeypatch, capsys):
     assert main(["demo", "topics", "--limit", "600", "--laps", "2", "--workers", "1", "--quiet"]) == 0
     out = capsys.readouterr().out
     assert "nats per token" in out
-    assert "page to browse: bnp-dask-demo/topics.html" in out
+    assert "page to browse: bnp-dask-demo/topics/topics.html" in out
     found, plain = (float(v) for v in re.findall(r"-\d+\.\d+", out))
     assert found > plain, "topics predict words better than frequencies"
-    page = (tmp_path / "bnp-dask-demo" / "topics.html").read_text(encoding="utf-8")
+    page = (tmp_path / "bnp-dask-demo" / "topics" / "topics.html").read_text(encoding="utf-8")
     assert "package: " in page
-    posterior = bnp.load("bnp-dask-demo/run/posterior.zarr")
+    posterior = bnp.load("bnp-dask-demo/topics/run/posterior.zarr")
+    run_next(capsys, out)
     assert len(bnp.predict(posterior, ["open a socket and connect to the server"], top=1).label) == 1
     with pytest.raises(SettingError, match="reads no docstrings"):
         run_demo("digits", limit=10)

@@ -169,3 +169,16 @@ def test_one_place_for_results_is_needed(capsys, tmp_path):
     assert "no OUT is given; needs one, such as predict.csv" in capsys.readouterr().err
     assert main(["predict", "runs/alone", "day0.npy", "a.csv", "--out", "b.csv"]) == 2
     assert "two places are given" in capsys.readouterr().err
+
+
+def test_a_report_in_an_object_store_replaces_only_a_page(capsys):
+    import fsspec
+
+    store, url = fsspec.filesystem("memory"), "memory://operations/page.html"
+    for _ in range(2):
+        printed(capsys, "report", "runs/alone", url)
+        assert b"<footer>bnp-dask" in store.cat("/operations/page.html")
+    store.pipe("/operations/mine.html", b"<p>a page of my own</p>")
+    assert main(["report", "runs/alone", "memory://operations/mine.html"]) == 2
+    assert "is not a page of bnp-dask" in capsys.readouterr().err
+    assert store.cat("/operations/mine.html") == b"<p>a page of my own</p>"

@@ -18,16 +18,36 @@ class Heard(logging.Handler):
         self.any.set()
 
 
-def test_a_line_says_that_kernels_are_compiled_where_that_takes_long(caplog):
+def heard_in(caplog, block):
     heard = Heard()
     logger.addHandler(heard)
     try:
         with caplog.at_level(logging.INFO, logger="bnp_dask"):
-            with tell_of_compiling(patience=0.0):
-                assert heard.any.wait(60.0)
-            with tell_of_compiling(patience=3600.0):
-                pass
+            block(heard)
     finally:
         logger.removeHandler(heard)
-    assert len(heard.messages) == 1
-    assert heard.messages[0].startswith("kernels are compiled")
+    return heard.messages
+
+
+def test_compiling_says_that_it_began_how_far_it_is_and_that_it_ended(caplog):
+    kernels = iter(range(10, 1000))
+
+    def block(heard):
+        with tell_of_compiling(patience=0.0, every=0.001, count=lambda: next(kernels)):
+            assert heard.any.wait(60.0)
+            while len(heard.messages) < 3:
+                heard.any.clear()
+                assert len(heard.messages) >= 3 or heard.any.wait(60.0)
+
+    first, *between, last = heard_in(caplog, block)
+    assert first.startswith("compiling kernels (machine code of the inner loops)")
+    assert between[:2] == ["compiling: 1 kernels, 0 s so far", "compiling: 2 kernels, 0 s so far"]
+    assert last == f"compiled: {len(between) + 1} kernels, 0 s"
+
+
+def test_kernels_that_are_only_loaded_are_no_news(caplog):
+    def block(heard):
+        with tell_of_compiling(patience=3600.0):
+            pass
+
+    assert heard_in(caplog, block) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -82,3 +84,57 @@ def test_mlflow_itself(tmp_path, monkeypatch):
     assert run.info.status == "FINISHED" and run.info.run_name == "toy"
     points = client.get_metric_history(run.info.run_id, "elbo")
     assert [(m.step, m.value) for m in points] == [(row["lap"], row["elbo"]) for row in result.history]
+
+
+class Shelf:
+    """MLflow's protocol of a loader module: a copy of the data, and the module that loads it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def log_model(self, *, name, loader_module, data_path, pip_requirements, registered_model_name):
+        shutil.copytree(data_path, self.folder / name / "data")
+        assert pip_requirements == [f"bnp-dask=={bnp.__version__}"] and registered_model_name is None
+        return lambda: import_module(loader_module)._load_pyfunc(str(self.folder / name / "data"))
+
+
+def check_model(posterior, predicts):
+    x = np.random.default_rng(1).normal(size=(9, 2))
+    np.testing.assert_array_equal(predicts(x), bnp.predict(posterior, x))
+    np.testing.assert_array_equal(predicts(x, params={"soft": True}), bnp.predict(posterior, x, soft=True))
+    top = bnp.predict(posterior, x, top=2)
+    found = predicts(x, params={"top": 2})
+    assert list(found.columns) == ["label_1", "label_2", "resp_1", "resp_2"]
+    np.testing.assert_array_equal(found.to_numpy(), np.concatenate([top.label, top.resp], axis=1))
+
+
+def test_a_posterior_is_a_model_of_mlflow(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mlflow.pyfunc", Shelf(tmp_path))
+    posterior = bnp_posterior()
+    loaded = bnp.log_model(posterior)()
+    check_model(posterior, loaded.predict)
+    with pytest.raises(SettingError, match="there is no 'sofd'; there are soft and top"):
+        loaded.predict(np.zeros((2, 2)), {"sofd": True})
+
+
+def test_mlflow_itself_logs_and_loads_a_posterior(monkeypatch, tmp_path):
+    mlflow = pytest.importorskip("mlflow.pyfunc", reason="mlflow is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    posterior = bnp_posterior()
+    loaded = mlflow.load_model(bnp.log_model(posterior).model_uri)
+    x = np.random.default_rng(1).normal(size=(9, 2))
+    np.testing.assert_array_equal(loaded.predict(x), bnp.predict(posterior, x))
+
+
+def test_log_model_without_mlflow_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow.pyfunc", None)
+    with pytest.raises(SettingError, match=r"bnp-dask\[mlflow\]"):
+        bnp.log_model(bnp_posterior())
+
+
+def bnp_posterior():
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    schedule = bnp.Memoized(tolerance=0.1, count_tolerance=0.1)
+    return bnp.train(model, x, init=bnp.RandomExamples(2), schedule=schedule, moves=()).posterior

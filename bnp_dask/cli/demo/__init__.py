@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +36,8 @@ def run_demo(
     name
         ``"patches"``, ``"digits"`` or ``"topics"``.
     folder
-        Directory to work in: new, or from an earlier demonstration, which is replaced.
+        Directory to work in: new, or from earlier demonstrations.  Each has a folder of its name in it, which the next
+        one of that name replaces; others are kept.  Git ignores the directory.
     patches
         Patches to cut, for ``"patches"``.
     limit
@@ -76,20 +78,53 @@ def run_demo(
         raise SettingError(f"the demonstration {name!r} reads no docstrings; leave their limit out")
     started = time.perf_counter()
     with needs_extras():
-        made = plays[name](Stage(own_folder(folder), workers, laps, quiet))
+        stage = Stage(own_folder(folder, name), workers, laps, quiet)
+        made = plays[name](stage)
     kind = "page to browse" if made.suffix == ".html" else "picture"
     say(f"{kind}: {os.path.relpath(made)}   ({time.perf_counter() - started:.0f} s in all)")
+    say("next:")
+    for command in NEXT[name]:
+        say(f"  bnp-dask {command.format(folder=shlex.quote(os.path.relpath(stage.folder)))}")
     return made
 
 
-def own_folder(folder: str | os.PathLike[str]) -> Path:
-    """An empty directory; if it existed, it may have held only an earlier demonstration."""
+NEXT = {
+    "patches": (
+        "inspect {folder}/run",
+        "report {folder}/run {folder}/run.html",
+        "predict {folder}/run {folder}/patches.zarr {folder}/labels.csv",
+    ),
+    "digits": (
+        "inspect {folder}/run",
+        "report {folder}/run {folder}/run.html --images 8x8",
+        "predict {folder}/run {folder}/digits.npy {folder}/labels.csv",
+    ),
+    "topics": (
+        "inspect {folder}/run --limit 5",
+        "score {folder}/run {folder}/heldout.zarr",
+        "predict {folder}/run {folder}/heldout.zarr {folder}/shares.csv --soft",
+    ),
+}
+"""Commands to try after each demonstration, with its folder; a test runs them."""
+
+
+def own_folder(folder: str | os.PathLike[str], name: str) -> Path:
+    """An empty directory for one demonstration in the directory of all; an earlier one of that name is removed."""
     path = local_path(folder).absolute()
     if path.exists() and not path.is_dir():
         raise StoreError(f"{folder} is a file; the demonstration needs a directory: choose another one with --dir")
     try:
-        _clear(path)
+        if path.exists() and any(path.iterdir()) and not (path / MARK).is_file():
+            raise StoreError(
+                f"{path} exists and was not made by a demonstration; nothing in it was touched. Choose another "
+                "directory with --dir"
+            )
         path.mkdir(parents=True, exist_ok=True)
+        (path / MARK).touch()
+        (path / ".gitignore").write_text("*\n")
+        path /= name
+        _clear(path)
+        path.mkdir(exist_ok=True)
         (path / MARK).touch()
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}; choose another directory with --dir") from error

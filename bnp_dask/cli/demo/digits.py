@@ -42,6 +42,7 @@ def play(stage: Stage) -> Path:
     laps = LAPS if stage.laps is None else stage.laps
     result = stage.train(model, store, BregmanKMeans(1), Memoized(laps=laps))
     posterior = result.posterior
+    stage.tell_of_end(result)
     resp = predict(posterior, bits.astype(np.float64), soft=True)
     label = resp.argmax(axis=1)
     probability = estimates_of(posterior.model.observation, posterior.observation, None)["probability"].values

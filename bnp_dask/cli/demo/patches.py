@@ -45,6 +45,7 @@ def play(stage: Stage, n_patches: int | None) -> Path:
     laps = LAPS if stage.laps is None else stage.laps
     result = stage.train(model, store, BregmanKMeans(1), Memoized(laps=laps, tolerance=1e-3))
     posterior = result.posterior
+    stage.tell_of_end(result)
     say(f"{result.reason}, {result.seconds:.0f} s, {posterior.n_clusters} clusters; the largest:")
     order = np.argsort(-posterior.weights, kind="stable")
     looks = look_at(posterior)

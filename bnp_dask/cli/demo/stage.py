@@ -44,6 +44,16 @@ class Stage:
         """A file in the directory, as it is shown and opened."""
         return os.path.relpath(self.folder / name)
 
+    def tell_of_end(self, result: TrainResult) -> None:
+        """Say what more passes over the data would bring, if the run stopped at its limit."""
+        if not result.converged and result.reason.startswith("limit") and len(result.history) > 1:
+            laps = [row["elbo"] for row in result.history if "elbo" in row and row.get("lap")]
+            gain = (laps[-1] - laps[-2]) / max(abs(laps[-2]), 1e-300) if len(laps) > 1 else 0.0
+            say(
+                f"not converged yet: the last pass raised the objective by {gain:.2%}; more passes (--laps "
+                f"{2 * int(result.history[-1]['lap'])}) split and unite a few more clusters"
+            )
+
     def train(self, model: Model, store: str, init: Any, schedule: Any) -> TrainResult:
         """Train on a store with a cluster of processes that lives as long as the training."""
         import warnings

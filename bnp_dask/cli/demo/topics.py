@@ -33,6 +33,9 @@ BATCHES = 8
 HELD_OUT = 10
 """One document in this many is held out and scored."""
 
+READ_TOLD = 4000
+"""Docstrings between two lines about how many were read."""
+
 SHOWN, WORDS = 40, 8
 PATTERN = r"(?u)\b[a-z]{3,}\b"
 """Words of letters; names with underscores and numbers are code."""
@@ -49,16 +52,19 @@ def play(stage: Stage, limit: int | None) -> Path:
     laps = LAPS if stage.laps is None else stage.laps
     result = stage.train(Model(HDPTopics(), Multinomial()), store, BregmanKMeans(START), Memoized(laps=laps))
     posterior = result.posterior
+    stage.tell_of_end(result)
     lines = topic_list(posterior, WORDS)
     say(f"{result.reason}, {result.seconds:.0f} s, from {START} topics to {len(lines)}; the largest:")
     say(table(("topic", "share", "words"), [(f"{t.id}", f"{t.share:.1%}", " ".join(t.words)) for t in lines[:SHOWN]]))
     if len(lines) > SHOWN:
         say(f"... and {len(lines) - SHOWN} more")
+    stage.say("scoring the documents that were kept apart ...")
     found, plain = completion_score(posterior, other), completion_score(one_topic(posterior), other)
     say(
         f"{found.n_documents:,} documents that were kept apart: a fifth of the distinct words of each, predicted from "
         f"the rest, scores {found.score:.3f} nats per token (frequencies of words alone: {plain.score:.3f})"
     )
+    stage.say("writing the page ...")
     page = stage.folder / "topics.html"
     report(stage.path("run"), page)
     return page
@@ -67,7 +73,11 @@ def play(stage: Stage, limit: int | None) -> Path:
 def collect(stage: Stage, limit: int) -> tuple[list[Docstring], list[Docstring]]:
     """Documents to train on, and held-out ones."""
     stage.say("reading docstrings of the standard library and the installed packages (sources are parsed, not run)")
-    documents = list(docstrings(limit))
+    documents = []
+    for document in docstrings(limit):
+        documents.append(document)
+        if len(documents) % READ_TOLD == 0:
+            stage.say(f"{len(documents):,} docstrings so far")
     packages = Counter(d.metadata["package"] for d in documents)
     stage.say(f"{len(documents):,} docstrings of {len(packages)} packages")
     held = np.arange(len(documents)) % HELD_OUT == 0

@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.inference import Schedule
+from bnp_dask.kernels.options import n_kept
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.training.callbacks import logger, tell_of_compiling
@@ -88,7 +89,7 @@ class FirstRun:
             return
         try:
             if error is None:
-                with tell_of_compiling(), suppress(subprocess.TimeoutExpired):
+                with tell_of_compiling(count=n_kept), suppress(subprocess.TimeoutExpired):
                     child.wait(CHILD_SECONDS)
         finally:
             child.kill()
