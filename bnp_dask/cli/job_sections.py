@@ -7,20 +7,16 @@ from importlib import import_module
 
 from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.cli.job_parts import ClientSpec, DataSpec, UpdateSpec
-from bnp_dask.cli.jobfile import Top
 from bnp_dask.cli.settings import known_settings
 from bnp_dask.training.alternatives.shadow import Shadow
 
 
-def place_of_setting(name: str) -> str:
+def place_of_setting(name: str, top: type) -> str:
     """A hint that says in which section a setting of this name belongs, with an example; empty if there is none.
 
-    Examples
-    --------
-    >>> place_of_setting("laps")
-    "; 'laps' belongs to 'schedule', such as schedule: {type: Memoized, laps: ...}"
+    ``top`` is the class of the settings at the top of a job file.
     """
-    for section, kind, cls in _sections():
+    for section, kind, cls in _sections(top):
         if name in known_settings(cls):
             if not section:
                 return f"; {name!r} belongs to the top of the file"
@@ -34,9 +30,9 @@ def place_of_setting(name: str) -> str:
     return ""
 
 
-def _sections() -> Iterator[tuple[str, str | None, type]]:
+def _sections(top: type) -> Iterator[tuple[str, str | None, type]]:
     """Name of each section, name of the class whose settings it has if it may have several, and the class."""
-    yield "", None, Top
+    yield "", None, top
     yield from _of("schedule", SCHEDULES, "Memoized")
     yield "data", None, DataSpec
     yield from _of("model.allocation", ALLOCATIONS, "DPMixture")

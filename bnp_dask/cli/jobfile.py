@@ -51,7 +51,17 @@ import yaml
 
 from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec, ExecutorSpec, UpdateSpec
 from bnp_dask.cli.job_roles import EXECUTOR, INIT, MOVE, SCHEDULE, SOURCE, class_of
-from bnp_dask.cli.settings import absolute, build, kind_and_settings, mapping, object_of, settings_of, short
+from bnp_dask.cli.job_sections import place_of_setting
+from bnp_dask.cli.settings import (
+    UnknownSettingError,
+    absolute,
+    build,
+    kind_and_settings,
+    mapping,
+    object_of,
+    settings_of,
+    short,
+)
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.paths import local_path
@@ -287,6 +297,10 @@ def _naming(name: str) -> Iterator[None]:
     """Make errors of settings inside name the job file."""
     try:
         yield
+    except UnknownSettingError as error:
+        elsewhere = place_of_setting(error.name, Top)
+        text = f"{error.where}: there is no such setting here{elsewhere}" if elsewhere else error
+        raise SettingError(f"{name}: {text}") from error
     except SettingError as error:
         raise SettingError(f"{name}: {error}") from error
 

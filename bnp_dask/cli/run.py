@@ -1,4 +1,4 @@
-"""``bnp-dask train``, ``bnp-dask resume``, ``bnp-dask plan`` and ``bnp-dask schema``."""
+"""``bnp-dask init``, ``train``, ``bnp-dask resume``, ``bnp-dask plan`` and ``bnp-dask schema``."""
 
 from __future__ import annotations
 
@@ -85,6 +85,19 @@ def add(commands: argparse._SubParsersAction) -> None:
     plan.add_argument("--format", choices=("text", "json"), default="text", help="a table, or all numbers as JSON")
     plan.set_defaults(run=plan_command)
 
+    first = commands.add_parser(
+        "init",
+        help="write a job file for some data",
+        description="Write a job file with comments, which trains as it is: topics of counts of words, states of "
+        "sequences (--group-column), else clusters.",
+        allow_abbrev=False,
+    )
+    first.add_argument("data", metavar="DATA", help="path or URL of the data")
+    first.add_argument("job", metavar="RUN.YAML", nargs="?", default="run.yaml", help="file to write (run.yaml)")
+    first.add_argument("--group-column", metavar="COLUMN", help="column of ids of sequences")
+    first.add_argument("--order-column", metavar="COLUMN", help="rises within each sequence")
+    first.set_defaults(run=init_command)
+
     schema = commands.add_parser(
         "schema",
         help="print the JSON schema of job files",
@@ -101,6 +114,21 @@ def plan_command(args: argparse.Namespace) -> None:
 
     found = read_job(args.job).plan(workers=args.workers, memory=args.memory, n_clusters=args.clusters)
     say(json.dumps(found.to_json(), indent=1) if args.format == "json" else str(found))
+
+
+def init_command(args: argparse.Namespace) -> None:
+    """Write a job file."""
+    from bnp_dask.cli.first_job import first_job
+    from bnp_dask.inputs.paths import local_path
+
+    text = first_job(args.data, args.group_column, args.order_column, str(local_path(args.job).parent))
+    try:
+        with open(local_path(args.job), "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise StoreError(f"{args.job} exists already; choose another name: bnp-dask init DATA NAME.yaml") from error
+    say(f"wrote {args.job}", args.quiet)
+    say(f"next: bnp-dask train {shlex.quote(args.job)}", args.quiet)
 
 
 def schema_command(args: argparse.Namespace) -> None:
@@ -166,10 +194,8 @@ def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) ->
     with open_client(where, quiet) as client, log_lines(quiet), stop.listening(), _resumable(stop):
         result = job.train(client, resume, callbacks)
     if stop.asked is not None and result.reason.startswith(named(stop.asked)):
-        where = (
-            "is not kept: the job file names no 'store'" if job.store is None else f"is saved in {_shown(job.store)}"
-        )
-        raise stop.asked(f"{stop.saved} {where}")
+        kept = "is not kept: the job file names no 'store'" if job.store is None else f"is saved in {_shown(job.store)}"
+        raise stop.asked(f"{stop.saved} {kept}")
     posterior, last = result.posterior, result.history[-1]
     say(f"{result.reason}: lap {last['lap']}, {result.seconds:.1f} s, objective {last['elbo']:.10g} nats")
     if result.skipped:

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     pass
 
 
+class UnknownSettingError(SettingError):
+    """A name that is no setting of the section it stands in."""
+
+    def __init__(self, where: str, name: str, hint: str) -> None:
+        super().__init__(f"{where}: there is no such setting{hint}")
+        self.where, self.name = where, name
+
+
 def object_of(role: Role, value: Any, path: str, folder: Path) -> Any:
     """An object of one of the classes of a role, from ``{type: Name, ...}`` or ``Name``."""
     kind, given = kind_and_settings(value, path)
@@ -61,11 +69,7 @@ def settings_of(cls: type, given: Mapping[str, Any], path: str, folder: Path) ->
     known = known_settings(cls)
     for name in given:
         if name not in known:
-            from bnp_dask.cli.job_sections import place_of_setting
-
-            elsewhere = place_of_setting(str(name))
-            hint = f" here{elsewhere}" if elsewhere else nearest(name, known)
-            raise SettingError(f"{_join(path, name)}: there is no such setting{hint}")
+            raise UnknownSettingError(_join(path, name), str(name), nearest(name, known))
     missing = [n for n, setting in known.items() if setting.is_required and n not in given]
     if missing:
         raise SettingError(f"{_join(path, missing[0])}: is missing, and needed")

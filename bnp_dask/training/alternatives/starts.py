@@ -138,7 +138,7 @@ def _lap_of_all(
             if why := tell_of_batches(callbacks, done):
                 return why
             laps = [lap for lap, step in zip(laps, steps, strict=True) if not step.lap_end]
-    return False
+    return ""
 
 
 def take_over(memo: Memo, ours: Memo, state: State, room: int, after: np.ndarray | None = None) -> None:

@@ -1,0 +1,41 @@
+"""A job file that ``bnp-dask init`` writes trains as it is."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from bnp_dask.cli import main
+from bnp_dask.cli.first_job import first_job
+from bnp_dask.cli.jobfile import read_job
+
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
+
+
+def test_a_job_file_for_rows_trains_as_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).standard_normal((90, 2))
+    x[:45] += 9.0
+    np.save("x.npy", x)
+    (tmp_path / "jobs").mkdir()
+    assert main(["init", "x.npy", "jobs/first.yaml"]) == 0
+    assert capsys.readouterr().out.endswith("next: bnp-dask train jobs/first.yaml\n")
+    assert main(["train", "jobs/first.yaml", "--laps", "2", "--quiet"]) == 0
+    assert (tmp_path / "jobs" / "runs" / "first" / "posterior.zarr").exists()
+    capsys.readouterr()
+    assert main(["init", "x.npy", "jobs/first.yaml"]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_job_files_for_counts_and_sequences_have_their_models(tmp_path, monkeypatch):
+    pd = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    scipy.sparse.save_npz("counts.npz", scipy.sparse.csr_matrix(np.eye(6, 4, dtype=np.int64)))
+    frame = pd.DataFrame({"who": [1, 1, 2, 2], "t": [0, 1, 0, 1], "v": [0.1, 0.2, 0.3, 0.5]})
+    frame.to_parquet("steps.parquet")
+    for text, allocation in (
+        (first_job("counts.npz", None, None, "."), "HDPTopics"),
+        (first_job("steps.parquet", "who", "t", "."), "HDPHMM"),
+    ):
+        (tmp_path / "run.yaml").write_text(text)
+        assert type(read_job("run.yaml").model.allocation).__name__ == allocation
+    assert read_job("run.yaml").data.groups == "who"
