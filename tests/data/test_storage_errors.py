@@ -10,7 +10,6 @@ import pytest
 from fsspec import AbstractFileSystem
 
 import bnp_dask as bnp
-from bnp_dask.core import location as files
 from bnp_dask.core.location import Location
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.passing import may_pass
