@@ -156,6 +156,7 @@ class DaskExecutor:
         self._others: list[str] = []
         self._reproducible = False
         self._count = 0
+        self._values: set[str] = set()
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._closed = self._is_lost = False
         client.loop.add_callback(remember_no_messages, client)
@@ -177,8 +178,15 @@ class DaskExecutor:
         return min(limits, default=None)
 
     def share(self, name: str, value: Any) -> Handle:
-        """Make a value the result of a task; if its worker dies, it is made again from the scheduler's copy."""
-        return self._submit(name, Call(name, _identity, (Message.of(value),)), [])
+        """Make a value the result of a task; if its worker dies, it is made again from the scheduler's copy.
+
+        It goes before other waiting tasks: those that need it may be the next that workers could take.
+        """
+        handle = self._submit(name, Call(name, _identity, (Message.of(value),)), [], priority=1)
+        key = handle.content(self).key
+        self._values.add(key)
+        weakref.finalize(handle, self._values.discard, key)
+        return handle
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
         """Send a task to the scheduler."""
@@ -272,12 +280,22 @@ class DaskExecutor:
                     workers=self._others if self._strangers else None,
                     allow_other_workers=bool(self._strangers),
                     code=code_here().token(self._reproducible),
+                    _data_producer=self._goes_anywhere(needed),
                 )
         except GONE as error:
             raise self._lost(f"task {names[0]}", error) from None
         handles = [Handle(name, self, future) for name, future in zip(names, futures, strict=True)]
         self._handles.update(handles)
         return handles
+
+    def _goes_anywhere(self, needed: list[list[Future]]) -> bool:
+        """Whether tasks need nothing but shared values, so that every worker may take them.
+
+        Dask gives a task to a worker that holds its inputs, and others must take it over from there: if many tasks need
+        one value, they would all go to its holder.  It queues tasks with this mark, and gives each to the next free
+        worker, which fetches the value.  The mark is an argument of ``dask.Task``, and stays here.
+        """
+        return all(future.key in self._values for column in needed for future in column)
 
     def _value_or_loss(self, name: str, future: Future) -> Any:
         """Value of a task, or its error; failures of the cluster become an ExecutionError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -83,3 +84,13 @@ def add(*values: float) -> float:
 def type_names(*values: object) -> tuple[str, ...]:
     """How the arguments arrived."""
     return tuple(type(v).__name__ for v in values)
+
+
+MEETINGS: dict[int, threading.Barrier] = {}
+"""Barriers of tasks in this process, by number."""
+
+
+def meet(meeting: int, value: int, more: int) -> int:
+    """A sum, once all tasks of a meeting have begun."""
+    MEETINGS[meeting].wait(timeout=20)
+    return value + more

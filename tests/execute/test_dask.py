@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -17,13 +18,21 @@ import dask
 import numpy as np
 import pytest
 from dask.utils import key_split
-from distributed import Client, default_client
+from distributed import Client, LocalCluster, default_client
 
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.reach import open_executor
-from tests.execute.tasks import count_call, kill_own_process, pid_then_go, sleep_then_touch, where_and_when_after
+from tests.execute.tasks import (
+    MEETINGS,
+    count_call,
+    kill_own_process,
+    meet,
+    pid_then_go,
+    sleep_then_touch,
+    where_and_when_after,
+)
 
 BOUND = 60.0
 
@@ -291,3 +300,21 @@ def test_a_client_forgets_what_it_sent(own_cluster):
     assert [executor.result(executor.submit(f"size-{i}", np.size, np.zeros(1000))) for i in range(20)] == [1000] * 20
     assert len(client.scheduler_comm.recent_message_log) == 0
     executor.close()
+
+
+# -- who gets which task ------------------------------------------------------------------------------------------
+def test_tasks_that_need_one_value_go_to_all_workers():
+    """Tasks of a group wait for one another, and no worker may take over what waits at another."""
+    with (
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        LocalCluster(processes=False, n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        executor = DaskExecutor(client, "spread")
+        for number in range(8):  # from the fifth value on Dask gives them to its holder, unless they are marked
+            MEETINGS[number] = threading.Barrier(4)
+            shared = executor.share(f"posterior-{number}", number)
+            tasks = [(f"local_step-{number}-{i}", meet, (number, shared, i)) for i in range(4)]
+            assert executor.results_together(executor.submit_together(tasks)) == [number + i for i in range(4)]
+        assert len(executor._values) == 1
+        executor.close()
