@@ -120,6 +120,21 @@ class GroupExecutor(Protocol):
         ...
 
 
+@runtime_checkable
+class RemoteExecutor(Protocol):
+    """Executor that may run tasks in other processes, to which all of their arguments are sent."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it does; then a value that many tasks need is better left in a file that they read."""
+        ...
+
+
+def is_remote(executor: Executor) -> bool:
+    """Whether arguments of tasks are sent to other processes."""
+    return isinstance(executor, RemoteExecutor) and executor.is_remote
+
+
 @dataclass(frozen=True)
 class Slot:
     """Placeholder among the arguments of a task for the value of its ``position``-th handle."""

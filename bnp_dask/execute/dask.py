@@ -127,6 +127,8 @@ class DaskExecutor:
         Advice after the cluster was lost, such as a call to make; the end of the error's text.
     """
 
+    is_remote = True
+
     def __init__(
         self,
         client: Client,

@@ -75,6 +75,15 @@ class Message:
         """Value of a task as a message; a message or failure is returned unchanged."""
         return value if isinstance(value, (Message, Failure)) else cls.of(value)
 
+    @property
+    def large(self) -> Sequence[np.ndarray]:
+        """The arrays in separate frames, as bytes."""
+        return self._large
+
+    def with_large(self, large: Sequence[np.ndarray]) -> Message:
+        """The message with other arrays, of the same sizes, in separate frames."""
+        return Message(self._data, self._sizes, self._small, large)
+
     def open(self) -> Any:
         """Return the value: the same object every time."""
         if self._value:

@@ -10,8 +10,10 @@ whole and the coordinator does the rest, to the same bits.  The task decides thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,9 @@ from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.data.coalesce import SMALL_BYTES
 from bnp_dask.errors import StoreError
-from bnp_dask.execute.base import Handle
+from bnp_dask.execute.base import Handle, is_remote
 from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.execute.posted import Posted, opened, post
 from bnp_dask.execute.prefetch import Load, in_turn
 from bnp_dask.inference.batch_memo import Left, MemoSlot
 from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
@@ -56,6 +59,10 @@ FEW = 16
 
 AT_ONCE = 2**22
 """Numbers up to which the changes of a group arrive in one message (32 MB)."""
+
+AHEAD = 4
+"""Tasks for each worker that are out at most while results come back whole: enough for it to work while the coordinator
+takes results of others and folds a group."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +112,16 @@ class LocalStep:
         return self.has_states or not model.keeps_states or self.slot is None or self.slot.old < 0
 
 
-def local_steps(posterior: Posterior, trials: tuple[Trial, ...], *steps: LocalStep) -> Change | Unsummed:
+def local_steps(
+    posterior: Posterior | Posted, trials: tuple[Trial, ...] | Posted, *steps: LocalStep
+) -> Change | Unsummed:
     """The task: local steps of some batches, and the sum of their changes as far as the worker can compute it."""
+    try:
+        beliefs, proposals = opened(posterior), opened(trials)
+    except StoreError as error:
+        return Unsummed(tuple(Unkept(step.request.batch, None, str(error), is_unread=True) for step in steps))
     with in_turn([step.request.reader for step in steps]):
-        found = added(*[_kept(posterior, trials, step) for step in steps])
+        found = added(*[_kept(beliefs, proposals, step) for step in steps])
     return found.with_atoms_in_one() if isinstance(found, Change) else found
 
 
@@ -187,15 +200,18 @@ class Unkept:
     batch
         Its number.
     found
-        The visit for the coordinator to keep; None if the batch was not visited because the states of its groups were
-        missing.
+        The visit for the coordinator to keep; None if the batch was not visited because the states of its groups or
+        the posterior were missing.
     why
         The worker's error at the run directory; empty if it had nothing to keep.
+    is_unread
+        Whether the posterior was missing.
     """
 
     batch: int
     found: Visit | None
     why: str = ""
+    is_unread: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +241,7 @@ def added(*parts: Change | Unkept | Unsummed) -> Change | Unsummed:
     return joined(*changes) if len(changes) == len(parts) else Unsummed(parts)
 
 
-def unkept_of(parts: Sequence[Change | Unsummed]) -> list[Unkept]:
+def unkept_of(parts: Iterable[Change | Unkept | Unsummed]) -> list[Unkept]:
     """Results of some tasks that the coordinator has to keep."""
     return [unkept for part in parts if isinstance(part, Unsummed) for unkept in part.unkept]
 
@@ -267,26 +283,58 @@ class Taken:
     by: LocalSteps
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class InFlight:
     """A group in flight: its batches, the posterior behind it, and the tasks that compute its change.
 
-    ``numbers`` are the numbers of the visits that workers may write, by batch.  ``own`` are the tasks of batches that
-    try a birth of their own.  ``at_once``: whether all other changes fit into one message.
+    Parameters
+    ----------
+    batches
+        Their numbers, in the order of the lap.
+    basis, beliefs
+        The posterior, and the argument of the tasks that stands for it.
+    seen
+        Number of changes of clusters in the posterior.
+    numbers
+        Numbers of the visits that workers may write, by batch.
+    rounds
+        Batches of each task: first those that try a birth of their own, one by one.
+    n_own
+        Number of these.
+    at_once
+        Whether all other changes fit into one message.
+    in_turn
+        Whether its tasks are sent a few at a time.
+    tasks
+        The tasks that have been sent, in order.
+    sums
+        Tasks that add the changes of the batches that try no birth; None if they are added here.
     """
 
     batches: tuple[int, ...]
     basis: Posterior
+    beliefs: Any
     seen: int
     numbers: dict[int, int]
-    changes: list[Handle]
-    own: list[Handle]
-    at_once: bool
+    rounds: list[list[LocalStep]]
+    n_own: int
+    at_once: bool = False
+    in_turn: bool = False
+    tasks: list[Handle] = field(default_factory=list)
+    sums: list[Handle] | None = None
+
+    @property
+    def unsent(self) -> int:
+        """Number of tasks that are still to be sent."""
+        return len(self.rounds) - len(self.tasks)
 
 
 @dataclass(eq=False)
 class LocalSteps:
     """Visits of batches, for their joint change of the total.
+
+    If results come back whole, the tasks of a group are sent a few for each worker at a time, however large the window
+    is: each carries what the last visit of its batch left, and its result waits on a worker until it is fetched.
 
     Parameters
     ----------
@@ -308,14 +356,16 @@ class LocalSteps:
     keeps: bool = True
     is_whole: bool = False
     leaves: bool = True
+    _waiting: deque[InFlight] = field(default_factory=deque)
+    _out: int = 0
 
     def __post_init__(self) -> None:
         trials = self.state.plan.trials
         self._most_atoms = max(self.work.survey.batch_atoms, default=0)
-        self._trials: Any = tuple(replace(t, beliefs=t.beliefs.for_visits(self._most_atoms)) for t in trials)
+        self._plain = tuple(replace(t, beliefs=t.beliefs.for_visits(self._most_atoms)) for t in trials)
         numbers = sum(t.beliefs.n_clusters for t in trials) * numbers_per_cluster(self.work.model.observation)
-        if numbers * self.n_batches > SLIGHT_TRIALS:
-            self._trials = self.work.executor.share(f"trials-lap{self.state.lap}", self._trials)
+        is_slight = numbers * self.n_batches <= SLIGHT_TRIALS
+        self._trials = self._argument(f"trials-lap{self.state.lap}", self._plain, is_slight) if trials else ()
 
     def again(self, batches: Sequence[int], basis: Posterior | None = None) -> Taken:
         """Visit a group once more, with the current posterior unless another is given."""
@@ -323,28 +373,61 @@ class LocalSteps:
         return self.collect(self.submit(tuple(batches), posterior, len(self.state.edits), attempt=2))
 
     def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> InFlight:
-        executor = self.work.executor
+        executor, reach = self.work.executor, self.work.reach
         steps = [self._step(batch, seen, attempt) for batch in batches]
-        last = [step for step in steps if step.split is not None]
+        own = [[step] for step in steps if step.split is not None]
         rounds = self._rounds([step for step in steps if step.split is None], basis.n_clusters)
         numbers = basis.n_clusters * numbers_per_cluster(self.work.model.observation)
-        slight = is_slight(len(last) + len(rounds), numbers)
-        beliefs: Any = basis.for_visits(self._most_atoms)
-        if not slight:
-            beliefs = executor.share(f"posterior-lap{self.state.lap}-batch{batches[0]}", beliefs)
-        own = self._started(beliefs, [[step] for step in last])
-        changes = self._started(beliefs, rounds)
+        slight = is_slight(len(own) + len(rounds), numbers)
+        name = f"posterior-lap{self.state.lap}-batch{batches[0]}"
+        beliefs = self._argument(name, basis.for_visits(self._most_atoms), slight)
         kept = {step.request.batch: step.slot.new for step in steps if step.slot is not None}
-        by_workers = bool(kept) and not self.work.reach.is_rare
+        group = InFlight(batches, basis, beliefs, seen, kept, [*own, *rounds], len(own))
+        by_workers = bool(kept) and not reach.is_rare
+        if not by_workers and not self.work.lockstep and attempt == 1:
+            group.in_turn = True
+            self._waiting.append(group)
+            self._send_more()
+            return group
+        self._send(group, group.unsent)
         if by_workers and not slight:
-            most = sums_left(len(changes), executor.n_workers, numbers)
-            changes = reduced_for_us(changes, self._add, most)
-        at_once = by_workers and len(changes) * numbers <= AT_ONCE
-        return InFlight(batches, basis, seen, kept, changes, own, at_once)
+            most = sums_left(len(rounds), executor.n_workers, numbers)
+            group.sums = reduced_for_us(group.tasks[group.n_own :], self._add, most)
+        n_messages = len(rounds) if group.sums is None else len(group.sums)
+        group.at_once = by_workers and n_messages * numbers <= AT_ONCE
+        return group
 
-    def _started(self, beliefs: Any, rounds: list[list[LocalStep]], first: bool = False) -> list[Handle]:
+    def _argument(self, name: str, value: Any, is_slight: bool) -> Any:
+        """Argument of tasks that stands for a value: a file that they read, the value itself, or a shared one."""
+        if is_remote(self.work.executor) and self.work.reach.reads_posts:
+            try:
+                board = self.work.memo.board()
+                if board is not None:
+                    return post(board, name, value)
+            except StoreError as error:
+                self.work.reach.note_unread(str(error))
+        return value if is_slight else self.work.executor.share(name, value)
+
+    def _send_more(self) -> None:
+        """Send waiting tasks, in order, until there are enough for all workers."""
+        room = AHEAD * max(1, self.work.executor.n_workers) - self._out
+        while self._waiting and room > 0:
+            group = self._waiting[0]
+            n = min(room, group.unsent)
+            self._send(group, n)
+            self._out, room = self._out + n, room - n
+            if not group.unsent:
+                self._waiting.popleft()
+
+    def _send(self, group: InFlight, n: int) -> None:
+        """Send the next ``n`` tasks of a group."""
+        start = len(group.tasks)
+        rounds = [[self._complete(step, group.seen) for step in some] for some in group.rounds[start : start + n]]
+        group.tasks += self._started(group.beliefs, self._trials, rounds)
+
+    def _started(self, beliefs: Any, trials: Any, rounds: list[list[LocalStep]], first: bool = False) -> list[Handle]:
         """Submitted tasks, one for each round of batches."""
-        tasks = [(self._name(some[0].request.batch), local_steps, (beliefs, self._trials, *some)) for some in rounds]
+        tasks = [(self._name(some[0].request.batch), local_steps, (beliefs, trials, *some)) for some in rounds]
         return submitted(self.work.executor, tasks, first)
 
     def _add(self, groups: list[Sequence[Handle]]) -> list[Handle]:
@@ -372,12 +455,11 @@ class LocalSteps:
         return [pieces[i : i + size] for i in range(0, len(pieces), size)]
 
     def _step(self, batch: int, seen: int, attempt: int = 1, is_whole: bool = False) -> LocalStep:
-        """Local step of a batch, with its last visit's results unless its worker reads them itself."""
+        """Local step of a batch; :meth:`_complete` adds its last visit's results if ``has_states``."""
         work, state, plan = self.work, self.state, self.state.plan
         split = plan.splits.get(batch)
         is_whole = is_whole or work.shelf is None or self.is_whole or split is not None
         slot = None if is_whole else self._slot(batch, seen, attempt)
-        carries = slot is None or work.reach.is_rare
         return LocalStep(
             request=request_of(work, state, batch),
             pairs=plan.pairs,
@@ -386,9 +468,17 @@ class LocalSteps:
             weight=state.weight(batch),
             assigns=self._assigns(batch),
             slot=slot,
-            states=recall_states(work, state, batch, seen) if carries else None,
-            left=recall_left(work, state, batch, seen) if carries and self.keeps else None,
-            has_states=carries,
+            has_states=slot is None or work.reach.is_rare,
+        )
+
+    def _complete(self, step: LocalStep, seen: int) -> LocalStep:
+        """A local step as it is sent: with its last visit's results, unless its worker reads them itself."""
+        if not step.has_states:
+            return step
+        batch = step.request.batch
+        states = recall_states(self.work, self.state, batch, seen)
+        return replace(
+            step, states=states, left=recall_left(self.work, self.state, batch, seen) if self.keeps else None
         )
 
     def _slot(self, batch: int, seen: int, attempt: int) -> MemoSlot:
@@ -416,18 +506,32 @@ class LocalSteps:
         found: list[tuple[int, Visit]] = []
         unkept: list[str] = []
 
-        def changes(handles: Sequence[Handle], at_once: bool) -> Iterator[Change]:
-            for part in collected(self.work.executor, handles, at_once):
+        def changes(results: Iterable[Change | Unkept | Unsummed]) -> Iterator[Change]:
+            for part in results:
                 missing = unkept_of([part])
                 unkept.extend(one.why for one in missing if one.why)
                 yield self._finished(group, part, self._found_at_last(group, missing), found)
 
-        own = list(changes(group.own, False))
-        main = reduced(changes(group.changes, group.at_once), lambda some: joined(*some))
+        if group.in_turn:
+            results = self._results_in_turn(group)
+            own = list(changes(islice(results, group.n_own)))
+        else:
+            own = list(changes(collected(self.work.executor, group.tasks[: group.n_own], False)))
+            rest = group.tasks[group.n_own :] if group.sums is None else group.sums
+            results = collected(self.work.executor, rest, group.at_once)
+        main = reduced(changes(results), lambda some: joined(*some))
         whole = joined(*([] if main is None else [main]), *own)
         self.work.reach.note(len(group.numbers) - len(unkept), unkept)
         written = {batch: Kept(group.numbers[batch], receipt) for batch, receipt in whole.written}
         return Taken(group.batches, group.seen, whole, written, found, self)
+
+    def _results_in_turn(self, group: InFlight) -> Iterator[Change | Unkept | Unsummed]:
+        """Results of a group in order, each followed by the next tasks that wait to be sent."""
+        for i in range(len(group.rounds)):
+            value = self.work.executor.result(group.tasks[i])
+            self._out -= 1
+            self._send_more()
+            yield value
 
     def _keep_here(self, group: InFlight, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
         """The change by a visit that came back whole; the visit is appended to ``found``."""
@@ -439,9 +543,18 @@ class LocalSteps:
 
     def _found_at_last(self, group: InFlight, missing: Sequence[Unkept]) -> dict[int, Visit]:
         """Visits of batches whose results the coordinator keeps; missing ones are made now."""
+        for one in missing:
+            if one.is_unread:
+                self.work.reach.note_unread(one.why)
         late = [self._step(one.batch, group.seen, is_whole=True) for one in missing if one.found is None]
-        beliefs = group.basis.for_visits(self._most_atoms) if late else None
-        parts = [self.work.executor.result(h) for h in self._started(beliefs, [[step] for step in late], first=True)]
+        if not late:
+            return {one.batch: one.found for one in missing if one.found is not None}
+        numbers = group.basis.n_clusters * numbers_per_cluster(self.work.model.observation)
+        beliefs: Any = group.basis.for_visits(self._most_atoms)
+        if not is_slight(len(late), numbers):
+            beliefs = self.work.executor.share(f"posterior-lap{self.state.lap}-again", beliefs)
+        rounds = [[self._complete(step, group.seen)] for step in late]
+        parts = map(self.work.executor.result, self._started(beliefs, self._plain, rounds, first=True))
         return {one.batch: one.found for one in [*missing, *unkept_of(parts)] if one.found is not None}
 
     def _finished(

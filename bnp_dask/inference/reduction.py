@@ -112,11 +112,26 @@ def _sum(size: int, one: Change, other: Change) -> Change:
 
 
 def reduced(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> T | None:
-    """Many items as one, ``FAN`` at a time, level by level; None when there are none."""
-    level = _joined_by(items, join)
-    while len(level) > 1:
-        level = _joined_by(level, join)
-    return level[0] if level else None
+    """Many items as one, ``FAN`` at a time, level by level; None when there are none.
+
+    Less than ``FAN`` items of each level are held at a time, however many there are.
+    """
+    levels: list[list[T]] = []
+    for item in items:
+        depth, joint = 0, item
+        while True:
+            if depth == len(levels):
+                levels.append([])
+            levels[depth].append(joint)
+            if len(levels[depth]) < FAN:
+                break
+            joint, levels[depth] = join(levels[depth]), []
+            depth += 1
+    rest: list[T] = []
+    for waiting in levels:
+        left = [*waiting, *rest]
+        rest = [join(left)] if len(left) > 1 else left
+    return rest[0] if rest else None
 
 
 def reduced_for_us(items: Sequence[T], join_all: Callable[[list[Sequence[T]]], list[T]], most: int) -> list[T]:
@@ -146,15 +161,3 @@ def sums_left(n_tasks: int, n_workers: int, numbers: int) -> int:
     if n_tasks >= depth * n_workers:
         return FAN
     return max(FAN, BEARABLE // max(1, numbers))
-
-
-def _joined_by(items: Iterable[T], join: Callable[[Sequence[T]], T]) -> list[T]:
-    out, waiting = [], []
-    for item in items:
-        waiting.append(item)
-        if len(waiting) == FAN:
-            out.append(join(waiting))
-            waiting = []
-    if waiting:
-        out.append(join(waiting) if len(waiting) > 1 else waiting[0])
-    return out

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from bnp_dask.errors import NumericalError
-from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task
+from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task, is_remote
 from bnp_dask.execute.ordered import submitted
 from bnp_dask.execute.prefetch import load_of, reading_once
 
@@ -172,6 +172,11 @@ class ExecutorOfOne:
     def memory_limit(self) -> int | None:
         """Bytes that a worker may take."""
         return self._shared.executor.memory_limit
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether arguments of tasks are sent to other processes."""
+        return is_remote(self._shared.executor)
 
     def share(self, name: str, value: Any) -> Handle:
         """Put a value where tasks can use it."""

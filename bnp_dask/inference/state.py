@@ -19,6 +19,7 @@ from bnp_dask.data.base import Source, batch_reader
 from bnp_dask.data.skipping import CheckedReader
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.posted import Board
 from bnp_dask.inference.batch_memo import (
     Left,
     Shelf,
@@ -68,15 +69,21 @@ class Memo(Protocol):
         """Drop parts that the state no longer refers to."""
         ...
 
+    def board(self) -> Board | None:
+        """Files that this process may leave for tasks; None if there can be none."""
+        ...
+
 
 @dataclass
 class Reach:
     """Access of the last tasks to the run directory, as they reported it.
 
-    ``is_rare``: whether most of them did not reach it, so that leaving work to workers is no use.
+    ``is_rare``: whether most of them did not reach it, so that leaving work to workers is no use.  ``reads_posts``:
+    whether all tasks so far could read the values that this process left there for them.
     """
 
     is_rare: bool = False
+    reads_posts: bool = True
     _told: bool = False
 
     def note(self, n_kept: int, unkept: Sequence[str]) -> None:
@@ -86,6 +93,15 @@ class Reach:
         if unkept and not self._told:
             self._told = True
             logger.info("a worker does not keep its batches' statistics itself, so they come here: %s", unkept[0])
+
+    def note_unread(self, why: str) -> None:
+        """Record that a posterior could not be left for tasks, or not be read by one; from now on they are sent.
+
+        One worker is enough: it would go through the tasks of all others, as it fails at once at each.
+        """
+        if self.reads_posts:
+            logger.info("workers do not read posteriors from the run's directory, so they are sent: %s", why)
+        self.reads_posts = False
 
 
 @dataclass(frozen=True)

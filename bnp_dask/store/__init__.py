@@ -6,6 +6,7 @@
       RUN.json                      kind of the directory and settings of the run; written once
       job.yaml                      job file of the run, if it has one; present as soon as RUN.json is
       LOCK, SESSION                 lock of the writing process; number by which others recognise the directory
+      posted/                       posteriors for the tasks that are out; removed as these come back
       drafts/                       atoms read by an initialisation, kept until it is finished
       manifest/5f0c7d21.rows        batches of the data as the survey found them; only ever appended to
       manifest/5f0c7d21.npz         their totals, and how many of the rows are valid

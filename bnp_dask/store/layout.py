@@ -10,7 +10,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
 from bnp_dask.store.files import unseal
 from bnp_dask.store.place import TEMPORARY, DamagedError, Key, cannot, place_of, require_known
-from bnp_dask.store.reach import DRAFTS_NAME, SESSION_NAME
+from bnp_dask.store.reach import DRAFTS_NAME, POSTED_NAME, SESSION_NAME
 from bnp_dask.store.sweep import checkpoint_numbers
 
 RUN_FORMAT = "bnp-dask run"
@@ -21,7 +21,7 @@ MANIFEST_NAME = "manifest"
 JOB_NAME = "job.yaml"
 """The job file of a run, if it has one."""
 
-_OWN = ("LOCK", "lock", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, JOB_NAME)
+_OWN = ("LOCK", "lock", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, POSTED_NAME, JOB_NAME)
 """Names that may be in a run directory before it is a run."""
 
 

@@ -13,6 +13,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.store.checkpoint import Listing
 from bnp_dask.store.files import dump_json
 from bnp_dask.store.parts import Part, PartFiles
+from bnp_dask.store.reach import PostedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 
 _Entry = tuple[dict[str, np.ndarray], dict[str, Any]]
@@ -35,6 +36,7 @@ class MemoryStore:
         # Batch -> visit -> content, or the receipt of its file if it is on the disk.
         self._entries: dict[int, dict[int, _Entry | Receipt]] = {}
         self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._session: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -79,6 +81,13 @@ class MemoryStore:
         if names:
             self.part_files().remove(names)
 
+    def board(self) -> PostedFiles:
+        """Files that this process may leave for tasks, in the temporary directory: workers of this machine reach it."""
+        folder = self._folder()
+        if self._session is None:
+            self._session = begin_session(folder)
+        return PostedFiles(folder, self._session)
+
     def commit(
         self,
         state: Mapping[str, Any],
@@ -105,7 +114,7 @@ class MemoryStore:
         self._held = 0
         if self._directory is not None:
             self._directory.cleanup()
-            self._directory = None
+            self._directory = self._session = None
 
     def _drop(self, batch: int, visit: int) -> None:
         visits = self._entries[batch]

@@ -8,7 +8,8 @@ of it, or another directory of that name.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,16 @@ import numpy as np
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store.files import pack, unpack
-from bnp_dask.store.place import DamagedError, Key, place_of
+from bnp_dask.store.place import DamagedError, Key, cannot, place_of
+from bnp_dask.store.place.disk import mapped, replacing
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 
 SESSION_NAME = "SESSION"
 DRAFTS_NAME = "drafts"
+POSTED_NAME = "posted"
+
+ALIGNED = 64
+"""Alignment of arrays in a file that is mapped into memory, in bytes."""
 
 
 def begin_session(folder: Path | Key) -> str:
@@ -102,6 +108,51 @@ class Drafts:
 
     def _file(self, key: str) -> Path | Key:
         return self.path / DRAFTS_NAME / f"{key}.npz"
+
+
+@dataclass(frozen=True)
+class PostedFiles:
+    """Files of arrays that the process of a run leaves for its tasks, for some seconds each; small and picklable.
+
+    Parameters
+    ----------
+    path, session
+        As in :class:`SharedFiles`; on a file system.
+    """
+
+    path: Path
+    session: str
+
+    def put(self, name: str, arrays: Sequence[np.ndarray]) -> int:
+        """Write arrays of bytes into a new file, each at a multiple of 64 bytes; returns its CRC-32."""
+        file, crc32 = self._file(name), 0
+        place_of(self.path).make_folder(file.parent)
+        try:
+            with replacing(file, sync=False) as out:
+                for array in arrays:
+                    for part in (array.data, bytes(-array.nbytes % ALIGNED)):
+                        out.write(part)
+                        crc32 = zlib.crc32(part, crc32)
+        except OSError as error:
+            raise cannot("write", file, error) from error
+        return crc32
+
+    def get(self, name: str, sizes: Sequence[int], crc32: int) -> list[np.ndarray]:
+        """Arrays of a file, of ``sizes`` bytes; StoreError if this process does not reach it, or it was altered."""
+        file = self._file(name)
+        with _reached(self.path, self.session):
+            data = mapped(file)
+            if zlib.crc32(data.data) != crc32:
+                raise DamagedError(f"{file} is damaged (its checksum does not fit)")
+        starts = np.cumsum([0, *(size + -size % ALIGNED for size in sizes)])
+        return [data[start : start + size] for start, size in zip(starts.tolist(), sizes, strict=False)]
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        place_of(self.path).remove([self._file(name)])
+
+    def _file(self, name: str) -> Path:
+        return self.path / POSTED_NAME / f"{name}.raw"
 
 
 @contextmanager

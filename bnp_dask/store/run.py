@@ -36,7 +36,7 @@ from bnp_dask.store.layout import (
 from bnp_dask.store.packs import keys_of
 from bnp_dask.store.parts import CommittedParts, Part, PartFiles
 from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
-from bnp_dask.store.reach import DRAFTS_NAME, Drafts, SharedFiles, begin_session
+from bnp_dask.store.reach import DRAFTS_NAME, POSTED_NAME, Drafts, PostedFiles, SharedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 from bnp_dask.store.sweep import checkpoint_numbers, remove_checkpoints, remove_summaries
 
@@ -71,6 +71,8 @@ class RunStore:
         self._parts = CommittedParts(PartFiles(path / "parts"))
         self._lock = lock
         self._session = None if lock is None else begin_session(path)
+        if lock is not None:
+            self._place.remove_tree(path / POSTED_NAME)  # a run that was killed leaves some
         newest = max(checkpoint_numbers(path), default=0)
         self._number = newest if lock is None else lock.fence(partial(claim_next, path, str(self._session)), newest)
         # The checkpoint that the next commit builds upon, and the one before it: None before the first one.
@@ -163,6 +165,7 @@ class RunStore:
     def close(self) -> None:
         """Let another process write."""
         if self._lock is not None:
+            self._place.remove_tree(self.path / POSTED_NAME)
             self._lock.release()
             self._lock = None
 
@@ -202,6 +205,11 @@ class RunStore:
     def drafts(self) -> Drafts:
         """Drafts that tasks keep before the run has started."""
         return Drafts(self.shared.path, self.shared.session)
+
+    def board(self) -> PostedFiles | None:
+        """Files that this process may leave for tasks; None on an object store, which maps no files into memory."""
+        path, session = self.shared.path, self.shared.session
+        return None if isinstance(path, Key) else PostedFiles(path, session)
 
     def forget_drafts(self) -> None:
         """Remove the drafts: the run has started and needs them no more."""

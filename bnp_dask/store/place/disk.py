@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import time
@@ -13,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store.place.base import UNSEEN, DamagedError, Extent, Lock, cannot
@@ -178,6 +181,17 @@ def replacing(path: Path, sync: bool = True) -> Iterator[IO[bytes]]:
     except BaseException:
         _unlink_quietly(temporary)
         raise
+
+
+def mapped(path: Path) -> np.ndarray:
+    """Bytes of a file that another machine may have written just now, mapped into memory; OSError as for other files.
+
+    Pages are shared with all processes that map the file, until one writes to them, which changes its own copy.
+    """
+    with suppress(OSError):  # the call below reports any other error
+        _when_seen(path, lambda: os.stat(path))
+    with open(path, "rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
 
 
 def link(path: Path, to: Path) -> None:
