@@ -49,8 +49,8 @@ class Schedule(Protocol[G]):
         ...
 
     @property
-    def window(self) -> int:
-        """Batches in flight at most."""
+    def window(self) -> int | None:
+        """Batches in flight at most; None: see :func:`in_flight`."""
         ...
 
     @property
@@ -76,6 +76,22 @@ class Schedule(Protocol[G]):
         Returns the row of the history that replaces the last fold's row, ``told``.
         """
         ...
+
+
+LEAST_WINDOW = 8
+"""Batches in flight of data in few batches."""
+
+SHARE_IN_FLIGHT = 8
+"""One batch in so many is in flight, if the user sets no number: a guess.  The more, the more workers are busy, and the
+older is the posterior of a batch when it is folded."""
+
+
+def in_flight(window: int | None, n_batches: int) -> int:
+    """Number of batches in flight at most: as set, or an eighth of the batches and at least 8.
+
+    It depends on nothing but the data, because results depend on it.
+    """
+    return max(LEAST_WINDOW, n_batches // SHARE_IN_FLIGHT) if window is None else window
 
 
 @dataclass(frozen=True)

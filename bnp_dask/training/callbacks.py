@@ -159,14 +159,15 @@ class LogLaps:
             logger.info("stopped: %s", reason)
 
 
-def tell_of_idle(name: str, n_batches: int, n_workers: int) -> None:
-    """Log a line if there are fewer batches than workers."""
+def tell_of_idle(name: str, n_batches: int, window: int, n_workers: int) -> None:
+    """Log a line if there are fewer batches, or fewer of them in flight, than workers."""
+    if min(n_batches, window) >= n_workers:
+        return
     if n_batches < n_workers:
-        batches = "1 batch" if n_batches == 1 else f"{n_batches} batches"
-        logger.warning(
-            "%s: %s for %d workers, some of which have nothing to do; make smaller ones (batch_size=)",
-            *(name, batches, n_workers),
-        )
+        batches, advice = "1 batch" if n_batches == 1 else f"{n_batches} batches", "; make smaller ones (batch_size=)"
+    else:
+        batches, advice = f"at most {window} of {n_batches} batches in flight, the schedule's window,", ""
+    logger.warning("%s: %s for %d workers, some of which have nothing to do%s", name, batches, n_workers, advice)
 
 
 COMPILING = (

@@ -16,6 +16,7 @@ from bnp_dask.data.skipping import CheckedSource
 from bnp_dask.execute.heap import Heap
 from bnp_dask.inference import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
 from bnp_dask.inference.bad_batches import require_enough, usable, without
+from bnp_dask.inference.drive import in_flight
 from bnp_dask.inference.gathered import EMBEDDED
 from bnp_dask.inference.sampling.gibbs import SAMPLED, Gibbs, kept_draws
 from bnp_dask.inference.shared_reads import SharedReads
@@ -191,7 +192,8 @@ class OneRun:
         As many tasks as workers at once: each is busy with one.  A worker that comes later compiles on demand.
         """
         executor, light = self.work.executor, state.posterior.light()
-        tell_of_idle(self.work.source.name, self.work.source.n_batches, executor.n_workers)
+        n_batches = self.work.source.n_batches
+        tell_of_idle(self.work.source.name, n_batches, in_flight(self.schedule.window, n_batches), executor.n_workers)
         reader = usable(self.work, state).reader(0)
         started = time.perf_counter()
         with tell_of_compiling(count=n_kept):

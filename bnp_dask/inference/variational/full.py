@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bnp_dask.core.registry import register
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import SettingError
-from bnp_dask.inference.drive import Flight, Step, Told, drive
+from bnp_dask.inference.drive import Flight, Step, Told, drive, in_flight
 from bnp_dask.inference.fold import keep, lose
 from bnp_dask.inference.lap import begin_lap
 from bnp_dask.inference.local_steps import LocalSteps, Taken
@@ -27,13 +27,13 @@ class FullBatch:
     laps
         Passes over the data at most.
     window
-        Batches in flight; here it only changes how busy workers are.
+        Batches in flight; here it only changes how busy workers are.  Default: an eighth of the batches, at least 8.
     tolerance, count_tolerance
         As in :class:`~bnp_dask.inference.variational.memoized.Memoized`.
     """
 
     laps: int = 100
-    window: int = 8
+    window: int | None = None
     tolerance: float | None = None
     count_tolerance: float = 1e-4
     decides_moves = True
@@ -54,7 +54,8 @@ class FullBatch:
             begin_lap(work, state, state.partial)
         order = lap_order(work, state.lap, "fixed")
         visits = LocalSteps(work, state, len(order), keeps=False)
-        return Flight(work, state, order, self.window, size=max(1, self.window // 2), visits=visits)
+        window = in_flight(self.window, work.source.n_batches)
+        return Flight(work, state, order, window, size=max(1, window // 2), visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
         """Add the summaries; the posterior stays."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from bnp_dask.core.registry import register
-from bnp_dask.inference.drive import Flight, Step, Told, drive
+from bnp_dask.inference.drive import Flight, Step, Told, drive, in_flight
 from bnp_dask.inference.fold import Folded, fold_again, keep, lose_with_step
 from bnp_dask.inference.lap import begin_lap
 from bnp_dask.inference.local_steps import LocalSteps, Taken
@@ -29,11 +29,11 @@ class Memoized:
     laps
         Passes over the data at most.
     window
-        Batches in flight at most.  They are submitted and folded in groups of half the window, rounded down (of one
-        batch if it is 1), with one global step for each group.  With a window of at least four times the number of
-        workers, workers hardly wait; if batches are so small that one task visits four or more, that takes sixteen
-        times the number.  1: a global step after every batch, as the thesis has it.  Results depend on the window, not
-        on the number of workers.
+        Batches in flight at most.  Default: an eighth of the batches, at least 8.  They are submitted and folded in
+        groups of half the window, rounded down (of one batch if it is 1), with one global step for each group.  With a
+        window of at least twice the number of workers, workers hardly wait; if batches are so small that one task
+        visits four or more, that takes eight times the number.  1: a global step after every batch, as the thesis has
+        it.  Results depend on the window, not on the number of workers.
     order
         ``"shuffled"``: a new random order each lap.  ``"fixed"``: their order in the data.
     delay
@@ -61,7 +61,7 @@ class Memoized:
     """
 
     laps: int = 50
-    window: int = 8
+    window: int | None = None
     order: Literal["shuffled", "fixed"] = "shuffled"
     delay: float = 1.0
     tolerance: float | None = None
@@ -82,7 +82,8 @@ class Memoized:
         if state.position == 0:
             begin_lap(work, state, state.total, pends=True)
         visits = LocalSteps(work, state, len(order))
-        return Flight(work, state, order, self.window, size=max(1, self.window // 2), visits=visits)
+        window = in_flight(self.window, work.source.n_batches)
+        return Flight(work, state, order, window, size=max(1, window // 2), visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
         """Replace the batches' summaries and take the global step; in the first lap, only add them at first."""

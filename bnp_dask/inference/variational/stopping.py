@@ -30,8 +30,9 @@ REFINING = 0.25
 
 def hold_common(schedule: Any) -> None:
     """Check and set the settings common to all schedules; SettingError for laps, windows or tolerances out of range."""
-    for name in ("laps", "window"):
-        hold(schedule, name, whole_number(name, getattr(schedule, name), 1))
+    hold(schedule, "laps", whole_number("laps", schedule.laps, 1))
+    if schedule.window is not None or type(schedule).window is not None:  # None where that is the default
+        hold(schedule, "window", whole_number("window", schedule.window, 1))
     if schedule.tolerance is not None:
         hold(schedule, "tolerance", number_from("tolerance", schedule.tolerance, 0.0))
     hold(schedule, "count_tolerance", number_from("count_tolerance", schedule.count_tolerance, 0.0))

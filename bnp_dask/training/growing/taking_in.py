@@ -13,6 +13,7 @@ import numpy as np
 from bnp_dask.core.frozen import frozen
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import State, Work
+from bnp_dask.inference.drive import in_flight
 from bnp_dask.inference.leaving import take_data
 from bnp_dask.inference.sealed import are_sealed
 from bnp_dask.inference.variational.ageing import fade
@@ -170,7 +171,7 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     if rules.seals and run.turn.is_open:
         abandon(state, run.turn)
     before = Before.of(state) if rules.seals else None
-    facts = (n_new, n_again, may, run.schedule.window, rules.laps, lineage)
+    facts = (n_new, n_again, may, in_flight(run.schedule.window, n_new + n_again), rules.laps, lineage)
     for row in visit_arrivals(work, state, run.turn, *facts, leaves=before is None):
         tell(row)
     if before is not None:
