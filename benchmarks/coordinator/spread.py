@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.coordinator.spread [n_workers ...] [--batches 16] [--features 8] [--clusters 25] [--seconds 0.5]
 [--moves] [--store] [--window W] [--steal 1s]``: JSON lines.  Workers are threads of this process, so that a machine of
-two cores holds dozens.  Run it with ``PYTHONPATH`` set to another checkout to measure that.
+two cores holds dozens; they do not sample their threads, which would take a core.  Run it with ``PYTHONPATH`` set to another checkout to measure that.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from distributed import Client, LocalCluster, get_worker
 
 import bnp_dask as bnp
 from benchmarks.coordinator.check import Clock
+from bnp_dask.execute.local import LEAN
 from bnp_dask.inference import local_steps
 
 ROWS = 50
@@ -85,6 +86,7 @@ def laps(n_workers: int, options: argparse.Namespace) -> dict[str, Any]:
         how["window"] = options.window
     more: dict[str, Any] = {} if options.moves else {"moves": ()}
     with ExitStack() as stack:
+        stack.enter_context(dask.config.set(LEAN))
         if options.steal:
             stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing-interval": options.steal}))
         cluster = stack.enter_context(

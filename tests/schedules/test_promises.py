@@ -51,8 +51,9 @@ def test_a_fixed_order_is_that_of_the_data(make):
 # -- window -------------------------------------------------------------------------------------------------------
 @dataclass
 class Counting(InPlace):
-    """Counts tasks that were sent and whose result nobody asked for yet."""
+    """Counts tasks that were sent and whose result nobody asked for yet; it has a worker for each."""
 
+    n_workers: int = B
     sent: int = 0
     most: int = 0
 
