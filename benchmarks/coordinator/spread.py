@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.coordinator.spread [n_workers ...] [--batches 16] [--features 8] [--clusters 25] [--seconds 0.5]
 [--moves] [--store] [--window W] [--steal 1s]``: JSON lines.  Workers are threads of this process, so that a machine of
-two cores holds dozens; they do not sample their threads, which would take a core.  Run it with ``PYTHONPATH`` set to another checkout to measure that.
+two cores holds dozens; they do not sample their threads, which would take a core.  A copy of this file in another
+checkout measures that.
 """
 
 from __future__ import annotations
