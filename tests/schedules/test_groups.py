@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+import weakref
 from functools import cache
 
 import numpy as np
@@ -63,6 +64,22 @@ def test_neighbours_may_be_added_first(count, size):
     for name in FIELDS:
         assert np.array_equal(whole.delta.high[name], again.delta.high[name])
         assert np.array_equal(whole.delta.low[name], again.delta.low[name])
+
+
+@pytest.mark.parametrize(("count", "most"), [(4, 4), (16, 7), (64, 10), (78, 10), (1000, 16)])
+def test_few_changes_are_held_while_many_are_added(count, most):
+    held = weakref.WeakSet()
+
+    class Item:
+        def __init__(self):
+            held.add(self)
+
+    def arriving():
+        for _ in range(count):
+            assert len(held) < most
+            yield Item()
+
+    assert isinstance(reduced(arriving(), lambda some: Item()), Item)
 
 
 def test_adding_changes_leaves_them_as_they_were():
