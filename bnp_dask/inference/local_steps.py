@@ -60,6 +60,10 @@ FEW = 16
 AT_ONCE = 2**22
 """Numbers up to which the changes of a group arrive in one message (32 MB)."""
 
+TOGETHER = 8
+"""Whole results that arrive in one message, if they hold no more than ``AT_ONCE`` numbers: each message takes some
+10 ms."""
+
 AHEAD = 4
 """Tasks for each worker that are out at most while results come back whole: enough for it to work while the coordinator
 takes results of others and folds a group."""
@@ -527,11 +531,15 @@ class LocalSteps:
 
     def _results_in_turn(self, group: InFlight) -> Iterator[Change | Unkept | Unsummed]:
         """Results of a group in order, each followed by the next tasks that wait to be sent."""
-        for i in range(len(group.rounds)):
-            value = self.work.executor.result(group.tasks[i])
-            self._out -= 1
-            self._send_more()
-            yield value
+        numbers = group.basis.n_clusters * numbers_per_cluster(self.work.model.observation)
+        size, done = max(1, min(TOGETHER, AT_ONCE // max(1, numbers))), 0
+        while done < len(group.rounds):
+            some = group.tasks[done : done + size]
+            done += len(some)
+            for value in collected(self.work.executor, some, at_once=len(some) > 1):
+                self._out -= 1
+                self._send_more()
+                yield value
 
     def _keep_here(self, group: InFlight, batch: int, seen: Visit, found: list[tuple[int, Visit]]) -> Change:
         """The change by a visit that came back whole; the visit is appended to ``found``."""
