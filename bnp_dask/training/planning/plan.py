@@ -15,6 +15,7 @@ from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.sources.missing import opened
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.inference import Memoized, Schedule
+from bnp_dask.inference.drive import in_flight
 from bnp_dask.inference.reduction import FAN, sums_left
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import whole_number
@@ -273,7 +274,7 @@ def _planned(
     memory: int | None,
 ) -> Plan:
     """The plan from unit costs."""
-    window = window_of(schedule)
+    window = in_flight(schedule.window, n_batches)
     at_once = max(1, workers)
     batch_bytes = round(batch_atoms * sample.atom_bytes)
     per_batch = sample.n_atoms / n_batches
@@ -288,8 +289,8 @@ def _planned(
     size = _good_batch(costs, sample, workers, memory, batch_atoms)
     work = costs.visit * sample.n_atoms
     enough = max(1, math.ceil(work / (ROUNDS * LEAST_SECONDS)))
-    in_flight = IN_FLIGHT * workers
-    wanted = min(in_flight, 2 * n_batches)
+    n_out = IN_FLIGHT * workers
+    wanted = min(n_out, 2 * n_batches)
     return Plan(
         data=sample.source.name,
         n_atoms=sample.n_atoms,
@@ -319,11 +320,6 @@ def _planned(
         n_atoms_is_estimated=sample.is_estimated,
         costs=costs,
     )
-
-
-def window_of(schedule: Schedule) -> int:
-    """Batches in flight at a time; 1 for schedules that visit one batch after the other."""
-    return int(getattr(schedule, "window", 1))
 
 
 def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool) -> Costs:
