@@ -563,6 +563,15 @@ def test_counts_of_groups_give_way_to_those_of_a_trial():
     np.testing.assert_array_equal(found.count, [1.0, 2.0, 3.0, 2.0])
 
 
+def test_counts_of_united_clusters_add_up_inside_each_group():
+    """Cluster 7 ends one group and begins the next: their counts stay apart."""
+    ours = GroupStates(np.array([0, 2, 4, 5]), np.array([4, 7, 4, 7, 9]), np.array([1.0, 2.0, 5.0, 3.0, 6.0]))
+    found = ours.merge(7, 4)
+    np.testing.assert_array_equal(found.offsets, [0, 1, 2, 3])
+    np.testing.assert_array_equal(found.cluster, [7, 7, 9])
+    np.testing.assert_array_equal(found.count, [3.0, 8.0, 6.0])
+
+
 def test_links_come_back_from_arrays_though_they_are_zero():
     links = Links(np.array([3, 5]), np.array([7]), {"M": np.zeros((2, 1, 2)), "S": np.ones((2, 1))})
     back = Links.from_arrays(links.to_arrays())

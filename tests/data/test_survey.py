@@ -72,6 +72,13 @@ def test_sparse_agrees_with_dense():
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-12, atol=1e-15)
 
 
+def test_a_word_that_one_document_lacks_is_there_zero_times():
+    x = np.array([[3.0, 2.0, -1.0], [0.0, 4.0, -2.0], [5.0, 6.0, 0.0]])
+    survey = survey_batch(Batch(sparse.csr_array(x)))
+    np.testing.assert_array_equal(survey.minimum, [0.0, 2.0, -2.0])
+    np.testing.assert_array_equal(survey.maximum, [5.0, 6.0, 0.0])
+
+
 def test_checksum_sees_content_shape_and_weights():
     x = np.arange(12.0).reshape(3, 4)
     sums = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -226,3 +228,16 @@ def test_packs_are_cut_where_they_become_large(tmp_path, monkeypatch):
         grown.update(number)
     assert len(list((tmp_path / "run" / "summaries" / "packs").iterdir())) > 3
     assert check(tmp_path / "run") == 40
+
+
+def test_of_two_files_of_one_visit_the_one_with_the_checksum_is_found(tmp_path):
+    """A visit that is repeated after a kill may leave other numbers under the same name."""
+    contents = {zlib.crc32(data): data for data in (b"before the kill", b"after it")}
+    found = packs.Packs(tmp_path)
+    found.join(
+        [((4, 2, crc), partial(bytes, data)) for crc, data in contents.items()],
+        lambda keys: np.ones(len(keys), np.bool_),
+    )
+    for crc, data in contents.items():
+        assert found.read(4, 2, crc) == data
+    assert found.read(4, 2, 0) is None

@@ -169,6 +169,17 @@ def test_clusters_that_batches_opened_side_by_side_are_united_or_kept_apart():
     assert newborn.names_for(model, far, 10) == [7, 8, 9]
 
 
+@pytest.mark.parametrize(("gamma", "names"), [(1e-10, [7]), (1e10, [8])])
+def test_the_more_clusters_the_prior_expects_the_more_stay_apart(gamma, names):
+    """Five atoms and five at three standard deviations gain some 13 nats by their union, less the log of gamma."""
+    model = bnp.Model(bnp.DPMixture(gamma), bnp.FixedVarianceGaussian(variance=1.0))
+    model = model.with_prior(survey_of(places([0.0, 40.0])))
+    newborn = Newborn()
+    for place, ids in ((0.0, [7]), (3.0, names)):
+        summary = model.summarize(np.arange(1), Batch(np.full((5, 1), place)), np.ones((5, 1)))
+        assert newborn.names_for(model, Opened(summary, np.full(1, 5.0)), ids[0]) == ids
+
+
 def summary_at(model, centers):
     each = np.repeat(np.eye(len(centers)), 30, axis=0)
     return model.summarize(np.arange(len(centers)), places(centers), each)
