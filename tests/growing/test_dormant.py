@@ -8,10 +8,13 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError
+from bnp_dask.inference.variational import dormancy
+from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.store import RunStore
 from tests.growing.parts import MODELS, begin, bits_of, day_of, gap, grow
 from tests.growing.test_new_clusters import FAR, rows
 from tests.growing.test_update import COMMITTED, dying
+from tests.moves.parts import blobs, prepare, start_random
 
 DAYS = [[0, 1], [0, 2], [0, 2], [0, 2], [0, 1], [0, 2]]
 """Cluster 1 dies after the first day and returns on the fifth; cluster 2 is born on the second."""
@@ -134,3 +137,17 @@ def test_atoms_that_left_come_back_when_their_batch_is_visited(tmp_path):
     found = grow(tmp_path / "run", tmp_path / "2026-11-05b.npy", half_life="1d", batch_size=50, laps=1)
     assert found.posterior.summary["N"].sum() == pytest.approx(weights.sum() + 200, rel=1e-9)
     assert gap(tmp_path / "run") < 1e-12
+
+
+def test_of_too_many_clusters_the_first_to_leave_are_given_up(monkeypatch):
+    monkeypatch.setattr(dormancy, "MOST", 2)
+    work = prepare(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), blobs(200))
+    state = start_random(work, 4)
+    for _ in bnp.FullBatch(1).run(work, state):
+        pass
+    value = state.total.value()
+    order = np.argsort(value["N"], kind="stable")
+    least = value.ids[order[0]]
+    state.memory.dormant = {i: value.take([least]) for i in (11, 12)}
+    assert dormancy.lay_away(state, Round.begin(len(state.visits), state.step), value["N"][order[1]]) is not None
+    assert list(state.memory.dormant) == [12, least]

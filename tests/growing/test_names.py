@@ -69,6 +69,13 @@ def test_atoms_that_came_in_since_give_no_claim():
     assert (found.own, found.born[7]) == (pytest.approx([40]), pytest.approx([60]))
 
 
+def test_atoms_that_leave_in_a_visit_of_old_and_new_batches_go_where_counts_rise():
+    found = Lineage(counts(c0=100, c1=50), 4)
+    found.folded(counts(c0=60, c1=50, c7=120, c8=40), old=True, new=True)
+    assert found.own == pytest.approx([60, 50])
+    assert (found.born[7], found.born[8]) == (pytest.approx([30, 0]), pytest.approx([10, 0]))
+
+
 def test_a_birth_that_shares_out_old_and_new_atoms_is_judged_by_the_old():
     found = Lineage(counts(c0=60), 4)
     found.folded(counts(c0=110), old=False, new=True)
