@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
+from bnp_dask.inference.sampling.draws import Draws
 from bnp_dask.observation.base import LOG_BASE, QuadraticObservation
 from tests.streaming.cases import LIKELIHOODS, case
 
@@ -65,3 +66,12 @@ def test_weights_of_an_nggp_are_gamma_draws_of_counts_less_the_discount():
     log_weights = bnp.NGGPMixture(1.0, 0.5, 1.0).draw_weights(np.repeat(counts, 20_000), np.random.default_rng(0))
     means = np.exp(log_weights).reshape(3, -1).mean(axis=1)
     np.testing.assert_allclose(means, counts - 0.5, rtol=0.03)  # of which sampling error is 0.01
+
+
+def test_the_point_estimate_is_near_to_most_draws():
+    """Of three draws one has every row alone, and two have all rows together."""
+    labels = np.array([[np.arange(5), np.zeros(5, np.int64), np.zeros(5, np.int64)]])
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    nothing = np.zeros(0, np.int64)
+    draws = Draws(model, 0, np.arange(3), np.arange(5), labels, np.zeros((1, 3)), nothing, nothing, {})
+    assert draws.point() == (0, 1)
