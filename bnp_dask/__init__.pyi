@@ -82,6 +82,7 @@ from bnp_dask.observation import DiagGaussian as DiagGaussian
 from bnp_dask.observation import FixedVarianceGaussian as FixedVarianceGaussian
 from bnp_dask.observation import Gaussian as Gaussian
 from bnp_dask.observation import Multinomial as Multinomial
+from bnp_dask.observation import NegativeBinomial as NegativeBinomial
 from bnp_dask.observation import Poisson as Poisson
 from bnp_dask.observation import Product as Product
 from bnp_dask.observation import VonMisesFisher as VonMisesFisher

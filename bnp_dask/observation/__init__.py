@@ -7,6 +7,7 @@ from bnp_dask.observation.embeddings.von_mises_fisher import Directions, VonMise
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian, NormalMean
 from bnp_dask.observation.gaussian import Gaussian
 from bnp_dask.observation.multinomial import DirichletWords, Multinomial
+from bnp_dask.observation.negative_binomial import BetaOdds, NegativeBinomial
 from bnp_dask.observation.normal_wishart import MatrixNormalWishart, NormalWishart
 from bnp_dask.observation.poisson import GammaRates, Poisson
 from bnp_dask.observation.product import Product, ProductParams
@@ -17,6 +18,7 @@ __all__ = [
     "AutoRegressiveGaussian",
     "Bernoulli",
     "BetaBits",
+    "BetaOdds",
     "Categorical",
     "DiagGaussian",
     "Directions",
@@ -27,6 +29,7 @@ __all__ = [
     "LevelShares",
     "MatrixNormalWishart",
     "Multinomial",
+    "NegativeBinomial",
     "NormalGamma",
     "NormalMean",
     "NormalWishart",

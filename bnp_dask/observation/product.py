@@ -34,7 +34,7 @@ from bnp_dask.observation.interface.drawing import DrawingObservation, SampledOb
 from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.interface.single_atoms import Density, sequential_predictive, total_density
 from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises
-from bnp_dask.observation.tables.proposing import as_code, proposed_groups
+from bnp_dask.observation.tables.proposing import Choices, as_code, choices, proposed_groups
 
 FEW = 3
 """Most columns of a group listed in its name."""
@@ -101,9 +101,12 @@ class Product:
         -------
         Product
             Fractions become a ``Gaussian`` together.  Texts, categories, truth values and two whole numbers become a
-            ``Categorical``.  Whole numbers from zero to 1000 with a variance of at least 0.8 times their mean are
-            counts, ``Poisson``; others are levels if there are at most ten of them, and join the Gaussian if there
-            are more.  Columns of a kind of which one lacks entries take ``missing="marginalise"``.
+            ``Categorical``.  Whole numbers from zero to 1000 that reach down near zero and have a variance of at least
+            0.8 times their mean may be counts: ``Poisson``, or ``NegativeBinomial`` where up to four Poissons explain
+            them much worse, or the Gaussian where both do (Bayesian information criteria that differ by more than 10).
+            Other whole numbers are levels if there are at most ten of them, and join the Gaussian if there are more.
+            Columns of a kind of which one lacks entries take ``missing="marginalise"``.  :meth:`choices` tells the
+            reason for each column.
 
         Warns
         -----
@@ -129,6 +132,35 @@ class Product:
         """
         groups, leaves_out = proposed_groups(table, given)
         return cls([(written(names), part) for names, part in groups], others="ignore" if leaves_out else None)
+
+    @staticmethod
+    def choices(table: Any, /, **given: Observation) -> Choices:
+        """The likelihood that :meth:`of` proposes for each column of a table, and why; ``print`` shows a table.
+
+        A column with a long upper tail is named: its logarithm may be closer to a mixture of Gaussians.  Columns are
+        never transformed here, because predictions would be on another scale than the data.
+
+        Parameters
+        ----------
+        table, given
+            As in :meth:`of`.
+
+        Returns
+        -------
+        Choices
+            ``rows``: for each column its name, its likelihood as code, empty if it is left out, and the reason.
+
+        Examples
+        --------
+        >>> import pandas as pd, bnp_dask as bnp
+        >>> people = pd.DataFrame({"age": [31.5, 40.2, 58.0], "sex": ["f", "m", "f"], "calls": [0, 9, 2]})
+        >>> bnp.Product.choices(people)
+        column  likelihood     why
+        age     Gaussian()     fractions
+        sex     Categorical()  2 levels
+        calls   Poisson()      counts from 0 to 9
+        """
+        return choices(table, given)
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{quoted(key)}: {as_code(part)}" for key, part in self._pairs)

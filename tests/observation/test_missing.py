@@ -21,6 +21,7 @@ KINDS = {
     "fixed": bnp.FixedVarianceGaussian,
     "bernoulli": bnp.Bernoulli,
     "poisson": bnp.Poisson,
+    "negative_binomial": bnp.NegativeBinomial,
 }
 
 
@@ -35,7 +36,7 @@ def rows(kind, n=60, seed=0):
     rng = np.random.default_rng(seed)
     if kind == "bernoulli":
         return (rng.random((n, D)) < 0.4).astype(float)
-    if kind == "poisson":
+    if kind in ("poisson", "negative_binomial"):
         return rng.poisson(3.0, (n, D)).astype(float)
     return rng.normal(size=(n, D)) @ rng.normal(size=(D, D)) + 5.0
 
@@ -73,7 +74,7 @@ def test_with_nothing_missing_all_numbers_are_the_same_bits(kind, estimate):
     assert_array_equal(plain.score(params, summary), own.score(asked, other))
 
 
-@pytest.mark.parametrize("kind", ["bernoulli", "poisson"])
+@pytest.mark.parametrize("kind", ["bernoulli", "poisson", "negative_binomial"])
 def test_predictive_density_sums_over_all_values_that_may_be_missing(kind):
     model, _, _, _, params = fitted(KINDS[kind](missing="marginalise"), with_holes(rows(kind)))
     row = rows(kind, 1, seed=5)

@@ -50,6 +50,7 @@ ELSEWHERE = {
         "inference/sampling/reseating.py": "documents are seated again by a compiled loop",
         "inference/streaming/seats.py": "its statistics of one atom are known in closed form",
     },
+    "NegativeBinomial": {"observation/tables/proposing.py": "proposed for a column of a table"},
     "Poisson": {
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",

@@ -1,0 +1,221 @@
+"""Independent counts that vary more than Poisson counts: negative binomials with a Beta prior per feature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+from scipy import sparse
+from scipy.special import betaln, psi
+
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.bulk import bulk_of
+from bnp_dask.core.columns import OPTIONAL
+from bnp_dask.core.registry import register
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.survey import Survey
+from bnp_dask.errors import SettingError
+from bnp_dask.inputs.settings import shown
+from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
+from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
+from bnp_dask.observation.base import LOG_BASE
+from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
+from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
+from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.missing import entries
+from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
+from bnp_dask.observation.priors import known, mean_counts, positive, vector, width
+from bnp_dask.observation.ranges import MOST_COUNT
+from bnp_dask.observation.tables.dispersion import SIZES, dispersion_of
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class BetaOdds:
+    """q(p) = Beta(a, b) and the coefficients in use.
+
+    ``a, b, log_p, levels, rate (K, D)``; log likelihood is ``log_p . x + total``, with ``total (K,)`` the sum of
+    ``levels = size log(1 - p)``; ``rate`` is the expected count.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    log_p: np.ndarray
+    levels: np.ndarray
+    total: np.ndarray
+    rate: np.ndarray
+
+
+@register
+@compared_by_settings
+@dataclass(frozen=True, eq=False)
+class NegativeBinomial:
+    """Counts per feature: x_d ~ NB(size_d, p_d) with mean m = size p / (1 - p) and variance m + m^2 / size, and
+    p_d ~ Beta(a_d, b_d).
+
+    Parameters
+    ----------
+    size
+        Size, > 0, a number or ``(D,)``: the smaller, the more the counts of a cluster vary; with a size far above the
+        counts they are Poisson counts.  Default: of the sizes 0.25, 0.5, 1, ..., 128 the one with which up to four
+        clusters best explain the column, by the Bayesian information criterion on the survey's points
+        (:mod:`bnp_dask.observation.tables.dispersion`); for wide sparse counts, whose survey has no points, the size
+        that explains the variance by one cluster.
+    a
+        Pseudo-counts of ``p``, > 0, a number or ``(D,)``.  Default 1.
+    b
+        Pseudo-counts of ``1 - p``, > 1, so that counts have a mean, a number or ``(D,)``.  Default: ``1 + a size / m``
+        with m the mean of the data's bulk, so that clusters are expected to have that mean.
+    missing
+        ``"marginalise"``: NaN in dense rows is a missing entry, and is integrated over.  Default: refused.
+
+    Notes
+    -----
+    Data are whole numbers >= 0, dense or sparse (CSR; never made dense).  The prior is conjugate because the size is
+    known.  Statistic ``x``: sum of r x, ``(K, D)``.
+    """
+
+    size: np.ndarray | float | None = None
+    a: np.ndarray | float | None = None
+    b: np.ndarray | float | None = None
+    missing: Missing = field(default=None, metadata=OPTIONAL)
+
+    def __post_init__(self) -> None:
+        entries.checked(self.missing)
+
+    @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x", GONE})
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
+        return MappingProxyType({**own, **(entries.GONE_FIELD if self.marginalises else {})})
+
+    @property
+    def marginalises(self) -> bool:
+        return self.missing is not None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"feature": known("a", self.a).size}
+
+    def with_prior(self, survey: Survey) -> Self:
+        d = survey.n_features
+        size = _sizes_of(survey) if self.size is None else vector("size", positive("size", self.size), d)
+        a = vector("a", positive("a", 1.0 if self.a is None else self.a), d)
+        b = 1.0 + a * size / mean_counts(survey) if self.b is None else vector("b", positive("b", self.b), d)
+        if not (b > 1.0).all():
+            raise SettingError(f"b={shown(self.b)}: counts have a mean only for b above 1; needs numbers above 1")
+        return replace(self, size=size, a=a, b=b)
+
+    def check(self, batch: Batch) -> None:
+        check_counts(self, zeroed(batch, holes(batch, self.missing)), width("a", self.a))
+
+    def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        gaps = holes(batch, self.missing)
+        counts = zeroed(batch, gaps)
+        found = {"x": sums(counts, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(counts)))}
+        return {**found, GONE: entries.gone(resp, gaps, batch.n_features)} if self.marginalises else found
+
+    def global_step(self, summary: Summary) -> BetaOdds:
+        size, prior_a, prior_b = self._prior
+        a = prior_a + summary["x"]
+        b = prior_b + size * entries.counts_of(summary, self.missing)
+        whole = psi(a + b)
+        return self._with_coefficients(a, b, psi(a) - whole, psi(b) - whole, size * a / (b - 1.0))
+
+    def at_mode(self, params: BetaOdds) -> BetaOdds:
+        # the mode of the natural parameter log p lies at p = a / (a + b)
+        whole = log(params.a + params.b)
+        return self._with_coefficients(params.a, params.b, log(params.a) - whole, log(params.b) - whole, params.rate)
+
+    def at_draw(self, params: BetaOdds, rng: np.random.Generator) -> BetaOdds:
+        ones, others = log_gammas(params.a, rng), log_gammas(params.b, rng)
+        whole = np.logaddexp(ones, others)
+        log_p, log_rest = ones - whole, others - whole
+        rate = self._prior[0] * exp(ones - others)
+        return self._with_coefficients(exp(log_p), exp(log_rest), log_p, log_rest, rate)
+
+    def expected_log_lik(self, params: BetaOdds, batch: Batch) -> np.ndarray:
+        gaps = holes(batch, self.missing)
+        out = product(zeroed(batch, gaps), params.log_p)
+        out += params.total
+        return entries.without_gone(out, gaps, params.levels)
+
+    def score(self, params: BetaOdds, summary: Summary) -> np.ndarray:
+        total = np.einsum("kd,kd->k", params.log_p, summary["x"]) + params.total * summary["N"]
+        return total - np.einsum("kd,kd->k", params.levels, summary[GONE]) if self.marginalises else total
+
+    def kl(self, params: BetaOdds) -> np.ndarray:
+        _, prior_a, prior_b = self._prior
+        a, b = params.a, params.b
+        whole = psi(a + b)
+        slack = (a - prior_a) * (psi(a) - whole) + (b - prior_b) * (psi(b) - whole)
+        return np.sum(betaln(prior_a, prior_b) - betaln(a, b) + slack, axis=1)
+
+    def log_prior(self, params: BetaOdds) -> np.ndarray:
+        _, prior_a, prior_b = self._prior
+        whole = log(params.a + params.b)
+        return matmul(log(params.a) - whole, prior_a) + matmul(log(params.b) - whole, prior_b)
+
+    def log_predictive(self, params: BetaOdds, batch: Batch) -> np.ndarray:
+        """Product over features of beta negative binomials."""
+        size = self._prior[0]
+        gaps = holes(batch, self.missing)
+        held = zeroed(batch, gaps)
+        counts = as_csr(held)
+        levels = betaln(params.a, params.b + size) - betaln(params.a, params.b)
+        found = rising_sums(counts, params.a) - rising_sums(counts, params.a + params.b + size)
+        found += levels.sum(axis=1) + self._log_base(held)[:, None]
+        return entries.without_gone(found, gaps, levels)
+
+    def draw(self, params: BetaOdds, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        odds = exp(log_gammas(params.a[place], rng) - log_gammas(params.b[place], rng))
+        rate = rng.standard_gamma(np.broadcast_to(self._prior[0], odds.shape)) * odds
+        return rng.poisson(np.minimum(rate, MOST_COUNT)).astype(np.float64)
+
+    def impute(self, params: BetaOdds, batch: Batch, resp: np.ndarray) -> np.ndarray:
+        return entries.filled(batch, holes(batch, self.missing), matmul(resp, params.rate))
+
+    def estimates(self, params: BetaOdds, names: Names) -> Estimates:
+        shown = {"rate": params.rate, "a": params.a, "b": params.b}
+        return {name: by_feature(value, names) for name, value in shown.items()}
+
+    def describe(self, params: BetaOdds, k: int, names: Names) -> str:
+        return "rates: " + largest(params.rate[k], names, "column")
+
+    @property
+    def _prior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return known("size", self.size), known("a", self.a), known("b", self.b)
+
+    def _with_coefficients(
+        self, a: np.ndarray, b: np.ndarray, log_p: np.ndarray, log_rest: np.ndarray, rate: np.ndarray
+    ) -> BetaOdds:
+        levels = self._prior[0] * log_rest
+        return BetaOdds(a, b, cluster_fastest(log_p), levels, levels.sum(axis=1), rate)
+
+    def _log_base(self, batch: Batch) -> np.ndarray:
+        """Sum over features of log Gamma(x + size) - log Gamma(size) - log x!, ``(n,)``."""
+        counts: sparse.csr_array = as_csr(batch)
+        return rising_sums(counts, self._prior[0][None])[:, 0] - row_log_factorials(counts)
+
+
+def _sizes_of(survey: Survey) -> np.ndarray:
+    """Size of each column from the survey, ``(D,)``."""
+    points = survey.quantiles
+    if points.values.size == 0:
+        bulk = bulk_of(survey)
+        excess = np.maximum(bulk.variance - bulk.mean, 1e-300)
+        return np.clip(bulk.mean**2 / excess, SIZES[0], SIZES[-1])
+    found = []
+    for values, weights in zip(points.values, points.weights, strict=True):
+        # negative numbers are refused by check(), by row and column
+        held = (weights > 0) & (values >= 0)
+        found.append(dispersion_of(values[held], weights[held]).size if held.any() else float(SIZES[-1]))
+    return np.array(found)
