@@ -34,6 +34,8 @@ from bnp_dask.analysis.topics import to_pyldavis as to_pyldavis
 from bnp_dask.analysis.topics import top_words as top_words
 from bnp_dask.analysis.topics import topics_over as topics_over
 from bnp_dask.analysis.topics import word_score as word_score
+from bnp_dask.analysis.tree import Tree as Tree
+from bnp_dask.analysis.tree import tree as tree
 from bnp_dask.core.batch import Batch as Batch
 from bnp_dask.core.columns import Columns as Columns
 from bnp_dask.core.registry import register as register

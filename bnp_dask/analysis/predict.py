@@ -13,6 +13,7 @@ from bnp_dask.analysis.matching import columns_for, needs_of, open_for
 from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
 from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.analysis.sequences.states import name_steps
+from bnp_dask.analysis.tree import tree
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.base import Reader, batch_reader
@@ -72,6 +73,7 @@ def predict(
     out: str | os.PathLike[str] | None = None,
     soft: bool = False,
     top: int | None = None,
+    at: int | None = None,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> Any:
@@ -95,6 +97,9 @@ def predict(
         All responsibilities instead of labels.
     top
         The ``top`` most likely clusters instead of labels.
+    at
+        Number of clusters of a coarser posterior that is used in place of this one,
+        ``bnp_dask.tree(posterior).cut(at)``.
     batch_size
         Atoms per batch; None for a size that fits memory.
     client
@@ -134,7 +139,7 @@ def predict(
     Weights of atoms do not matter here.  Ties go to the earlier cluster.  Each document starts from scratch, by the
     document step of the model: its topics depend on its words and the posterior alone.
     """
-    posterior = require_posterior(posterior)
+    posterior = require_posterior(posterior if at is None else tree(posterior).cut(at))
     mode = _mode(soft, top)
     rows, labels = unlabelled(data, needs_of(posterior.model).in_order)
     data = rows if labels is None else data  # named columns are matched by name, which is not lazy

@@ -1,0 +1,272 @@
+"""Trees of clusters: losses, cuts, and bounds of unions, each against what is counted from scratch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+from scipy.cluster.hierarchy import fcluster, is_valid_linkage
+
+import bnp_dask as bnp
+from bnp_dask.analysis import tree as trees
+from bnp_dask.analysis.predict import assign_batch
+from bnp_dask.errors import SettingError
+from bnp_dask.structure.unions import chain_loss, unite_once, unite_topics
+from bnp_dask.testing.parts import survey_of
+
+MIXTURES = ("gaussian", "diagonal", "counts", "bits", "rates", "product", "finite")
+
+
+def rows(kind: str, n: int = 160) -> bnp.Batch:
+    """Atoms of five overlapping clusters, as the kind has them."""
+    rng = np.random.default_rng(3)
+    z = rng.integers(0, 5, n)
+    groups = np.arange(0, n + 1, 20)
+    if kind in ("counts", "hdp", "lda"):
+        topics = rng.dirichlet(np.full(12, 0.4), 5)
+        counts = np.array([rng.multinomial(25, 0.7 * topics[i] + 0.3 * topics[(i + 1) % 5]) for i in z], np.float64)
+        return bnp.Batch(sparse.csr_array(counts))
+    if kind == "bits":
+        return bnp.Batch((rng.random((n, 8)) < rng.beta(0.5, 0.5, (5, 8))[z]).astype(np.float64))
+    if kind == "rates":
+        return bnp.Batch(rng.poisson(rng.gamma(1.0, 8.0, (5, 3))[z]).astype(np.float64))
+    x = rng.normal(size=(5, 3))[z] * 2.0 + rng.normal(size=(n, 3))
+    return bnp.Batch(x, groups=groups) if "chains" in kind else bnp.Batch(x)
+
+
+def model_of(kind: str) -> bnp.Model:
+    pair = {
+        "gaussian": (bnp.DPMixture(), bnp.Gaussian()),
+        "diagonal": (bnp.DPMixture(), bnp.DiagGaussian()),
+        "counts": (bnp.DPMixture(), bnp.Multinomial()),
+        "bits": (bnp.DPMixture(), bnp.Bernoulli()),
+        "rates": (bnp.DPMixture(), bnp.Poisson()),
+        "product": (bnp.DPMixture(), bnp.Product({(0, 1): bnp.Gaussian(), 2: bnp.DiagGaussian()})),
+        "finite": (bnp.FiniteMixture(), bnp.Gaussian()),
+        "chains": (bnp.HDPHMM(kappa=5.0), bnp.Gaussian()),
+        "finite chains": (bnp.FiniteHMM(), bnp.Gaussian()),
+        "hdp": (bnp.HDPTopics(), bnp.Multinomial()),
+        "lda": (bnp.LDA(), bnp.Multinomial()),
+    }
+    return bnp.Model(*pair[kind])
+
+
+def learned(kind: str, k: int = 5, laps: int = 4) -> tuple[bnp.Posterior, bnp.Posterior, bnp.Batch]:
+    """A posterior, the one under which its statistics were assigned, and its atoms."""
+    batch, rng = rows(kind), np.random.default_rng(1)
+    model = model_of(kind).with_prior(survey_of(batch))
+    resp = rng.dirichlet(np.full(k, 0.1), batch.x.shape[0])
+    posterior = model.global_step(model.summarize(np.arange(k) * 3 + 1, batch, resp))
+    for _ in range(laps):
+        before, posterior = posterior, model.global_step(model.local_step(posterior, batch))
+    return posterior, before, batch
+
+
+@pytest.mark.parametrize("kind", [*MIXTURES, "chains", "finite chains", "hdp", "lda"])
+def test_each_loss_is_the_difference_of_two_objectives_at_the_statistics_of_the_cut(kind):
+    posterior, _, _ = learned(kind)
+    found, own = bnp.tree(posterior), posterior.model
+    best = own.best_objective(posterior.summary)
+    assert found.n_clusters == 5
+    for k in range(1, 6):
+        cut = found.cut(k)
+        assert cut.n_clusters == k
+        objective = sum(own.elbo(cut, cut.summary).values())
+        assert best - objective == pytest.approx(found.losses[k - 1], rel=1e-9, abs=1e-7 * abs(best))
+        assert cut.summary["N"].sum() == pytest.approx(posterior.summary["N"].sum())
+        assert set(found.members(k)) == set(cut.ids.tolist())
+        assert sorted(i for ids in found.members(k).values() for i in ids) == sorted(posterior.ids.tolist())
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "bits", "finite"])
+def test_the_loss_counted_atom_by_atom_is_within_the_slack(kind):
+    posterior, before, batch = learned(kind)
+    found, model = bnp.tree(posterior), posterior.model
+    resp = model.assign(before, batch).resp
+    for k in range(1, 5):
+        united = found.members(k)
+        columns = [resp[:, posterior.positions(np.array(own))].sum(axis=1) for own in united.values()]
+        both = np.stack(columns, axis=1)
+        summary = model.summarize(np.array(list(united)), batch, both)
+        summary.values["H"][...] = -(both * np.log(np.maximum(both, 1e-300))).sum(axis=0)
+        summary = summary.take(found.cut(k).ids)
+        lost = model.best_objective(posterior.summary) - model.best_objective(summary)
+        assert found.losses[k - 1] - found.slacks[k - 1] - 1e-6 <= lost <= found.losses[k - 1] + 1e-6
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "chains", "hdp", "lda"])
+def test_the_union_of_a_tracked_pair_has_the_objective_of_an_accepted_merge(kind):
+    posterior, before, batch = learned(kind)
+    model, ids = posterior.model, posterior.ids
+    for a, b in itertools.combinations(ids.tolist(), 2):
+        tracked = model.local_step(before, batch, np.array([[a, b]]))
+        assert_allclose(tracked["N"], posterior.summary["N"])
+        exact = model.best_objective(tracked.merge(a, b))
+        plain = posterior.summary.without_pairs()
+        if kind in ("hdp", "lda"):
+            sets = [(i,) for i in ids.tolist() if i not in (a, b)] + [(a, b)]
+            assert model.best_objective(unite_topics(model, posterior, plain, sets)) <= exact + 1e-6
+            continue
+        own = unite_once(tracked, a, b)
+        assert own.slack == 0.0
+        assert model.best_objective(own.summary) == exact
+        bound = unite_once(plain, a, b)
+        below = model.best_objective(bound.summary)
+        assert below <= exact + 1e-7 <= below + bound.slack + 2e-7
+
+
+def test_a_tree_uses_the_pairs_that_were_tracked():
+    posterior, before, batch = learned("gaussian")
+    pairs = np.array(list(itertools.combinations(posterior.ids.tolist(), 2)))
+    tracked = replace(posterior, summary=posterior.model.local_step(before, batch, pairs))
+    first = bnp.tree(tracked).unions[0]
+    assert first.slack == 0.0
+    merged = tracked.summary.merge(first.keep, first.drop)
+    lost = posterior.model.best_objective(posterior.summary) - posterior.model.best_objective(merged)
+    assert first.loss == pytest.approx(lost, abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "counts", "rates", "finite", "chains"])
+def test_each_union_is_the_best_of_all_pairs(kind):
+    posterior, _, _ = learned(kind)
+    found, model = bnp.tree(posterior), posterior.model
+    summary = posterior.summary
+    for union in found.unions:
+        values = {
+            (a, b): model.best_objective(unite_once(summary, a, b).summary)
+            for a, b in itertools.combinations(summary.ids.tolist(), 2)
+        }
+        assert values[union.keep, union.drop] == pytest.approx(max(values.values()), rel=1e-12)
+        summary = unite_once(summary, union.keep, union.drop).summary
+
+
+@pytest.mark.parametrize("kind", ["chains", "gaussian", "hdp"])
+def test_trees_of_many_clusters_are_those_of_all_candidates(kind, monkeypatch):
+    posterior, _, _ = learned(kind, k=12)
+    few = bnp.tree(posterior).losses
+    monkeypatch.setattr(trees, "CANDIDATES", 200)
+    assert_allclose(bnp.tree(posterior).losses, few, rtol=1e-9, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_of_lost_entropy_holds_for_chains_whose_paths_are_enumerated(seed):
+    rng = np.random.default_rng(seed)
+    k, steps = 3, 5
+    start, moves = rng.dirichlet(np.full(k, 0.5)), rng.dirichlet(np.full(k, 0.5), (steps - 1, k))
+    paths = list(itertools.product(range(k), repeat=steps))
+    p = np.array([start[z[0]] * np.prod([moves[t, z[t], z[t + 1]] for t in range(steps - 1)]) for z in paths])
+    posterior, _, _ = learned("chains", k=k, laps=1)
+    values = {name: np.zeros_like(value) for name, value in posterior.summary.values.items()}
+    for z, own in zip(paths, p, strict=True):
+        values["start"][z[0]] += own
+        np.add.at(values["N"], list(z), own)
+        np.add.at(values["M"], (list(z[:-1]), list(z[1:])), own)
+    entropy = -float(np.sum(p * np.log(p)))
+    summary = replace(posterior.summary, values={**values, "H": np.asarray(entropy)})
+    for a, b in itertools.combinations(range(k), 2):
+        united: dict[tuple[int, ...], float] = {}
+        for z, own in zip(paths, p, strict=True):
+            name = tuple(a if i == b else i for i in z)
+            united[name] = united.get(name, 0.0) + own
+        after = -sum(own * np.log(own) for own in united.values())
+        assert 0.0 <= entropy - after <= chain_loss(summary, "M", a, b) + 1e-12
+        bound = unite_once(summary, int(summary.ids[a]), int(summary.ids[b]))
+        assert float(bound.summary["H"]) <= after + 1e-12 <= float(bound.summary["H"]) + bound.slack + 2e-12
+
+
+def test_the_last_cut_is_the_posterior_itself():
+    posterior, _, _ = learned("gaussian")
+    found = bnp.tree(posterior)
+    assert found.cut(5) is posterior
+    assert found.cut(loss=0.0) is posterior or found.losses[:4].min() <= 0.0
+    assert found.members(5) == {int(i): (int(i),) for i in posterior.ids}
+
+
+def test_a_linkage_cut_at_a_height_unites_the_clusters_of_the_cut_at_that_loss():
+    posterior, _, _ = learned("gaussian", k=8)
+    found = bnp.tree(posterior)
+    assert is_valid_linkage(found.linkage)
+    for nats in (0.0, 1.0, 10.0, 30.0, 100.0, 1e4):
+        own = fcluster(found.linkage, nats, "distance")
+        size = found.size_at(nats)
+        if len(set(own)) != size:  # losses may fall again, heights may not
+            assert len(set(own)) > size
+            continue
+        place = {int(i): k for k, i in enumerate(posterior.ids)}
+        for ids in found.members(size).values():
+            assert len({own[place[i]] for i in ids}) == 1
+
+
+def test_a_cut_predicts_scores_and_is_saved(tmp_path):
+    posterior, _, batch = learned("gaussian")
+    cut = bnp.tree(posterior).cut(3)
+    assert set(bnp.predict(cut, batch.x)) <= set(cut.ids.tolist())
+    assert np.isfinite(bnp.score(cut, batch.x))
+    cut.save(tmp_path / "cut.zarr")
+    again = bnp.load(tmp_path / "cut.zarr")
+    assert_allclose(again.weights, cut.weights)
+    assert_allclose(bnp.tree(again).losses, bnp.tree(cut).losses)
+
+
+def test_words_for_scores_are_united_with_their_topics():
+    posterior, _, batch = learned("lda")
+    posterior = replace(posterior, predictive=posterior.observation)
+    cut = bnp.tree(posterior).cut(3)
+    assert_allclose(cut.predictive.lam, cut.observation.lam, rtol=1e-9)
+    assert np.isfinite(bnp.score(cut, batch.x))
+
+
+def test_partitions_of_a_pitman_yor_like_process_have_a_tree():
+    batch = rows("gaussian")
+    model = bnp.Model(bnp.NGGPMixture(1.0, 0.3, 1.0), bnp.Gaussian()).with_prior(survey_of(batch))
+    resp = np.eye(4)[np.random.default_rng(0).integers(0, 4, batch.n_atoms)]
+    posterior = model.global_step(model.summarize(np.arange(4), batch, resp))
+
+    def log_joint(summary) -> float:
+        return model.best_data_terms(summary).sum() + model.allocation.log_partition(summary["N"])
+
+    found = bnp.tree(posterior)
+    for k in range(1, 5):
+        cut = found.cut(k).summary
+        assert found.losses[k - 1] == pytest.approx(log_joint(posterior.summary) - log_joint(cut), abs=1e-7)
+        assert found.slacks[k - 1] == 0.0
+
+
+def test_a_tree_tells_its_losses_and_travels_as_json():
+    found = bnp.tree(learned("hdp")[0])
+    assert repr(found).startswith("Tree of 5 clusters; ")
+    told = json.loads(found.to_json())
+    assert len(told["unions"]) == 4
+    assert told["unions"][0]["slack"] is None
+    assert repr(bnp.tree(learned("gaussian", k=1)[0])) == "Tree of 1 clusters"
+
+
+def test_labels_at_a_cut_are_those_of_the_cut():
+    posterior, _, batch = learned("gaussian")
+    cut = bnp.tree(posterior).cut(2)
+    assert_allclose(bnp.predict(posterior, batch.x, at=2), bnp.predict(cut, batch.x))
+    assert bnp.predict(posterior, batch.x, at=2, soft=True).shape == (160, 2)
+    assert_allclose(bnp.predict(posterior, batch.x, at=2, soft=True), assign_batch(cut, batch, soft=True)["resp"])
+    with pytest.raises(SettingError, match="at most 5"):
+        bnp.predict(posterior, batch.x, at=6)
+
+
+def test_a_tree_says_what_it_needs():
+    posterior, _, _ = learned("gaussian")
+    with pytest.raises(SettingError, match="no statistics"):
+        bnp.tree(posterior.light())
+    with pytest.raises(SettingError, match=r"cut\(20\)"):
+        bnp.tree(posterior).cut()
+    with pytest.raises(SettingError, match="at most 5"):
+        bnp.tree(posterior).cut(6)
+    with pytest.raises(SettingError, match="n_clusters"):
+        bnp.tree(posterior).cut(0)
+    with pytest.raises(SettingError, match="point estimates"):
+        bnp.tree(replace(posterior, model=replace(posterior.model, estimate="map")))
+    with pytest.raises(SettingError, match="Posterior"):
+        bnp.tree(None)
