@@ -96,6 +96,8 @@ from bnp_dask.reports.run_page import inspect as inspect
 from bnp_dask.reports.run_page import report as report
 from bnp_dask.training.alternatives.shadow import Shadow as Shadow
 from bnp_dask.training.callbacks import Progress as Progress
+from bnp_dask.training.certainty import Certainty as Certainty
+from bnp_dask.training.certainty import certainty as certainty
 from bnp_dask.training.growing.changes import Change as Change
 from bnp_dask.training.growing.changes import changes as changes
 from bnp_dask.training.growing.follow import follow as follow

@@ -38,6 +38,7 @@ MOVES = _of("moves")
 
 METHODS: Group = MappingProxyType(
     {
+        "certainty": "bnp_dask.training.certainty",
         "posterior_html": "bnp_dask.reports.run_page",
         "result_html": "bnp_dask.reports.run_page",
         "save": "bnp_dask.training.results",

@@ -42,7 +42,15 @@ def adjusted_rand_index(truth: Any, labels: Any) -> float:
 
     1 for equal partitions, about 0 for independent ones; ``(n,)`` labels each.
     """
-    table = contingency(truth, labels)
+    return rand_index_of_table(contingency(truth, labels))
+
+
+def rand_index_of_table(table: Any) -> float:
+    """:func:`adjusted_rand_index` of two partitions from the number of atoms with each pair of labels.
+
+    ``table (C, K)`` are whole numbers, an array or a sparse array.
+    """
+    table = sparse.csr_array(table)
     n = int(table.sum())
 
     # Python integers: pairs of a billion atoms do not fit 64 bits when multiplied

@@ -311,6 +311,17 @@ class _Growing:
         self.gains[first, second] = data_gains(self.model, self.value, pairs, self.alone)
 
 
+def objective_of(posterior: Posterior) -> float:
+    """The objective of which :func:`tree` states losses, at the posterior's statistics, nats."""
+    posterior = require_posterior(posterior)
+    model, summary = posterior.model, posterior.summary
+    assert summary is not None, "only posteriors with statistics have a tree"
+    with computing_as(model):
+        if isinstance(model.allocation, UnscoredAllocation):
+            return float(model.best_data_terms(summary).sum()) + _weights(model, summary)
+        return model.best_objective(summary)
+
+
 def _weights(model: Model, slim: Summary) -> float:
     """Entropy and allocation term at the best parameters, nats."""
     if isinstance(model.allocation, UnscoredAllocation):

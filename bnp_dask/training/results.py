@@ -28,6 +28,8 @@ from bnp_dask.training.history import History
 if TYPE_CHECKING:
     import xarray
 
+    from bnp_dask.training.certainty import Certainty
+
 
 # -- saving and loading ---------------------------------------------------------------------------------------
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
@@ -193,6 +195,15 @@ class TrainResult:
     def starts(self) -> tuple[Mapping[str, Any], ...]:
         """Alternatives that are starts: ``rng=result.starts[i]["seed"]`` makes one of them alone."""
         return tuple(one for one in self.alternatives if one["kind"] == "start")
+
+    @property
+    def certainty(self) -> Certainty:
+        """How sure the number of clusters is, by the posterior and the history alone: no pass over data.
+
+        :func:`bnp_dask.certainty` also compares other starts, and runs on resampled data.
+        """
+        found: Certainty = method("certainty")(self)
+        return found
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"

@@ -1,0 +1,222 @@
+"""Certainty of the number of clusters: ranges, other starts, resampled data, and the consensus."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.metrics import adjusted_rand_score
+
+import bnp_dask as bnp
+from bnp_dask.analysis.metrics import rand_index_of_table
+from bnp_dask.analysis.tree import objective_of
+from bnp_dask.data.resampled import ResampledSource
+from bnp_dask.errors import SettingError
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.training import certainty as sure
+from tests.topics.bars import bars_corpus
+
+FEW = {"init": bnp.RandomExamples(3), "schedule": bnp.Memoized(laps=6), "moves": ()}
+
+
+def three(n: int = 60, apart: float = 8.0) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.normal(mean, 1.0, (n, 2)) for mean in ((0, 0), (apart, 0), (0, apart))])
+
+
+@pytest.fixture(scope="module")
+def result() -> bnp.TrainResult:
+    return bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), three(), rng=0, batch_size=50)
+
+
+@pytest.fixture(scope="module")
+def whole(result) -> bnp.Certainty:
+    return bnp.certainty(result, three(), starts=2, resamples=2, batch_size=50, rng=3, **FEW)
+
+
+def test_the_posterior_alone_tells_which_fewer_clusters_are_as_good(result):
+    found = result.certainty
+    assert repr(found) == "K = 3 (3 within 10 nats)"
+    assert (found.low, found.high) == found.within == (3, 3)
+    losses = bnp.tree(result.posterior).losses
+    assert_allclose([found.losses[k] for k in (1, 2, 3)], losses, atol=1e-6)
+    wide = bnp.certainty(result, nats=float(losses[1]) + 1e-6)
+    assert (wide.low, wide.high) == (2, 3)
+    assert wide.united == bnp.tree(result.posterior).unions
+    assert found.repeats == () and found.together is None and found.consensus is None
+
+
+def test_splits_that_were_rejected_on_all_data_count_at_their_price(result):
+    rows = [dict(row) for row in result.history]
+    target = int(result.posterior.ids[0])
+    move = {"kind": "birth", "targets": [target], "others": [90, 91], "gain": -4.0, "accepted": False, "why": "no"}
+    rows[-1]["moves"] = [*rows[-1].get("moves", []), move]
+    found = replace(result, history=bnp.History(rows)).certainty
+    assert [(one.id, one.n_clusters, one.price) for one in found.split] == [(target, 4, 4.0)]
+    assert (found.low, found.high) == (3, 4)
+    assert repr(found) == "K = 3 (3 to 4 within 10 nats)"
+    rows[-1]["moves"] = [*rows[-1]["moves"], {**move, "accepted": True, "gain": 2.0}]
+    assert replace(result, history=bnp.History(rows)).certainty.split == ()
+
+
+def test_states_near_k_are_trained_and_their_objective_counts(result):
+    x = three()
+    found = bnp.certainty(result, x, batch_size=50, nats=2.0)
+    alone = result.certainty
+    assert found.losses[2] <= alone.losses[2] + 1e-6
+    assert (found.low, found.high) == (3, 3)
+    assert found.losses[4] > 2.0
+    assert {one.id for one in found.split} <= set(result.posterior.ids.tolist())
+    assert found.losses[4] <= min(one.price for one in found.split if one.n_clusters == 4) + 1e-6
+
+
+def test_a_split_that_is_worth_it_is_found():
+    """Two of three clusters are one: halves of that one have a higher objective."""
+    x = three(apart=6.0)
+    resp = np.eye(2)[np.repeat([0, 0, 1], 60)]
+    poor = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, init=bnp.Responsibilities(resp), moves=())
+    found = bnp.certainty(poor, x, batch_size=50)
+    best = found.split[0]
+    assert best.n_clusters == 3 and best.price < -10.0
+    assert best.id == poor.posterior.ids[np.argmax(poor.posterior.weights)]
+    assert found.within[0] == 3
+    assert found.losses[2] >= -best.price - 1e-6
+
+
+def test_starts_and_resamples_are_compared_on_the_data(whole, result):
+    assert len(whole.starts) == 2 and len(whole.resamples) == 2
+    labels = [bnp.predict(one.posterior, three()) for one in whole.repeats]
+    own = bnp.predict(result.posterior, three())
+    for one, theirs in zip(whole.repeats, labels, strict=True):
+        assert one.agreement == pytest.approx(adjusted_rand_score(own, theirs))
+        assert one.n_clusters == (one.posterior.summary["N"] >= 1.0).sum()
+    pairs = [(own, labels[0]), (own, labels[1]), (labels[0], labels[1])]
+    assert whole.between == pytest.approx(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
+    assert min(one.behind for one in whole.starts) >= 0.0
+    assert all(np.isnan(one.behind) for one in whole.resamples)
+    assert set(range(whole.low, whole.high + 1)) >= {one.n_clusters for one in whole.resamples}
+
+
+def test_the_share_of_runs_with_one_label_is_counted_pair_by_pair(whole, result):
+    own = bnp.predict(result.posterior, three())
+    labels = [bnp.predict(one.posterior, three()) for one in whole.repeats]
+    ids = result.posterior.ids
+    for i, a in enumerate(ids):
+        for j, b in enumerate(ids):
+            same = [theirs[own == a][:, None] == theirs[own == b][None] for theirs in labels]
+            assert whole.together[i, j] == pytest.approx(np.mean([one.mean() for one in same]))
+
+
+def test_the_consensus_is_a_posterior_with_the_ids_of_the_clusters_that_it_has(whole, result):
+    assert isinstance(whole.consensus, bnp.Posterior)
+    labels = bnp.predict(whole.consensus, three())
+    assert adjusted_rand_score(labels, np.repeat(np.arange(3), 60)) > 0.95
+    assert adjusted_rand_score(labels, bnp.predict(result.posterior, three())) > 0.95
+    assert set(whole.consensus.ids.tolist()) == set(result.posterior.ids.tolist())
+
+
+def test_the_consensus_has_the_least_binder_loss_of_all_partitions():
+    """Five groups of atoms in three runs, against every partition of five things."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        labels = np.unique(rng.integers(0, 3, (5, 3)), axis=0)
+        counts = rng.integers(1, 9, len(labels))
+        compared = sure._Compared(labels, counts)
+        order, found = compared.partition()
+        assert_allclose(order, labels)
+        same = (labels[:, None] == labels[None]).mean(axis=2) - 0.5
+        weight = same * counts * counts[:, None]
+
+        def value(partition, weight=weight) -> float:
+            return float(weight[np.equal.outer(partition, partition)].sum())
+
+        best = max(value(np.array(p)) for p in np.ndindex(*[len(labels)] * len(labels)))
+        assert value(found) >= best - 0.1 * abs(best) - 1e-9
+
+
+def test_equal_bits_on_other_executors_and_batches_of_equal_seeds(result, whole):
+    again = bnp.certainty(result, three(), starts=2, resamples=2, batch_size=50, rng=3, client=SerialExecutor(), **FEW)
+    assert again.to_json() == whole.to_json()
+    other = bnp.certainty(result, three(), resamples=2, batch_size=50, rng=4, **FEW)
+    assert other.to_json() != whole.to_json()
+
+
+def test_keyed_random_numbers_say_which_atoms_a_sample_holds():
+    source = bnp.as_source(three(), batch_size=50)
+    one = [ResampledSource(source, 7, False).reader(b)().weights for b in range(source.n_batches)]
+    two = [ResampledSource(source, 7, False).reader(b)().weights for b in range(source.n_batches)]
+    for a, b in zip(one, two, strict=True):
+        assert_allclose(a, b, rtol=0)
+    everything = np.concatenate(one)
+    assert set(everything) == {0.0, 1.0}
+    assert everything.mean() == pytest.approx(1.0 - np.exp(-1.0), abs=0.1)
+    assert not np.array_equal(one[0], ResampledSource(source, 8, False).reader(0)().weights)
+    assert not np.array_equal(one[0], one[1])
+
+
+def test_sequences_are_drawn_as_wholes_and_weights_are_multiplied():
+    lengths = np.arange(0, 181, 20)
+    source = bnp.as_source(three(), groups=lengths, weights=np.repeat(np.arange(9) + 1.0, 20))
+    batch = ResampledSource(source, 5, True).reader(0)()
+    by_sequence = batch.weights.reshape(9, 20) / (np.arange(9) + 1.0)[:, None]
+    assert (by_sequence == by_sequence[:, :1]).all()
+    assert (by_sequence == np.round(by_sequence)).all()
+
+
+def test_all_numbers_travel_as_json(whole):
+    told = json.loads(whole.to_json())
+    assert told["n_clusters"] == 3 and len(told["repeats"]) == 4
+    assert told["repeats"][3]["behind"] is None
+    assert np.shape(told["together"]) == (3, 3)
+    assert repr(whole).startswith("K = 3 (")
+    assert " of 2 starts agree, ARI " in repr(whole)
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_topics_and_states_of_sequences_have_a_certainty():
+    corpus, _ = bars_corpus(40, 60)
+    topics = bnp.train(
+        bnp.Model(bnp.HDPTopics(), bnp.Multinomial()), corpus, init=bnp.RandomExamples(4), rng=0, moves=(),
+        schedule=bnp.Memoized(laps=4),
+    )  # fmt: skip
+    found = bnp.certainty(topics, corpus, starts=1, resamples=1, init=bnp.RandomExamples(4), moves=())
+    assert found.n_clusters == 4 and found.consensus.n_clusters >= 1
+    x = bnp.as_source(three(), groups=np.arange(0, 181, 20))
+    chain = bnp.train(
+        bnp.Model(bnp.HDPHMM(), bnp.Gaussian()), x, init=bnp.ContiguousBlocks(4), rng=0, moves=(),
+        schedule=bnp.Memoized(laps=4),
+    )  # fmt: skip
+    found = bnp.certainty(chain, x, starts=1, resamples=1, init=bnp.ContiguousBlocks(4), moves=())
+    assert found.low <= found.n_clusters
+    assert objective_of(found.consensus) < 0.0
+
+
+def test_a_better_start_is_told():
+    x = three()
+    poor = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, init=bnp.RandomExamples(1), moves=())
+    found = bnp.certainty(poor, x, starts=1)
+    assert found.losses[1] > 10.0
+    assert found.within == (3, 3)
+    assert "a state with 3 is" in repr(found)
+
+
+def test_a_table_of_labels_gives_the_index_of_the_labels():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 4, 200), rng.integers(0, 3, 200)
+    table = np.zeros((4, 3), np.int64)
+    np.add.at(table, (a, b), 1)
+    assert rand_index_of_table(table) == pytest.approx(adjusted_rand_score(a, b))
+
+
+def test_settings_without_meaning_are_refused(result):
+    with pytest.raises(SettingError, match="needs the data"):
+        bnp.certainty(result, starts=2)
+    with pytest.raises(SettingError, match="starts"):
+        bnp.certainty(result, three(), starts=-1)
+    with pytest.raises(SettingError, match="nats"):
+        bnp.certainty(result, nats=-1.0)
+    with pytest.raises(SettingError, match="Posterior"):
+        bnp.certainty(None)
