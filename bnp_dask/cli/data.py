@@ -120,6 +120,12 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
     _add_out(parser, "labels")
     parser.add_argument("--soft", action="store_true", help="responsibilities instead of labels")
     parser.add_argument("--top", type=positive_int, metavar="L", help="only the L largest responsibilities")
+    parser.add_argument(
+        "--at",
+        type=positive_int,
+        metavar="K",
+        help="labels of K clusters: the tree of the posterior, cut (bnp-dask tree)",
+    )
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     add_rows(parser)
     add_client_options(parser)
@@ -262,7 +268,7 @@ def predict_command(args: argparse.Namespace) -> None:
     data = rows_of(args, posterior, args.posterior)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
-        predict(posterior, data, out=out, soft=soft, top=args.top, batch_size=size, client=client)
+        predict(posterior, data, out=out, soft=soft, top=args.top, at=args.at, batch_size=size, client=client)
     say(f"wrote {out}", args.quiet)
 
 

@@ -1,4 +1,4 @@
-"""``bnp-dask ls``, ``inspect``, ``compare`` and ``report``: commands that show results."""
+"""``bnp-dask ls``, ``inspect``, ``tree``, ``certainty``, ``compare`` and ``report``: commands that show results."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ from bnp_dask.cli.console import (
 )
 from bnp_dask.cli.growing import aside_lines
 from bnp_dask.cli.sequences import add_rows, job_data, rows_of
-from bnp_dask.errors import BnpDaskError, DataError
+from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.inputs.lines import say
+from bnp_dask.inputs.settings import number_from
 
 if TYPE_CHECKING:
     from bnp_dask.reports.cluster_table import ClusterTable
+
+LEVELS = 20
+"""Levels of a tree that are listed, the coarsest."""
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -58,6 +62,37 @@ def add(commands: argparse._SubParsersAction) -> None:
     add_format(inspect)
     add_client_options(inspect)
     inspect.set_defaults(run=inspect_command)
+
+    tree = commands.add_parser(
+        "tree",
+        help="unite the clusters of a posterior one after the other",
+        description="Print which clusters would be one next, and the nats of the objective lost; needs no data.",
+        allow_abbrev=False,
+    )
+    tree.add_argument("what", metavar="POSTERIOR|RUNDIR", help="a saved posterior, or a run directory")
+    tree.add_argument(
+        "--limit", type=positive_int, default=LEVELS, metavar="N", help=f"levels to list (default {LEVELS})"
+    )
+    tree.add_argument("--at", type=positive_int, metavar="K", help="number of clusters of the posterior to save")
+    tree.add_argument("--loss", type=_nats, metavar="NATS", help="or: as few clusters as lose at most this")
+    tree.add_argument("--out", metavar="CUT.ZARR", help="where to save the posterior of --at or --loss")
+    tree.add_argument("--picture", metavar="TREE.PNG", help="draw the tree")
+    tree.set_defaults(run=tree_command)
+
+    certainty = commands.add_parser(
+        "certainty",
+        help="tell how sure the number of clusters is",
+        description="Print the numbers of clusters that explain the data about as well, and whether other starts and "
+        "resampled data agree.",
+        allow_abbrev=False,
+    )
+    certainty.add_argument("what", metavar="POSTERIOR|RUNDIR", help="a saved posterior, or a run directory")
+    certainty.add_argument("data", metavar="DATA", nargs="?", help="path or URL of the data that it was trained on")
+    certainty.add_argument("--starts", type=positive_int, default=0, metavar="N", help="other runs from other starts")
+    certainty.add_argument("--resamples", type=positive_int, default=0, metavar="N", help="runs on resampled data")
+    certainty.add_argument("--json", action="store_true", help="all numbers as JSON")
+    add_client_options(certainty)
+    certainty.set_defaults(run=certainty_command)
 
     compare = commands.add_parser(
         "compare",
@@ -161,6 +196,44 @@ def _records(listed: ClusterTable) -> tuple[list[dict[str, Any]], list[str]]:
     return records, names + priced
 
 
+def tree_command(args: argparse.Namespace) -> None:
+    """Print the tree, and save a cut or a picture of it."""
+    from bnp_dask.analysis.tree import tree
+
+    if (args.out is None) != (args.at is None and args.loss is None) or (args.at is not None and args.loss is not None):
+        raise SettingError("--out CUT.ZARR saves the posterior of --at K or of --loss NATS: give --out and one of them")
+    found = tree(posterior_of(args.what))
+    say(f"{found!r}")
+    say(f"{'clusters':>8s} {'nats lost':>12s} {'by this':>10s}  united")
+    for union in found.unions[max(0, len(found.unions) - args.limit) :]:
+        say(f"{union.n_clusters:8d} {union.loss:12,.6g} {union.price:10,.4g}  {union.keep} + {union.drop}")
+    if args.out is not None:
+        found.cut(args.at, loss=args.loss).save(args.out)
+        say(f"wrote {args.out}", args.quiet)
+    if args.picture is not None:
+        from bnp_dask.reports.tree_picture import draw_tree
+
+        draw_tree(found).figure.savefig(args.picture, bbox_inches="tight", dpi=110)
+        say(f"wrote {args.picture}", args.quiet)
+
+
+def certainty_command(args: argparse.Namespace) -> None:
+    """Print how sure the number of clusters is."""
+    from bnp_dask.reports.run_page import open_subject
+    from bnp_dask.training.certainty import certainty
+
+    posterior, result = open_subject(args.what)
+    with open_client(client_spec(args), args.quiet) as client, log_lines(True):
+        found = certainty(
+            posterior if result is None else result,
+            args.data,
+            starts=args.starts,
+            resamples=args.resamples,
+            client=client,
+        )
+    say(found.to_json() if args.json else repr(found))
+
+
 def compare_command(args: argparse.Namespace) -> None:
     """Print the runs."""
     from bnp_dask.reports.compare import compare
@@ -181,6 +254,14 @@ def report_command(args: argparse.Namespace) -> None:
         found = {"data": _data(args), "reference": _reference(args), "images": args.images}
         report(args.rundir, args.out, _vocabulary(args), client=client, **found)
     say(f"wrote {args.out}", args.quiet)
+
+
+def _nats(text: str) -> float:
+    """Nats, a number >= 0."""
+    try:
+        return number_from("--loss", float(text), 0.0)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: needs nats, a number >= 0") from error
 
 
 def _image_shape(text: str) -> tuple[int, int] | bool:

@@ -14,10 +14,12 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.topics.over import TopicShares
+from bnp_dask.analysis.tree import Tree
+from bnp_dask.analysis.tree import tree as grown
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.settings import number_from, whole_number
 from bnp_dask.inputs.settings import shown as in_words
-from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.reports import describe
 from bnp_dask.reports.mixtures.parts import parts_of
@@ -25,12 +27,15 @@ from bnp_dask.reports.mixtures.pictures import Atoms, Shown, cluster_colors, dra
 from bnp_dask.reports.plots import BLUE, new_figure, plot_clusters, plot_history
 from bnp_dask.reports.plots_sequences import plot_segments
 from bnp_dask.reports.plots_topics import plot_topic_map, plot_topics_over
+from bnp_dask.reports.tree_picture import SHOWN as SHOWN_LEAVES
+from bnp_dask.reports.tree_picture import draw_tree
+from bnp_dask.training.certainty import NATS
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["clusters", "history", "mixture", "segmentation", "topic_map", "topics", "topics_over"]
+__all__ = ["clusters", "history", "mixture", "segmentation", "topic_map", "topics", "topics_over", "tree"]
 
 SHOWN = 2000
 """Most atoms in a scatter plot: evenly spaced ones."""
@@ -159,6 +164,26 @@ def topics_over(shares: TopicShares, n_topics: int = 8, ax: Axes | None = None) 
     if not isinstance(shares, TopicShares):
         raise SettingError(f"shares={in_words(shares)}: needs what bnp_dask.topics_over(posterior, data, by) gives")
     return plot_topics_over(shares, whole_number("n_topics", n_topics, 1), ax)
+
+
+def tree(
+    what: Tree | TrainResult | Posterior, limit: int = SHOWN_LEAVES, nats: float = NATS, ax: Axes | None = None
+) -> Axes:
+    """Dendrogram of the clusters: which are one at which loss of the objective.
+
+    Parameters
+    ----------
+    what
+        Tree of :func:`bnp_dask.tree`, or a posterior or result, whose tree is grown.
+    limit
+        Most leaves; more clusters are united first.
+    nats
+        Loss at which a line is drawn.
+    ax
+        Where to draw.
+    """
+    found = what if isinstance(what, Tree) else grown(_posterior(what))
+    return draw_tree(found, whole_number("limit", limit, 1), number_from("nats", nats, 0.0), ax)
 
 
 def mixture(
