@@ -40,6 +40,8 @@ FACTS = {
     "inference/streaming/truncation_free.py": 1,
     # what is summed over all that may be observed: sequences, held-out atoms, atoms
     "testing/score.py": 4,
+    # whether units of a random sample are atoms or groups, and whether a cluster's atoms can be trained alone
+    "training/certainty.py": 2,
     # whether statistics are packed to be kept
     "inference/batch_memo.py": 1,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from bnp_dask.inputs.settings import number_from, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.pairs import alike, data_gains, rough_allocation_gains
 from bnp_dask.structure.base import without_data
-from bnp_dask.structure.unions import is_grouped, rough_entropy_loss, unite_once, unite_topics
+from bnp_dask.structure.unions import rough_entropy_loss, unite_all, unite_next
 
 CANDIDATES = 20
 """Pairs whose exact loss is computed before each union, the best by an approximation: all pairs up to six clusters.
@@ -136,7 +135,8 @@ class Tree:
             return self.posterior
         posterior = require_posterior(self.posterior)
         with computing_as(posterior.model):
-            united = _summary_at(posterior, self.unions[: self.n_clusters - size])
+            pairs = [(union.keep, union.drop) for union in self.unions[: self.n_clusters - size]]
+            united = unite_all(posterior.model, posterior, pairs)
             found = posterior.model.global_step(united)
             predictive = None if posterior.predictive is None else _predictive(posterior, self.members(size), united)
         return replace(found, words=posterior.words, columns=posterior.columns, predictive=predictive)
@@ -229,7 +229,8 @@ class _Growing:
 
     def __init__(self, posterior: Posterior, summary: Summary) -> None:
         self.posterior, self.model, self.value = posterior, posterior.model, summary
-        self.grouped = is_grouped(self.model)
+        self.leaves = without_data(posterior.model, summary)
+        self.knows_weights = posterior.model.structure.policy.knows_pair_weights
         self.sets = [(int(i),) for i in summary.ids]
         self.alone = self.model.best_data_terms(summary)
         words = [n for n in self.model.observation.fields if summary.fields[n].dims == ("cluster", "word")]
@@ -243,7 +244,7 @@ class _Growing:
     def all_unions(self) -> list[TreeUnion]:
         """Unions until one cluster is left."""
         out: list[TreeUnion] = []
-        before, loss, slack = self._weights(self.value), 0.0, math.nan if self.grouped else 0.0
+        before, loss, slack = self._weights(self.value), 0.0, 0.0
         while self.value.n_clusters > 1:
             a, b, after, more, united = self._best(before)
             price = before - after - float(self.gains[a, b])
@@ -259,29 +260,19 @@ class _Growing:
             self._score(*np.triu_indices(self.value.n_clusters, 1))
         slim = without_data(self.model, self.value)
         rough = self.gains.copy()
-        if not self.grouped:
+        if self.knows_weights:
             rough += rough_allocation_gains(slim["N"]) - rough_entropy_loss(slim)
         first, second = np.nonzero(np.isfinite(self.gains))
         order = np.argsort(-rough[first, second], kind="stable")
-        order = order[: 1 if self.grouped else CANDIDATES]
+        order = order[: CANDIDATES if self.knows_weights else 1]
         best: tuple[int, int, float, float, Summary] | None = None
         for a, b in zip(first[order].tolist(), second[order].tolist(), strict=True):
-            united, slack = self._united(slim, a, b)
-            after = self._weights(united)
+            tried = unite_next(self.model, self.posterior, self.leaves, slim, self.sets, (a, b))
+            after = self._weights(tried.summary)
             if best is None or after + self.gains[a, b] > best[2] + self.gains[best[0], best[1]]:
-                best = a, b, after, slack, united
+                best = a, b, after, tried.slack, tried.summary
         assert best is not None, "there are at least two clusters"
         return best
-
-    def _united(self, slim: Summary, a: int, b: int) -> tuple[Summary, float]:
-        if not self.grouped:
-            found = unite_once(slim, int(slim.ids[a]), int(slim.ids[b]))
-            return found.summary, found.slack
-        sets = [own for k, own in enumerate(self.sets) if k != b]
-        sets[a] = self.sets[a] + self.sets[b]
-        assert self.posterior.summary is not None
-        leaves = without_data(self.model, self.posterior.summary)
-        return unite_topics(self.model, self.posterior, leaves, sets), math.nan
 
     def _weights(self, slim: Summary) -> float:
         return _weights(self.model, slim)
@@ -329,20 +320,6 @@ def _weights(model: Model, slim: Summary) -> float:
         counts = slim["N"]
         return float(model.allocation.log_partition(counts[counts > 0]))
     return sum(model.allocation_terms(slim).values())
-
-
-def _summary_at(posterior: Posterior, unions: Sequence[TreeUnion]) -> Summary:
-    """Statistics of a posterior after some unions."""
-    summary = posterior.summary
-    assert summary is not None
-    if not is_grouped(posterior.model):
-        for union in unions:
-            summary = unite_once(summary, union.keep, union.drop).summary
-        return summary.without_pairs()
-    sets = {int(i): (int(i),) for i in summary.ids}
-    for union in unions:
-        sets[union.keep] += sets.pop(union.drop)
-    return unite_topics(posterior.model, posterior, summary, list(sets.values()))
 
 
 def _predictive(posterior: Posterior, members: dict[int, tuple[int, ...]], united: Summary) -> Any:

@@ -7,6 +7,7 @@ shares of both clusters and nothing else changes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,7 +36,8 @@ class Union:
     summary
         Statistics in which one cluster has taken the place of two.
     slack
-        Most nats by which the entropy of the united assignment may exceed the entropy in ``summary``; 0 if it is exact.
+        Most nats by which the entropy of the united assignment may exceed the entropy in ``summary``; 0 if it is exact,
+        NaN if no limit is known.
     """
 
     summary: Summary
@@ -182,6 +184,41 @@ def unite_topics(model: WholeModel, posterior: Beliefs, summary: Summary, sets: 
     return replace(united, values={**united.values, **values})
 
 
+def unite_next(
+    model: WholeModel,
+    posterior: Beliefs,
+    leaves: Summary,
+    summary: Summary,
+    sets: Sequence[tuple[int, ...]],
+    pair: tuple[int, int],
+) -> Union:
+    """One more union, of the positions ``pair`` of ``summary``, the first of which stays; exact or a bound.
+
+    ``leaves`` are the statistics from which ``posterior`` was computed, or those without data; ``sets`` are the ids
+    of its clusters in each cluster of ``summary``.
+    """
+    a, b = pair
+    if not is_grouped(model):
+        return unite_once(summary, int(summary.ids[a]), int(summary.ids[b]))
+    united = [own for k, own in enumerate(sets) if k != b]
+    united[a - (b < a)] = sets[a] + sets[b]
+    return Union(unite_topics(model, posterior, leaves, united), math.nan)
+
+
+def unite_all(model: WholeModel, posterior: Beliefs, pairs: Sequence[tuple[int, int]]) -> Summary:
+    """Statistics of a posterior after the unions of ``pairs`` of ids, in order; the first of each stays."""
+    summary = posterior.summary
+    assert summary is not None, "only posteriors with statistics have unions"
+    if not is_grouped(model):
+        for keep, drop in pairs:
+            summary = unite_once(summary, keep, drop).summary
+        return summary.without_pairs()
+    sets = {int(i): (int(i),) for i in summary.ids}
+    for keep, drop in pairs:
+        sets[keep] += sets.pop(drop)
+    return unite_topics(model, posterior, summary, list(sets.values()))
+
+
 @dataclass(frozen=True, eq=False)
 class _TopicBound:
     """The bound w of a union of the topics at the positions ``place``, which have the shares ``rho`` of prior mass."""
@@ -226,6 +263,8 @@ __all__ = [
     "entropy_within",
     "is_grouped",
     "rough_entropy_loss",
+    "unite_all",
+    "unite_next",
     "unite_once",
     "unite_topics",
 ]

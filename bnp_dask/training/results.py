@@ -28,8 +28,6 @@ from bnp_dask.training.history import History
 if TYPE_CHECKING:
     import xarray
 
-    from bnp_dask.training.certainty import Certainty
-
 
 # -- saving and loading ---------------------------------------------------------------------------------------
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
@@ -197,13 +195,12 @@ class TrainResult:
         return tuple(one for one in self.alternatives if one["kind"] == "start")
 
     @property
-    def certainty(self) -> Certainty:
-        """How sure the number of clusters is, by the posterior and the history alone: no pass over data.
+    def certainty(self) -> Any:
+        """:class:`bnp_dask.Certainty` of the number of clusters, by posterior and history alone: no pass over data.
 
         :func:`bnp_dask.certainty` also compares other starts, and runs on resampled data.
         """
-        found: Certainty = method("certainty")(self)
-        return found
+        return method("certainty")(self)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"
