@@ -231,7 +231,7 @@ class _Growing:
         self.posterior, self.model, self.value = posterior, posterior.model, summary
         self.leaves = without_data(posterior.model, summary)
         self.knows_weights = posterior.model.structure.policy.knows_pair_weights
-        self.sets = [(int(i),) for i in summary.ids]
+        self.sets: list[tuple[int, ...]] = [(int(i),) for i in summary.ids]
         self.alone = self.model.best_data_terms(summary)
         words = [n for n in self.model.observation.fields if summary.fields[n].dims == ("cluster", "word")]
         if self.model.structure.policy.scores_alike_only and words and summary.n_clusters > 1:

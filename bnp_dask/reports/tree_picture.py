@@ -25,7 +25,7 @@ def draw_tree(found: Tree, limit: int = SHOWN, nats: float = NATS, ax: Axes | No
     """Draw the tree with at most ``limit`` leaves, and a line at ``nats``."""
     size = min(limit, found.n_clusters)
     top = replace(found, posterior=found.cut(size), unions=found.unions[found.n_clusters - size :])
-    ax = new_figure(6.4, 1.1 + 0.22 * size).add_subplot() if ax is None else ax
+    ax = _figure_of(size).add_subplot() if ax is None else ax
     if size > 1:
         drawn = dendrogram(top.linkage, no_plot=True)
         for across, heights in zip(drawn["icoord"], drawn["dcoord"], strict=True):
@@ -48,6 +48,17 @@ def draw_tree(found: Tree, limit: int = SHOWN, nats: float = NATS, ax: Axes | No
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     return ax
+
+
+def save_tree(found: Tree, path: str) -> None:
+    """Write a picture of the tree to a file."""
+    figure = _figure_of(min(SHOWN, found.n_clusters))
+    draw_tree(found, ax=figure.add_subplot())
+    figure.savefig(path, bbox_inches="tight", dpi=110)
+
+
+def _figure_of(n_leaves: int) -> Any:
+    return new_figure(6.4, 1.1 + 0.22 * n_leaves)
 
 
 def tree_section(posterior: Posterior) -> list[tuple[str, list[Any]]]:

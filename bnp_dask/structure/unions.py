@@ -213,7 +213,7 @@ def unite_all(model: WholeModel, posterior: Beliefs, pairs: Sequence[tuple[int, 
         for keep, drop in pairs:
             summary = unite_once(summary, keep, drop).summary
         return summary.without_pairs()
-    sets = {int(i): (int(i),) for i in summary.ids}
+    sets: dict[int, tuple[int, ...]] = {int(i): (int(i),) for i in summary.ids}
     for keep, drop in pairs:
         sets[keep] += sets.pop(drop)
     return unite_topics(model, posterior, summary, list(sets.values()))
