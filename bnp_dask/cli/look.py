@@ -202,6 +202,8 @@ def tree_command(args: argparse.Namespace) -> None:
 
     if (args.out is None) != (args.at is None and args.loss is None) or (args.at is not None and args.loss is not None):
         raise SettingError("--out CUT.ZARR saves the posterior of --at K or of --loss NATS: give --out and one of them")
+    if args.picture is not None and not args.picture.endswith(".png"):
+        raise SettingError(f"--picture {args.picture}: needs a name that ends with .png")
     found = tree(posterior_of(args.what))
     say(f"{found!r}")
     say(f"{'clusters':>8s} {'nats lost':>12s} {'by this':>10s}  united")

@@ -55,7 +55,21 @@ def test_version(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "ingest", "train", "resume", "predict", "impute", "score", "inspect", "compare", "report"]
+    "command",
+    [
+        "demo",
+        "ingest",
+        "train",
+        "resume",
+        "predict",
+        "impute",
+        "score",
+        "inspect",
+        "tree",
+        "certainty",
+        "compare",
+        "report",
+    ],
 )
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_dask as bnp
+from benchmarks.certainty import first_ten, run, second_ten
 from bnp_dask.analysis.metrics import rand_index_of_table
 from bnp_dask.analysis.tree import objective_of
 from bnp_dask.data.resampled import ResampledSource
@@ -201,6 +202,13 @@ def test_a_better_start_is_told():
     assert found.losses[1] > 10.0
     assert found.within == (3, 3)
     assert "a state with 3 is" in repr(found)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("problems", [first_ten, second_ten])
+def test_the_true_k_is_in_the_range_of_nine_of_ten_sets(problems):
+    assert sum(run(problem())[0] for problem in problems()) >= 9
 
 
 def test_a_table_of_labels_gives_the_index_of_the_labels():

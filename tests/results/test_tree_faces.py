@@ -45,6 +45,8 @@ def test_the_command_line_says_what_a_saved_cut_needs(result, tmp_path, capsys):
     assert "--out" in capsys.readouterr().err
     assert main(["tree", saved, "--at", "9", "--out", str(tmp_path / "cut.zarr")]) == 2
     assert "at most 4" in capsys.readouterr().err
+    assert main(["tree", saved, "--picture", str(tmp_path / "tree")]) == 2
+    assert "ends with .png" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["tree", saved, "--loss", "few", "--out", str(tmp_path / "cut.zarr")])
     assert "needs nats" in capsys.readouterr().err

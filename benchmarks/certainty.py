@@ -1,0 +1,202 @@
+"""Whether the range of K that ``bnp.certainty`` states holds the true K, on twenty synthetic sets.
+
+``python -m benchmarks.certainty A`` runs the ten sets on which constants were chosen, ``B`` ten others by other
+generators, and ``A 3`` one of them.  Columns: true K, K of the run, the range of each level, and seconds of processor
+time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+import bnp_dask as bnp
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data of ``k`` clusters with their model."""
+
+    name: str
+    model: bnp.Model
+    data: object
+    k: int
+
+
+def spread(rng: np.random.Generator, k: int, d: int, apart: float) -> np.ndarray:
+    """Centres ``(k, d)`` of which the nearest two are ``apart`` from each other."""
+    centres = rng.normal(size=(k, d))
+    gaps = np.linalg.norm(centres[:, None] - centres, axis=2) + np.eye(k) * 1e9
+    return centres * (apart / gaps.min())
+
+
+def balls(seed: int, k: int, d: int, apart: float, n: int, likelihood: object) -> Problem:
+    """Round clusters of equal size and unit variance."""
+    rng = np.random.default_rng([1, seed])
+    centres = spread(rng, k, d, apart)
+    x = centres[rng.integers(0, k, n)] + rng.normal(size=(n, d))
+    name = f"{type(likelihood).__name__} {k} x {d}, {apart:g} apart"
+    return Problem(name, bnp.Model(bnp.DPMixture(), likelihood), x, k)
+
+
+def documents(seed: int, k: int, v: int, length: int, n: int) -> Problem:
+    """Documents of one topic each."""
+    rng = np.random.default_rng([2, seed])
+    topics = rng.dirichlet(np.full(v, 0.3), k)
+    x = np.array([rng.multinomial(length, topics[i]) for i in rng.integers(0, k, n)], np.float64)
+    return Problem(f"Multinomial {k} x {v}", bnp.Model(bnp.DPMixture(), bnp.Multinomial()), sparse.csr_array(x), k)
+
+
+def bits(seed: int, k: int, d: int, n: int) -> Problem:
+    """Rows of bits."""
+    rng = np.random.default_rng([3, seed])
+    p = rng.beta(0.5, 0.5, (k, d))
+    x = (rng.random((n, d)) < p[rng.integers(0, k, n)]).astype(np.float64)
+    return Problem(f"Bernoulli {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Bernoulli()), x, k)
+
+
+def rates(seed: int, k: int, d: int, n: int) -> Problem:
+    """Rows of counts."""
+    rng = np.random.default_rng([4, seed])
+    x = rng.poisson(rng.gamma(1.0, 10.0, (k, d))[rng.integers(0, k, n)]).astype(np.float64)
+    return Problem(f"Poisson {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Poisson()), x, k)
+
+
+def first_ten() -> list[Callable[[], Problem]]:
+    """Sets on which constants were chosen."""
+    return [
+        lambda: balls(0, 3, 2, 3.5, 300, bnp.Gaussian()),
+        lambda: balls(1, 5, 2, 3.0, 400, bnp.Gaussian()),
+        lambda: balls(2, 8, 3, 3.5, 600, bnp.Gaussian()),
+        lambda: balls(3, 4, 8, 3.0, 400, bnp.Gaussian()),
+        lambda: balls(4, 6, 2, 2.8, 600, bnp.Gaussian()),
+        lambda: balls(5, 5, 5, 3.0, 400, bnp.DiagGaussian()),
+        lambda: balls(6, 10, 4, 4.0, 800, bnp.DiagGaussian()),
+        lambda: documents(0, 6, 30, 12, 300),
+        lambda: bits(0, 5, 8, 400),
+        lambda: rates(0, 6, 2, 400),
+    ]
+
+
+# -- ten others, by other generators ----------------------------------------------------------------------------
+def ellipses(seed: int, k: int, d: int, n: int, apart: float) -> Problem:
+    """Clusters of unequal sizes with covariances from a Wishart distribution."""
+    rng = np.random.default_rng([11, seed])
+    sizes = np.maximum(rng.dirichlet(np.full(k, 3.0)), 0.5 / k)
+    z = rng.choice(k, n, p=sizes / sizes.sum())
+    factors = rng.normal(size=(k, d, d + 3)) / np.sqrt(d + 3)
+    x = spread(rng, k, d, apart)[z] + np.einsum("nij,nj->ni", factors[z], rng.normal(size=(n, d + 3)))
+    return Problem(f"ellipses {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, k)
+
+
+def grid(k: int, n: int, step: float) -> Problem:
+    """Clusters at the knots of a lattice, with random scales of each feature."""
+    rng = np.random.default_rng([12, k])
+    side = int(np.ceil(np.sqrt(k)))
+    knots = np.array([(i // side, i % side) for i in range(k)]) * step
+    x = (knots[rng.integers(0, k, n)] + rng.normal(size=(n, 2))) * np.array([3.0, 0.2]) + 50.0
+    return Problem(f"lattice {k}", bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, k)
+
+
+def lines(k: int, n: int) -> Problem:
+    """Crossing zero-mean clusters, told apart by their covariance alone."""
+    rng = np.random.default_rng([13, k])
+    axes = np.linalg.qr(rng.normal(size=(k, 4, 4)))[0]
+    x = np.einsum("nij,nj->ni", axes[rng.integers(0, k, n)], rng.normal(size=(n, 4)) * np.array([5.0, 1.0, 0.5, 0.2]))
+    return Problem(f"lines {k}", bnp.Model(bnp.DPMixture(), bnp.ZeroMeanGaussian()), x, k)
+
+
+def directions(k: int, n: int) -> Problem:
+    """Caps on a sphere."""
+    rng = np.random.default_rng([14, k])
+    centres = np.linalg.qr(rng.normal(size=(8, 8)))[0][:k]
+    x = 3.0 * centres[rng.integers(0, k, n)] + rng.normal(size=(n, 8))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return Problem(f"directions {k}", bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher()), x, k)
+
+
+def questions(k: int, n: int) -> Problem:
+    """Answers to eight questions with four choices each."""
+    rng = np.random.default_rng([15, k])
+    p = rng.dirichlet(np.full(4, 0.8), (k, 8))
+    z = rng.integers(0, k, n)
+    x = (rng.random((n, 8, 1)) > p[z].cumsum(axis=2)).sum(axis=2).clip(0, 3).astype(np.float64)
+    return Problem(f"Categorical {k}", bnp.Model(bnp.DPMixture(), bnp.Categorical()), x, k)
+
+
+def mixed(k: int, n: int) -> Problem:
+    """Columns of several kinds."""
+    rng = np.random.default_rng([16, k])
+    z = rng.integers(0, k, n)
+    x = np.column_stack([
+        rng.normal(size=(k, 2))[z] * 1.5 + rng.normal(size=(n, 2)),
+        rng.poisson(rng.gamma(2.0, 5.0, k)[z]),
+        (rng.random((n, 3)) < rng.beta(0.4, 0.4, (k, 3))[z]),
+    ])  # fmt: skip
+    parts = {(0, 1): bnp.Gaussian(), 2: bnp.Poisson(), (3, 4, 5): bnp.Bernoulli()}
+    return Problem(f"Product {k}", bnp.Model(bnp.DPMixture(), bnp.Product(parts)), x, k)
+
+
+def states(k: int, n: int) -> Problem:
+    """Sequences of sticky states."""
+    rng = np.random.default_rng([17, k])
+    centres, z = spread(rng, k, 2, 2.5), np.zeros(n, np.int64)
+    for t in range(1, n):
+        z[t] = z[t - 1] if rng.random() < 0.9 else rng.integers(k)
+    x = centres[z] + rng.normal(size=(n, 2))
+    source = bnp.as_source(x, groups=np.arange(0, n + 1, n // 8))
+    return Problem(f"states {k}", bnp.Model(bnp.HDPHMM(kappa=20.0), bnp.Gaussian()), source, k)
+
+
+def skewed(k: int, n: int) -> Problem:
+    """Counts with rates on a geometric ladder and unequal sizes."""
+    rng = np.random.default_rng([18, k])
+    ladder = 2.0 * 1.5 ** np.array([rng.permutation(k) for _ in range(5)]).T
+    x = rng.poisson(ladder[rng.choice(k, n, p=np.arange(1, k + 1) / (k * (k + 1) / 2))]).astype(np.float64)
+    return Problem(f"ladder {k}", bnp.Model(bnp.DPMixture(), bnp.Poisson()), x, k)
+
+
+def second_ten() -> list[Callable[[], Problem]]:
+    """Sets that chose nothing."""
+    return [
+        lambda: ellipses(0, 4, 2, 400, 3.0),
+        lambda: ellipses(1, 7, 3, 700, 3.0),
+        lambda: ellipses(2, 3, 6, 300, 2.5),
+        lambda: grid(9, 700, 3.5),
+        lambda: lines(3, 500),
+        lambda: directions(5, 400),
+        lambda: questions(4, 400),
+        lambda: mixed(5, 500),
+        lambda: states(5, 800),
+        lambda: skewed(4, 400),
+    ]
+
+
+def run(problem: Problem, starts: int = 3, resamples: int = 3) -> tuple[bool, str]:
+    """Whether the range holds the true K, and a line about it."""
+    begun = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnp.ConvergenceWarning)
+        result = bnp.train(problem.model, problem.data, rng=0)
+        alone = time.process_time() - begun
+        asked = [bnp.certainty(result)]
+        full = bnp.certainty(result, problem.data, starts=starts, resamples=resamples)
+    inside = full.low <= problem.k <= full.high
+    cheaply = ", ".join(f"{one.low}-{one.high}" for one in (*asked, full))
+    near = {k: round(loss, 1) for k, loss in full.losses.items() if loss < 30.0}
+    seconds = f"{alone:.1f} + {time.process_time() - begun - alone:.1f} s"
+    verdict = "in " if inside else "OUT"
+    return inside, f"{problem.name:32s} K={problem.k:2d} {verdict} [{cheaply}] {full!r} {near} {seconds}"
+
+
+if __name__ == "__main__":
+    problems = first_ten() if sys.argv[1] == "A" else second_ten()
+    chosen = range(len(problems)) if len(sys.argv) < 3 else [int(sys.argv[2])]
+    for number in chosen:
+        print(run(problems[number]())[1], flush=True)
