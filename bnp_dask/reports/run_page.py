@@ -25,6 +25,7 @@ from bnp_dask.reports.mixtures.page import atoms_for, cluster_sections
 from bnp_dask.reports.page_file import page_target, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
+from bnp_dask.reports.tree_picture import tree_section
 from bnp_dask.store import posterior_place, read_history
 from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.structure.prior import scale_shape
@@ -200,6 +201,7 @@ def page_html(
     parts += _sections_html(sections)
     parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT, prices)), _note(posterior)]
     parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
+    parts += _sections_html(tree_section(posterior))
     parts += _sections_html(pictures)
     parts += ["<h2>Settings</h2>", _table_of(_settings(posterior))]
     return _PAGE.format(title=html.escape(title_of(posterior)), body="\n".join(parts), version=html.escape(__version__))

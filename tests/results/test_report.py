@@ -188,7 +188,7 @@ def test_the_page_stands_alone(tmp_path):
     pytest.importorskip("matplotlib")
     report(result(), tmp_path / "r.html")
     page = Page().check((tmp_path / "r.html").read_text())
-    assert len(page.images) == 3  # run, weights, and three of four features against each other
+    assert len(page.images) == 4  # run, weights, tree, and three of four features against each other
     assert "Images" not in page.text
     assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
     for image in page.images:

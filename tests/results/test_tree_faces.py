@@ -87,8 +87,11 @@ def test_a_tree_is_drawn_with_every_cluster_and_few_leaves_on_demand(result):
     assert len(one.get_yticklabels()) == 1
 
 
-def test_pages_have_the_tree_of_a_posterior_that_has_one(result):
+def test_pages_have_the_tree_of_a_posterior_that_has_one(result, tmp_path):
     section = tree_section(result.posterior)
     assert section[0][0] == "Tree"
+    bnp.report(result, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<h2>Tree</h2>" in page and "Clusters united one after the other. Tree of 4 clusters" in page
     assert tree_section(result.posterior.light()) == []
     assert tree_section(bnp.tree(result.posterior).cut(1)) == []
