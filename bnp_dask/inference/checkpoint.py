@@ -288,8 +288,12 @@ def _proposal_to_json(proposal: AnyProposal) -> list[Any]:
     return [type(proposal).__name__, {**asdict(proposal), "edit": _edit_to_json(proposal.edit)}]
 
 
-def _proposal_from_json(saved: list[Any]) -> AnyProposal:
-    name, values = saved
+OF_KIND = {"merge": "MergeProposal", "delete": "DeleteProposal", "birth": "BirthProposal"}
+"""Types of proposals by the kind that earlier checkpoints name."""
+
+
+def _proposal_from_json(saved: list[Any] | dict[str, Any]) -> AnyProposal:
+    name, values = (OF_KIND.get(saved["kind"], "Proposal"), saved) if isinstance(saved, dict) else saved
     if name not in PROPOSALS:
         raise StoreError(f"the checkpoint holds a proposal of an unknown kind, {name!r}; it needs a newer version")
     return PROPOSALS[name](**{**_with_tuples(values), "edit": _edit_from_json(values["edit"])})

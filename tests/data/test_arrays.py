@@ -174,7 +174,7 @@ def test_things_that_are_no_data(tmp_path):
         as_source(tmp_path)
     with pytest.raises(DataError, match="data is dict"):
         as_source({"a": 1})
-    with pytest.raises(SettingError, match="did you mean 'svmlight'"):
+    with pytest.raises(SettingError, match="did you mean 'svmlight0?'"):
         as_source(tmp_path / "patches.npy", format="svmlite")
     (tmp_path / "notes.txt").write_text("Dear diary")
     with pytest.raises(DataError, match="tell no format"):

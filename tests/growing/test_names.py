@@ -123,7 +123,7 @@ def test_clusters_that_updates_split_keep_their_ids_and_most_of_their_atoms(tmp_
         assert len(ids) == found.n_clusters
         # newborn topics that turn out to be parts or leftovers of others go, and are said to
         assert {change.cluster for change in told if change.kind in ("merged", "deleted")} == seen - ids
-        assert {change.kind for change in told} <= {"born", "grown", "shrunk", "merged", "deleted"}
+        assert {change.kind for change in told} <= {"born", "larger share", "smaller share", "merged", "deleted"}
         assert set(known.ids.tolist()) <= ids
         seen |= ids
         assert gap(tmp_path / "run") < 1e-12

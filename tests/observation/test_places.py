@@ -32,6 +32,8 @@ ELSEWHERE = {
     "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
     "Gaussian": {
         "cli/job_roles.py": "an example in a message",
+        "cli/job_sections.py": "the likelihood that a new job file begins with",
+        "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
