@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import FrameType
@@ -159,6 +161,35 @@ def near(word: str, known: Iterable[str]) -> str | None:
         if away <= limit and (best is None or (away / longest, name) < best):
             best = (away / max(longest, 1), name)
     return None if best is None else best[1]
+
+
+THROUGH = frozenset((__name__.split(".")[0], "contextlib", "functools", "sklearn"))
+"""Packages whose lines are never the user's: this one, and those that call it on the user's behalf."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn the user, at the line of the user's code that called this package.
+
+    A thread of this package has no such line; its warning is at its outermost line.
+
+    Parameters
+    ----------
+    message
+        The text; it is :func:`redacted`.
+    category
+        Class of the warning.
+    """
+    at = sys._getframe(1)
+    while at.f_back is not None and at.f_globals.get("__name__", "").split(".")[0] in THROUGH:
+        at = at.f_back
+    warnings.warn_explicit(
+        redacted(message),
+        category,
+        filename=at.f_code.co_filename,
+        lineno=at.f_lineno,
+        module=at.f_globals.get("__name__", "<unknown>"),
+        registry=at.f_globals.setdefault("__warningregistry__", {}),
+    )
 
 
 def nearest(word: str, known: Iterable[str], intro: str = "; nearest existing name: ") -> str:

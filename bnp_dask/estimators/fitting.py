@@ -28,7 +28,7 @@ from bnp_dask.data.sources.frames import check_column, frame_batch, is_frame
 from bnp_dask.data.sources.held import in_memory
 from bnp_dask.data.sources.missing import with_nan
 from bnp_dask.data.text.options import Text
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import EXACT, plain, require_exact
@@ -326,4 +326,4 @@ def warn_unless_converged(estimator: Any, result: TrainResult) -> None:
 
     if result.reason.startswith("limit"):
         more = "increase max_laps or tol" if estimator.schedule is None else "give the schedule more laps"
-        warnings.warn(f"{result.reason}: not converged; {more}", Warned, stacklevel=3)
+        warn(f"{result.reason}: not converged; {more}", Warned)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.base import (
     InitContext,
@@ -112,10 +111,9 @@ class AnchorWords:
         found = self._gather(context, columns, root)
         summary = self._recover(context.model, found)
         if summary.n_clusters < self.n_clusters:
-            warnings.warn(
+            warn(
                 f"starting with {summary.n_clusters} clusters instead of {self.n_clusters}: the co-occurrence of words "
-                "in enough documents tells no more topics apart (noise=0 takes as many as words span)",
-                stacklevel=2,
+                "in enough documents tells no more topics apart (noise=0 takes as many as words span)"
             )
         return summary
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
+from bnp_dask.errors import warn
 from bnp_dask.initialize.base import (
     InitContext,
     child_rng,
@@ -102,10 +102,9 @@ class BregmanKMeans:
 def warn_if_fewer(summary: Summary, wanted: int, where: str) -> None:
     """Warn if there are fewer clusters than requested."""
     if summary.n_clusters < wanted:
-        warnings.warn(
+        warn(
             f"starting with {summary.n_clusters} clusters instead of {wanted}: {where} hold no more distinct atoms "
-            "(under this likelihood)",
-            stacklevel=3,
+            "(under this likelihood)"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy import sparse
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.initialize.anchors import MEMORY, as_summary, require_words
 from bnp_dask.initialize.base import (
     InitContext,
@@ -147,10 +146,9 @@ class SampledTopics:
         task = executor.submit("init-sampled", _sample, settings, model, new_root(context.rng), *parts)
         counts = executor.result(task)
         if self.n_clusters is not None and counts.shape[1] < self.n_clusters:
-            warnings.warn(
+            warn(
                 f"starting with {counts.shape[1]} clusters instead of {self.n_clusters}: the sampler left the others "
-                "without a token",
-                stacklevel=2,
+                "without a token"
             )
         return as_summary(context.model, counts * (length * survey.total_weight / counts.sum()))
 

@@ -38,13 +38,13 @@ away change them.
 from __future__ import annotations
 
 import logging
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bnp_dask.core.bulk import Bulk
 from bnp_dask.core.survey import Survey
+from bnp_dask.errors import warn
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.observation.priors import constant_columns, rounding_variance, usual_variance
 
@@ -163,10 +163,7 @@ class Dependence:
         """
         nothing = "they carry no information about clusters, and every cluster gets the same spread along them"
         if self.constant:
-            warnings.warn(
-                f"column(s) {self.constant} are constant: {nothing}; consider dropping them",
-                stacklevel=3,
-            )
+            warn(f"column(s) {self.constant} are constant: {nothing}; consider dropping them")
         if self.following:
             logger.warning("column(s) %s follow from others: %s", self.following, nothing)
 
@@ -267,11 +264,10 @@ def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
     # a larger share may be what clusters far apart leave: their columns go together, and are independent within each
     names = _following(survey, found.square, found.square.diagonal() <= 0.0, NEAR**2)
     if names:
-        warnings.warn(
+        warn(
             f"column(s) {names} follow from others, but {type(model).__name__} takes columns as independent within a "
             "cluster: it counts them as evidence of their own, and may split clusters along them. Drop them, or use "
-            "Gaussian",
-            stacklevel=3,
+            "Gaussian"
         )
 
 

@@ -16,14 +16,13 @@ The bound is Jensen's; delta^2 / 12 is Sheppard's correction.
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import Bulk, bulk_of, grain_of
 from bnp_dask.core.survey import Survey
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import LEAST_MASS, MOST_MASS, shown
 from bnp_dask.observation.missing.entries import Missing
@@ -173,10 +172,9 @@ def mean_counts(survey: Survey) -> np.ndarray:
     zero = ~(mean > 0)
     if zero.any():
         columns = np.flatnonzero(zero)
-        warnings.warn(
+        warn(
             f"{len(columns)} column(s) hold only zeros (first: {survey.called(columns)}): they carry no information "
-            "about clusters; consider dropping them",
-            stacklevel=3,
+            "about clusters; consider dropping them"
         )
         mean[zero] = 1.0 / max(survey.total_weight, 1.0)
     return mean

@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +16,7 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.core.code import Code, code_here
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import StoreError, warn
 from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared
 from bnp_dask.store.commit import LISTING, FenceError, claim_next, committed, parts_of, put_checkpoint, read_checkpoint
 from bnp_dask.store.files import dump_json, seal
@@ -398,7 +397,7 @@ class RunStore:
                     problems.append(str(error))
                     continue
                 for problem in problems if self._is_newest(numbers[0]) else ():
-                    warnings.warn(f"{problem}; going on from checkpoint {number}, the one before", stacklevel=3)
+                    warn(f"{problem}; going on from checkpoint {number}, the one before")
                 return found
             # While this process read, another may have committed twice and removed these files.
             if self._is_newest(max(numbers, default=0)):

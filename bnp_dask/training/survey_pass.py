@@ -8,7 +8,6 @@ again and compared with the earlier survey.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
@@ -25,7 +24,7 @@ from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.coalesce import bytes_told, in_words, n_together
 from bnp_dask.data.identity import identity_of
 from bnp_dask.data.skipping import EmptyReader, WithoutBatches, read_or_why, reason
-from bnp_dask.errors import DataError, StoreError
+from bnp_dask.errors import DataError, StoreError, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.prefetch import in_turn
@@ -189,7 +188,7 @@ def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest
     try:
         return Manifest.open(store.manifests, identity)
     except DamagedError as error:
-        warnings.warn(f"{error}; the data are surveyed again", stacklevel=4)
+        warn(f"{error}; the data are surveyed again")
         return Manifest(store.manifests, identity)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +19,7 @@ from bnp_dask.data.grouped.lagged import taking_lags
 from bnp_dask.data.identity import opened_as
 from bnp_dask.data.skipping import CountedSource
 from bnp_dask.data.sources.missing import opened
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor
@@ -245,12 +244,10 @@ def warn_of_light_weights(survey: Survey) -> None:
     """Log one line if weights leave next to no data, for instance because they were made to sum to one."""
     n, total = survey.n_atoms, survey.total_weight
     if n >= MANY_ROWS and total < max(LIGHT * n, FEW_ROWS):
-        warnings.warn(
+        warn(
             f"the weights of {n} rows sum to {total:.3g}: a weight says how often a row counts, so these are as much "
             f"evidence as {total:.3g} row(s), and clusters are mostly what the prior says. Weights that are relative "
             "want a mean of 1: pass weights / weights.mean()",
-            UserWarning,
-            stacklevel=3,
         )
 
 
@@ -258,11 +255,10 @@ def _warned_of_limit(result: TrainResult, schedule: Schedule) -> TrainResult:
     """The result, after a warning to its caller; all is saved before, since a warning may be turned into an error."""
     tell_of_grain(result.posterior)
     if result.reason.startswith("limit"):
-        warnings.warn(
+        warn(
             f"stopped at the limit of {schedule.laps} laps before it converged; "
             "give the schedule more laps, or resume with more",
             ConvergenceWarning,
-            stacklevel=3,
         )
     return result
 

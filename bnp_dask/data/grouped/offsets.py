@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +18,7 @@ from bnp_dask.data.batching import Span, batch_rows, memory_bytes
 from bnp_dask.data.grouped.steps import INT, BatchNames, Names, Steps, blocks_of, differ, shown, times_of
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.sources.zarr_rows import ZarrArray
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, warn
 from bnp_dask.inputs.arrays import plain
 
 
@@ -66,11 +65,10 @@ def cut_groups(offsets: np.ndarray, rows: int, name: str) -> np.ndarray:
         starts.append(stop)
     if large:
         size = int(offsets[large[0] + 1] - offsets[large[0]])
-        warnings.warn(
+        warn(
             f"{name}: {len(large)} group(s) have more than the {rows} rows of a batch (group {large[0]}: {size}) and "
             "are batches of their own, for a group is never cut; a worker holds such a batch whole. Where long "
-            "sequences may be cut into blocks, say so: cut=10_000 (--cut)",
-            stacklevel=2,
+            "sequences may be cut into blocks, say so: cut=10_000 (--cut)"
         )
     return np.array(starts, INT)
 

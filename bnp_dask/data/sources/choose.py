@@ -7,7 +7,6 @@ Chosen columns become numbers in :mod:`bnp_dask.data.sources.arrow`, whatever th
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from bnp_dask.data.sources.arrow import (
     stripped,
 )
 from bnp_dask.data.sources.levels import holds_levels
-from bnp_dask.errors import DataError, nearest
+from bnp_dask.errors import DataError, nearest, warn
 from bnp_dask.inputs.column_notation import Key, is_positions, positions, resolve
 from bnp_dask.inputs.levels import Levels
 
@@ -423,10 +422,9 @@ def tell_of_row_numbers(array: np.ndarray, name: str) -> None:
     may_count = ((first == 0) | (first == 1)) & (step == first + len(array) - 1)
     places = [j for j in np.flatnonzero(may_count).tolist() if counts_rows(as_arrow(array[:, j]))]
     if places:
-        warnings.warn(
+        warn(
             f"{name}: all {array.shape[1]} columns are features, also {places[0]}, which numbers the rows; leave it "
-            f"out: np.delete(x, {places[0]}, axis=1)",
-            stacklevel=2,
+            f"out: np.delete(x, {places[0]}, axis=1)"
         )
 
 
@@ -583,7 +581,7 @@ def _tell(
         line += f" ({few(named, quoted=False)})"
     if left:
         line += f"; left out: {few(reasons, quoted=False)}"
-    warnings.warn(f"{line}; choose with columns={advice}", stacklevel=2)
+    warn(f"{line}; choose with columns={advice}")
 
 
 def _usual(columns: Sequence[TableColumn]) -> list[TableColumn]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inputs.levels import MOST_LEVELS
 from bnp_dask.inputs.settings import shown
 from bnp_dask.observation.base import Observation
@@ -90,10 +89,9 @@ def proposed_groups(
         warnings.warn(f"{told}, and becomes a feature; leave it out: Product.of(table[[...]])", stacklevel=3)
     if left:
         first = next(name for name, each in found.items() if each.kind is None)
-        warnings.warn(
+        warn(
             f"columns are left out: {', '.join(left)}; give one a likelihood to have it: "
-            f"Product.of(table, {first}=Categorical())",
-            stacklevel=3,
+            f"Product.of(table, {first}=Categorical())"
         )
     return groups, bool(left)
 

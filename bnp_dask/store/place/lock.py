@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import StoreError, warn
 from bnp_dask.store.place.base import cannot
 
 
@@ -72,9 +71,7 @@ def _lock(descriptor: int, path: Path) -> None:
     try:
         import fcntl
     except ImportError:
-        warnings.warn(
-            f"this system has no file locks: make sure that nobody else writes to {path.parent}", stacklevel=4
-        )
+        warn(f"this system has no file locks: make sure that nobody else writes to {path.parent}")
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,8 +82,7 @@ def _lock(descriptor: int, path: Path) -> None:
             "or choose another directory. Reading it (inspect, report) needs no lock"
         ) from None
     except OSError as error:
-        warnings.warn(
+        warn(
             f"the file system of {path.parent} has no locks ({error.strerror}): "
-            "make sure that no other process writes to this run directory",
-            stacklevel=4,
+            "make sure that no other process writes to this run directory"
         )
