@@ -37,6 +37,7 @@ from bnp_dask.observation.base import (
 )
 from bnp_dask.observation.missing.entries import completed, marginalises
 from bnp_dask.structure.base import Structure, Trial, Visit
+from bnp_dask.structure.nouns import count_of, noun_of
 from bnp_dask.structure.prior import LearnPrior, learns_by_default, prior_terms, require_learning
 from bnp_dask.structure.screened import worthwhile
 from bnp_dask.structure.steps import LocalStep
@@ -137,8 +138,8 @@ class Posterior:
 
     def __repr__(self) -> str:
         parts = f"{type(self.model.allocation).__name__} of {type(self.model.observation).__name__}"
-        atoms = "" if self.summary is None else f", {self.summary['N'].sum():.6g} atoms"
-        return f"Posterior({parts}, {self.n_clusters} clusters{atoms})"
+        atoms = "" if self.summary is None else f", {self.summary['N'].sum():.6g} {noun_of(self.model).atoms}"
+        return f"Posterior({parts}, {count_of(self)}{atoms})"
 
     def _repr_html_(self) -> str:
         return str(method("posterior_html")(self))

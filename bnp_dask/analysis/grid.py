@@ -22,6 +22,7 @@ from bnp_dask.inference.streaming.first_part import Piece, Predicted, predict_pi
 from bnp_dask.inference.streaming.site import check_urn
 from bnp_dask.inputs.settings import share_below_one, shown, whole_number
 from bnp_dask.model import Model
+from bnp_dask.structure.nouns import noun_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -85,7 +86,7 @@ class Grid(Sequence[GridLine]):
         names = [", ".join(f"{name}={value}" for name, value in line.settings.items()) for line in self.lines]
         wide = max(map(len, names), default=0)
         rows = [
-            f"{name.ljust(wide)}  {line.score:.4f} nats per atom, {line.n_clusters} clusters"
+            f"{name.ljust(wide)}  {line.score:.4f} nats per atom, {noun_of(line.model).count(line.n_clusters)}"
             for name, line in zip(names, self.lines, strict=True)
         ]
         return "\n".join([f"first {self.n_atoms} atoms, each given those before it:", *rows])

@@ -224,6 +224,8 @@ def _told(result: UpdateResult, data: str) -> str:
 
 def _told_of_new(result: UpdateResult, data: str) -> str:
     """Line about the data that an update added."""
+    from bnp_dask.structure.nouns import count_of
+
     if not result.new:
         return f"{data}: nothing new, version {result.version} stays in force"
     known = f", {len(result.known)} known already" if result.known else ""
@@ -231,17 +233,18 @@ def _told_of_new(result: UpdateResult, data: str) -> str:
     sealed = ", in the totals for good (they cannot be retired)" if result.sealed else ""
     return (
         f"{data}: version {result.version}, {len(result.new)} new{known}, {result.new_batches} batches and "
-        f"{result.revisited} older ones visited{sealed}{fresh}, K={result.posterior.n_clusters}"
+        f"{result.revisited} older ones visited{sealed}{fresh}, {count_of(result.posterior)}"
     )
 
 
 def retire_command(args: argparse.Namespace) -> None:
     """Remove data."""
+    from bnp_dask.structure.nouns import count_of, noun_of
     from bnp_dask.training.growing.retire import retire
 
     posterior = retire(args.rundir, args.data, before=args.before)
     assert posterior.summary is not None
-    say(f"{posterior.summary['N'].sum():,.0f} atoms are left, K={posterior.n_clusters}")
+    say(f"{posterior.summary['N'].sum():,.0f} {noun_of(posterior.model).atoms} are left, {count_of(posterior)}")
 
 
 def changes_command(args: argparse.Namespace) -> None:
@@ -324,10 +327,11 @@ def aside_line(piece: SetAside) -> str:
 
 def rollback_command(args: argparse.Namespace) -> None:
     """Go back."""
+    from bnp_dask.structure.nouns import count_of
     from bnp_dask.training.growing.rollback import rollback
 
     posterior = rollback(args.rundir, args.version)
-    say(f"version {args.version} is in force, K={posterior.n_clusters}")
+    say(f"version {args.version} is in force, {count_of(posterior)}")
 
 
 def _on_bad(text: str) -> str:

@@ -214,21 +214,25 @@ def result_table(posterior: Posterior) -> str:
     """The largest clusters: topics with their words, others with their share."""
     from bnp_dask.analysis.topics import topic_list
     from bnp_dask.structure.answers.documents import counts_words
+    from bnp_dask.structure.nouns import count_of
 
     if not counts_words(posterior.model):
         return weights_table(posterior)
     lines = topic_list(posterior, TOPIC_WORDS)
     more = f"\n... and {len(lines) - SHOWN_CLUSTERS} more" if len(lines) > SHOWN_CLUSTERS else ""
-    return f"{len(lines)} topics\n{lines[:SHOWN_CLUSTERS]}{more}"
+    left = f"\n{lines.rest}" if lines.rest else ""
+    return f"{count_of(posterior)}\n{lines[:SHOWN_CLUSTERS]}{more}{left}"
 
 
 def weights_table(posterior: Posterior, limit: int = SHOWN_CLUSTERS) -> str:
     """The largest clusters and their share."""
+    from bnp_dask.structure.nouns import count_of, noun_of
+
     weights = posterior.weights
     order = weights.argsort(kind="stable")[::-1]
     rows = [(str(int(posterior.ids[k])), float(weights[k])) for k in order[:limit]]
     more = f"\n... and {len(order) - limit} more" if len(order) > limit else ""
-    return f"{posterior.n_clusters} clusters\n" + table(("cluster", "weight"), rows) + more
+    return f"{count_of(posterior)}\n" + table((noun_of(posterior.model).one, "weight"), rows) + more
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from bnp_dask.moves.base import named_by, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import close, note
 from bnp_dask.structure.base import Visit
+from bnp_dask.structure.nouns import noun_of
 
 Remember = Callable[[Work, State, int, Visit, int], None]
 """Keeps the results of a batch; arguments: run, state, batch, visit, number of changes of clusters in the visit."""
@@ -190,5 +191,5 @@ def drop_proposals(state: State, target: int) -> list[dict[str, Any]]:
         state.edits.append(Forget((target,)))
     proposals = tuple(p for p in plan.proposals if target not in named_by(p))
     state.plan = replace(plan, proposals=proposals, pairs=plan.pairs[kept])
-    why = f"not decided: cluster {target} was split at new data"
+    why = f"not decided: {noun_of(state.model).one} {target} was split at new data"
     return [record(p.kind, p.targets, p.others, None, False, why) for p in gone]

@@ -17,6 +17,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import StoreError
 from bnp_dask.inference.state import State
+from bnp_dask.structure.nouns import noun_of
 
 TOLERANCE = 1e-6
 """Share of a sum by which it may differ by rounding: far more than rounding does, and far less than a stray write."""
@@ -61,7 +62,9 @@ def _problems(state: State, value: Summary, survey: Survey, loses: bool, besides
         wrong = ~np.isfinite(array) | (array < least)
         if wrong.any():
             place = tuple(np.argwhere(wrong)[0])
-            cluster = f" of cluster {value.ids[place[0]]}" if value.fields[name].n_cluster_axes else ""
+            cluster = (
+                f" of {noun_of(state.model).one} {value.ids[place[0]]}" if value.fields[name].n_cluster_axes else ""
+            )
             needed = "a count" if np.isfinite(array[place]) else "a number"
             yield f"its statistic {name!r}{cluster} is {array[place]:.6g}, and has to be {needed}"
     mass, weight = state.model.weight_in(value, survey.is_sparse), besides + _weight(state, survey)
@@ -70,7 +73,7 @@ def _problems(state: State, value: Summary, survey: Survey, loses: bool, besides
         yield f"the mass of its total is {mass:.10g}, and the weights of its {n_batches} batches come to {weight:.10g}"
     held = state.posterior.summary
     if held is None or not np.array_equal(held.ids, value.ids):
-        yield "its posterior and its total are of different clusters"
+        yield f"its posterior and its total are of different {noun_of(state.model).many}"
         return
     fresh = state.model.global_step(value)
     pairs = [("statistic", held.values, value.values)]

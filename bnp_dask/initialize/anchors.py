@@ -112,7 +112,7 @@ class AnchorWords:
         summary = self._recover(context.model, found)
         if summary.n_clusters < self.n_clusters:
             warn(
-                f"starting with {summary.n_clusters} clusters instead of {self.n_clusters}: the co-occurrence of words "
+                f"starting with {summary.n_clusters} topics instead of {self.n_clusters}: the co-occurrence of words "
                 "in enough documents tells no more topics apart (noise=0 takes as many as words span)"
             )
         return summary

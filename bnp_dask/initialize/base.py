@@ -23,6 +23,7 @@ from bnp_dask.execute.prefetch import Load, in_turn, load_of
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, scale_rows
 from bnp_dask.model import Model
 from bnp_dask.store import Drafts
+from bnp_dask.structure.nouns import noun_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +65,11 @@ class Initialization(Protocol):
 
 def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> None:
     """Raise DataError if there are fewer atoms than clusters."""
-    found = context.survey.n_atoms
+    found, noun = context.survey.n_atoms, noun_of(context.model)
     if n_clusters > found:
         raise DataError(
-            f"{called}(n_clusters={n_clusters}): {context.source.name} has {found} atoms, and every cluster starts "
-            f"from an atom of its own; ask for at most {found} clusters"
+            f"{called}({n_clusters}): {context.source.name} has {found} {noun.atoms}, and every {noun.one} starts from "
+            f"one of its own; ask for at most {noun.count(found)}"
         )
 
 

@@ -22,6 +22,7 @@ from bnp_dask.initialize.kmeans import cluster_atoms
 from bnp_dask.inputs.settings import hold, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.structure.nouns import noun_of
 
 SAMPLE = 10_000
 """Atoms sampled by default."""
@@ -89,7 +90,7 @@ class BregmanKMeans:
         mass = context.survey.total_weight
         task = executor.submit("init-kmeans", _cluster_sample, model, self, root, mass, *parts)
         summary = executor.result(task)
-        warn_if_fewer(summary, self.n_clusters, f"the {len(chosen)} sampled atoms")
+        warn_if_fewer(context.model, summary, self.n_clusters, f"the {len(chosen)} sampled atoms")
         return summary
 
     def _sample_size(self, context: InitContext) -> int:
@@ -99,12 +100,12 @@ class BregmanKMeans:
         return min(max(size, PER_CLUSTER * self.n_clusters), context.survey.n_atoms)
 
 
-def warn_if_fewer(summary: Summary, wanted: int, where: str) -> None:
+def warn_if_fewer(model: Model, summary: Summary, wanted: int, where: str) -> None:
     """Warn if there are fewer clusters than requested."""
     if summary.n_clusters < wanted:
         warn(
-            f"starting with {summary.n_clusters} clusters instead of {wanted}: {where} hold no more distinct atoms "
-            "(under this likelihood)"
+            f"starting with {noun_of(model).count(summary.n_clusters)} instead of {wanted}: {where} hold no more "
+            "distinct atoms (under this likelihood)"
         )
 
 

@@ -107,7 +107,7 @@ class KMeansParallel:
         # empty only if the sole candidate is an atom of weight zero that was drawn first
         used = order[summary["N"][order] > 0]
         summary = replace(summary.take(used.tolist()), ids=np.arange(len(used), dtype=np.int64))
-        warn_if_fewer(summary, self.n_clusters, f"the {found.atoms.n_atoms} candidates from all atoms")
+        warn_if_fewer(context.model, summary, self.n_clusters, f"the {found.atoms.n_atoms} candidates from all atoms")
         return summary
 
     def _draw_candidates(self, context: InitContext, model: Handle) -> Candidates:

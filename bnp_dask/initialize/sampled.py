@@ -147,7 +147,7 @@ class SampledTopics:
         counts = executor.result(task)
         if self.n_clusters is not None and counts.shape[1] < self.n_clusters:
             warn(
-                f"starting with {counts.shape[1]} clusters instead of {self.n_clusters}: the sampler left the others "
+                f"starting with {counts.shape[1]} topics instead of {self.n_clusters}: the sampler left the others "
                 "without a token"
             )
         return as_summary(context.model, counts * (length * survey.total_weight / counts.sum()))

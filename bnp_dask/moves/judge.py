@@ -35,11 +35,12 @@ from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import data_gains, returning, sum_of
 from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.structure.base import without_data
+from bnp_dask.structure.nouns import noun_of
 
 SORT = "sort"
 """Kind of the history rows of a reordering of clusters; their targets are the new order."""
 
-CHANGED = "a cluster it names was changed by another move of this lap"
+CHANGED = "a {one} it names was changed by another move of this lap"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +121,17 @@ class Judge:
 
     def _consider(self, proposal: AnyProposal, now: _Clusters) -> dict[str, Any]:
         """Try one proposal on the current statistics; returns its history row."""
-        memory = self.memory
+        memory, noun = self.memory, noun_of(self.model)
         donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
         if not np.isin(proposal.targets, now.value.ids).all() or not now.exchanged.isdisjoint(donors):
-            return _row(proposal, None, False, CHANGED)
+            return _row(proposal, None, False, CHANGED.format(one=noun.one))
         counts = [float(now.value["N"][now.value.position(t)]) for t in proposal.targets]
         counts = counts or [float(now.value["N"].sum())]  # for a change of all clusters
         try:
             fewer = not isinstance(proposal, BirthProposal)
             gain, accepted = now.attempt(proposal.edit, fewer, _only_empty(proposal, counts))
         except SummaryError:
-            return _row(proposal, None, False, CHANGED)
+            return _row(proposal, None, False, CHANGED.format(one=noun.one))
         except NumericalError as error:  # a gain that is not finite is none; the state is unchanged
             memory.remember_failure(proposal.remembered_as, proposal.targets, counts)
             return _row(proposal, None, False, f"refused: {error}")
@@ -138,9 +139,11 @@ class Judge:
             now.exchanged.update(donors)
             memory.sweeps.pop(_swept(proposal), None)
             memory.failures.pop((proposal.remembered_as, proposal.targets), None)
-            return _row(proposal, gain, True, "the objective rises" if gain > 0 else "as good with fewer clusters")
+            why = "the objective rises" if gain > 0 else f"as good with fewer {noun.many}"
+            return _row(proposal, gain, True, why)
         if self._sweep_again(proposal, gain, counts, now.parts):
-            return _row(proposal, gain, False, "the objective would fall; tried again with re-estimated clusters")
+            why = f"the objective would fall; tried again with re-estimated {noun.many}"
+            return _row(proposal, gain, False, why)
         if isinstance(proposal, BirthProposal):
             memory.note_rejected(proposal.edit.donors, now.parts[proposal.edit.trial], gain)
         times = proposal.weight if _is_clear(proposal, gain, counts) else 1

@@ -22,6 +22,11 @@ class Tied(Protocol):
         """Whether the clusters of atoms of one group or sequence depend on each other."""
         ...
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether atoms follow one another."""
+        ...
+
     def takes_words(self, model: WholeModel) -> bool:
         """Whether atoms are the word tokens of documents if data are sparse counts."""
         ...

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from bnp_dask.core.frozen import frozen
 from bnp_dask.model import Posterior
+from bnp_dask.structure.nouns import count_of, in_use, noun_of
 
 logger = logging.getLogger("bnp_dask")
 
@@ -98,11 +99,12 @@ def _why(answers: Sequence[bool | str | None]) -> str:
     return ""
 
 
-def lap_line(row: Mapping[str, Any]) -> str:
+def lap_line(row: Mapping[str, Any], posterior: Posterior) -> str:
     """One lap in one line."""
+    noun = noun_of(posterior.model)
     return (
-        f"lap {row['lap']}: objective {row['elbo']:.6g} ({row['elbo'] / max(row['atoms'], 1.0):.5g} per atom), "
-        f"{row['n_clusters']} clusters, {row['seconds']:.1f} s"
+        f"lap {row['lap']}: objective {row['elbo']:.6g} ({row['elbo'] / max(row['atoms'], 1.0):.5g} per "
+        f"{noun.atoms.removesuffix('s')}), {count_of(posterior)}, {row['seconds']:.1f} s"
     )
 
 
@@ -127,7 +129,8 @@ class Progress:
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         assert self._info is not None
-        self._bar.set_postfix(clusters=row["n_clusters"], objective=f"{row['elbo']:.6g}", refresh=False)
+        counted = {noun_of(posterior.model).many: int(in_use(posterior).sum())}
+        self._bar.set_postfix({**counted, "objective": f"{row['elbo']:.6g}"}, refresh=False)
         if row["lap"] < self._info.laps:
             self._bar.reset()
             self._bar.set_description(f"lap {row['lap'] + 1}/{self._info.laps}")
@@ -151,7 +154,7 @@ class LogLaps:
         return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        logger.info("%s", lap_line(row))
+        logger.info("%s", lap_line(row, posterior))
         return None
 
     def on_end(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
+from bnp_dask.structure.nouns import noun_of
 from bnp_dask.training.callbacks import logger
 
 MANY = 0.5
@@ -49,7 +50,7 @@ def grain_line(posterior: Posterior) -> str | None:
     named = columns[:10].tolist() if names is None else [names[i] for i in columns[:10]]
     steps = ", ".join(f"{step:.4g}" for step in np.unique(np.asarray(observation.grain)[columns])[:3])
     return (
-        f"{n_sunk} of {int(used.sum())} clusters are no wider than the resolution of column(s) "
+        f"{n_sunk} of {int(used.sum())} {noun_of(posterior.model).many} are no wider than the resolution of column(s) "
         f"{named}, whose values lie on a grid of {steps}: they tell recorded values apart. If that is "
         "not wanted, drop these columns, or give a larger grain"
     )
@@ -70,9 +71,9 @@ def copies_line(posterior: Posterior) -> str | None:
     if same.sum() < 2 or same.sum() < MANY * used.sum():
         return None
     return (
-        f"{int(same.sum())} of {int(used.sum())} clusters hold copies of one row each, {n[same].mean():.3g} on "
-        "average: rows that are equal to the last digit count as evidence of a cluster. If the copies say nothing, "
-        'take every row once: bnp.ingest(..., deduplicate="once")'
+        f"{int(same.sum())} of {int(used.sum())} {noun_of(posterior.model).many} hold copies of one row each, "
+        f"{n[same].mean():.3g} on average: rows that are equal to the last digit count as evidence. If the copies say "
+        'nothing, take every row once: bnp.ingest(..., deduplicate="once")'
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source, spans_of
 from bnp_dask.errors import SettingError
+from bnp_dask.structure.nouns import CLUSTER, Noun
 
 PROGRAM_BYTES = 200 * 10**6
 """Bytes of a worker before it reads anything: Python, NumPy, Numba, Dask (measured: 270 MB)."""
@@ -72,7 +73,9 @@ class MemoryPlan:
             f"give workers at least {_size((PROGRAM_BYTES + 2 * nbytes) / KILLED_AT)}"
         )
 
-    def require_model(self, n_clusters: int, summary_bytes: int, batch_bytes: int, n_states: int = 1) -> None:
+    def require_model(
+        self, n_clusters: int, summary_bytes: int, batch_bytes: int, n_states: int = 1, noun: Noun = CLUSTER
+    ) -> None:
         """Raise SettingError if a batch beside the model, or beside all states that visit it, cannot be held.
 
         Parameters
@@ -85,16 +88,18 @@ class MemoryPlan:
             Bytes of the largest batch.
         n_states
             States of that size that visit a batch in one task.
+        noun
+            Noun of the clusters.
         """
         needed = n_states * COPIES * summary_bytes
         if needed + batch_bytes <= self.room:
             return
         left = self.room - batch_bytes
         fitting = int(left / needed * n_clusters)
-        fix = f"start with at most {fitting} clusters, " if fitting > 0 else ""
+        fix = f"start with at most {noun.count(fitting)}, " if fitting > 0 else ""
         them, take = (f"{n_states} starts of a model", "take") if n_states > 1 else ("a model", "takes")
         raise SettingError(
-            f"{them} of {n_clusters} clusters {take} {_size(needed)} of a worker's memory, beside a batch of "
+            f"{them} of {noun.count(n_clusters)} {take} {_size(needed)} of a worker's memory, beside a batch of "
             f"{_size(batch_bytes)}, but {self._worker()}: {fix}cut the data into smaller batches (batch_size=), or "
             f"give workers at least {_size((PROGRAM_BYTES + needed + 2 * batch_bytes) / KILLED_AT)}"
         )

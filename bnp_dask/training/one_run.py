@@ -27,6 +27,7 @@ from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.kernels.options import n_kept
 from bnp_dask.observation.base import Observation
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
+from bnp_dask.structure.nouns import noun_of
 from bnp_dask.training.alternatives.lockstep import SHADOW, Beside
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.alternatives.starts import (
@@ -183,7 +184,11 @@ class OneRun:
         require_savable_parameters(state.posterior)
         assert state.posterior.summary is not None
         MemoryPlan(self.work.executor.memory_limit).require_model(
-            state.posterior.n_clusters, state.posterior.summary.nbytes, max(self.work.survey.batch_bytes), n_states
+            state.posterior.n_clusters,
+            state.posterior.summary.nbytes,
+            max(self.work.survey.batch_bytes),
+            n_states,
+            noun_of(self.work.model),
         )
 
     def _warm_up(self, state: State) -> float:

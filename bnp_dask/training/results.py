@@ -22,6 +22,7 @@ from bnp_dask.inputs.settings import hold, path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import each, estimates_of
 from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
+from bnp_dask.structure.nouns import count_of
 from bnp_dask.training.archive import copy_archive, read_archive, write_archive
 from bnp_dask.training.history import History
 
@@ -208,7 +209,7 @@ class TrainResult:
         left_out = f", {len(self.skipped)} batches skipped" if self.skipped else ""
         elbo = f", objective {self.history['elbo'][-1]:.6g} nats" if "elbo" in self.history else ""
         return (
-            f"TrainResult: {state}{reason}, {self.posterior.n_clusters} clusters{elbo}, "
+            f"TrainResult: {state}{reason}, {count_of(self.posterior)}{elbo}, "
             f"{len(self.history)} steps in {self.seconds:.1f} s{left_out}\n  {self.posterior!r}"
         )
 

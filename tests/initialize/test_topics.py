@@ -169,7 +169,7 @@ def test_farthest_points_are_the_corners():
 
 def test_as_many_topics_as_co_occurrence_tells_apart():
     counts, phi = separable(3000)
-    with pytest.warns(UserWarning, match=r"starting with \d+ clusters instead of 30"):
+    with pytest.warns(UserWarning, match=r"starting with \d+ topics instead of 30"):
         summary = start(AnchorWords(30), Batch(counts))
     assert K <= summary.n_clusters <= 2 * K
     assert (distances(summary, phi) < 0.2).sum() >= K - 1
@@ -216,7 +216,7 @@ def test_words_that_cannot_be_used():
         start(AnchorWords(2), Batch(wide), n_batches=1)
     few = np.eye(9)[np.arange(50) % 9]
     few[:, :2] += 1.0
-    with pytest.warns(UserWarning, match="starting with 2 clusters instead of 5"):
+    with pytest.warns(UserWarning, match="starting with 2 topics instead of 5"):
         assert start(AnchorWords(5, min_documents=40), Batch(sparse.csr_array(few))).n_clusters == 2
 
 
@@ -286,7 +286,7 @@ def test_a_part_of_the_corpus_is_scaled_to_all_of_it():
     summary = start(SampledTopics(K, max_tokens=20_000), Batch(counts))
     assert summary["N"].sum() == pytest.approx(counts.sum())
     assert (distances(summary, phi) < 0.35).all()
-    with pytest.warns(UserWarning, match=r"starting with \d+ clusters instead of 90: the sampler"):
+    with pytest.warns(UserWarning, match=r"starting with \d+ topics instead of 90: the sampler"):
         assert start(SampledTopics(90, passes=2, averaged=1, max_tokens=80), Batch(counts)).n_clusters < 81
 
 

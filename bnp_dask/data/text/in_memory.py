@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +18,7 @@ from bnp_dask.data.sources.choose import TEXTS, arrow_columns, frame_columns
 from bnp_dask.data.text.options import Text, text_column
 from bnp_dask.data.text.vocabulary import Vocabulary, counts_of_texts, counts_of_words
 from bnp_dask.data.text.word_counts import Frequencies, choose
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, warn
 from bnp_dask.inputs.arrow_streams import KNOWN, is_stream, library
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.sparse_rows import from_parts
@@ -138,9 +137,8 @@ class Documents:
 def tell_of_unknown(unknown: float, n_all: float, name: str) -> None:
     """Warn, in one line, of tokens that the vocabulary of a model lacks."""
     if unknown > 0:
-        warnings.warn(
+        warn(
             f"{name}: {unknown:,.15g} of {n_all:,.15g} tokens are left out: the model does not know their words",
-            stacklevel=2,
         )
 
 
@@ -233,10 +231,9 @@ def documents_of_table(data: Any, text: Text | None, is_new: bool = True) -> Doc
         )
     numbers = [c.name for c in columns if c.is_plain]
     if numbers and text is None and is_new:
-        warnings.warn(
+        warn(
             f"{name}: the documents are the texts of column {chosen!r}; numbers are not read as counts "
             f"({few(numbers)}): for these leave {chosen!r} out",
-            stacklevel=2,
         )
     return Documents("texts", values, f"{name}, column {chosen!r}")
 

@@ -19,6 +19,7 @@ from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.interface.describing import SETTINGS, estimates_of
+from bnp_dask.structure.nouns import noun_of
 
 if TYPE_CHECKING:
     import xarray
@@ -91,7 +92,7 @@ class Draws:
         k = self.n_clusters
         return (
             f"Draws({self.n_draws} of {self.n_chains} chain(s), sweeps {self.laps[0]} to {self.laps[-1]}, "
-            f"{k.min()} to {k.max()} clusters, {len(self.rows)} rows noted)"
+            f"{k.min()} to {noun_of(self.model).count(int(k.max()))}, {len(self.rows)} rows noted)"
         )
 
     # -- one draw --------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def proposed_groups(
         raise DataError(f"no column of the table says anything about clusters: {', '.join(left)}")
     if named:
         told = ", ".join(f"{name!r} seems to be {role} by its name" for name, role in named.items())
-        warnings.warn(f"{told}, and becomes a feature; leave it out: Product.of(table[[...]])", stacklevel=3)
+        warn(f"{told}, and becomes a feature; leave it out: Product.of(table[[...]])")
     if left:
         first = next(name for name, each in found.items() if each.kind is None)
         warn(

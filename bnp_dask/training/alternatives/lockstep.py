@@ -28,6 +28,7 @@ from bnp_dask.moves.memory import Memory, as_start, with_rejected
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import Observation
 from bnp_dask.store import Checkpoint, MemoryStore
+from bnp_dask.structure.nouns import count_of
 from bnp_dask.training.alternatives.living import Living
 from bnp_dask.training.alternatives.priors import same_settings, told
 from bnp_dask.training.alternatives.shadow import Shadow
@@ -149,7 +150,7 @@ class Beside:
             logger.info("no shadow after lap %d: %s", state.lap, error)
             self._failed += 1
             return False
-        logger.info("a shadow begins after lap %d with K=%d", state.lap, first.n_clusters)
+        logger.info("a shadow begins after lap %d with %s", state.lap, count_of(first))
         return True
 
     def _model_of_turn(self, model: Model) -> Model:
@@ -199,10 +200,10 @@ class Beside:
         prior = {} if shadow.prior is None else {"prior": shadow.prior}
         self.rows.append(alternative(SHADOW, shadow.work.seed, shadow.begun, theirs, reason) | prior)
         logger.info(
-            "shadow of lap %d: objective %.10g nats, K=%d, %s",
+            "shadow of lap %d: objective %.10g nats, %s, %s",
             shadow.begun,
             theirs.elbo,
-            theirs.posterior.n_clusters,
+            count_of(theirs.posterior),
             reason,
         )
         pays = gain is not None and better and gain > LAP.calm_gain * float(state.total.value()["N"].sum())

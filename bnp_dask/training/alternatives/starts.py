@@ -19,6 +19,7 @@ from bnp_dask.inference.shared_reads import SharedReads
 from bnp_dask.inference.state import Memo
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.store import MemoryStore, RunStore
+from bnp_dask.structure.nouns import noun_of
 from bnp_dask.training.callbacks import Callback, logger, tell_of_batches, tell_of_lap
 
 LAPS = 10
@@ -114,7 +115,8 @@ def settle(
     facts = [_facts(run, stand, n == best, stopped) for n, (run, stand) in enumerate(zip(runs, stands, strict=True))]
     for number, fact in enumerate(facts):
         logger.info(
-            "start %d of %d: objective %.10g nats, K=%d, %s", number + 1, len(runs), fact["elbo"], fact["n_clusters"],
+            "start %d of %d: objective %.10g nats, %s, %s", number + 1, len(runs), fact["elbo"],
+            noun_of(runs[number].work.model).count(fact["n_clusters"]),
             fact["reason"],
         )  # fmt: skip
         if number != best:

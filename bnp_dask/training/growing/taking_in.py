@@ -25,6 +25,7 @@ from bnp_dask.inference.variational.unions import unite
 from bnp_dask.inference.variational.widening import widen
 from bnp_dask.inputs.settings import hold
 from bnp_dask.model import Posterior
+from bnp_dask.structure.nouns import count_of
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.ages import Line, Span, with_times
 from bnp_dask.training.growing.changes import Change, changes_between
@@ -289,7 +290,7 @@ def _committed(
     }
     commit(run, state, record, out, rules.versions)
     _tell_of_known(found.known)
-    logger.info("version %d: %d new batches, K=%d", run.version, n_new, posterior.n_clusters)
+    logger.info("version %d: %d new batches, %s", run.version, n_new, count_of(posterior))
     if result.sealed:
         logger.info("revisit=0 keeps nothing of these batches by themselves: they cannot be retired or replaced")
     return result
