@@ -42,6 +42,7 @@ METHODS: Group = MappingProxyType(
         "posterior_html": "bnp_dask.reports.run_page",
         "result_html": "bnp_dask.reports.run_page",
         "save": "bnp_dask.training.results",
+        "tables_html": "bnp_dask.reports.pages",
         "to_xarray": "bnp_dask.training.results",
         "topic_list": "bnp_dask.analysis.topics",
     }

@@ -76,6 +76,12 @@ def test_version_is_that_of_the_installed_package():
     assert re.search(rf"^## \[{re.escape(bnp_dask.__version__)}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
+def test_templates_of_pages_lie_beside_the_code():
+    names = {path.name for path in (PACKAGE / "reports" / "templates").iterdir()}
+    assert names >= {"base.html.j2", "run.html.j2", "topics.html.j2", "tables.html.j2", "topics.js", "tables.css"}
+    assert not list(PACKAGE.rglob("*.html"))
+
+
 def test_typed():
     assert (PACKAGE / "py.typed").is_file()
 
@@ -110,7 +116,8 @@ def test_the_wheel_carries_the_whole_package_and_nothing_else():
     carried = {str(f) for f in files if f.parts[0] == "bnp_dask"}
     if not carried:
         pytest.skip("an editable install carries no files")
-    assert carried >= {str(p.relative_to(ROOT)) for p in PACKAGE.rglob("*.py")}
+    kinds = {".py", ".j2", ".css", ".js", ".pyi"}
+    assert carried >= {str(p.relative_to(ROOT)) for p in PACKAGE.rglob("*") if p.suffix in kinds}
     assert "bnp_dask/py.typed" in carried
     others = {f.parts[0] for f in files} - {"bnp_dask"}
     assert all(name == ".." or name.endswith(".dist-info") for name in others), others

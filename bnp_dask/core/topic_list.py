@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from bnp_dask.core.table import Table
 
 HEAD = ("topic", "share", "tokens", "words")
 """Columns of a list of topics."""
@@ -22,9 +23,18 @@ class TopicLine:
 
 @dataclass(frozen=True, eq=False)
 class TopicList(Sequence[TopicLine]):
-    """Topics, largest first; a sequence that prints as a table."""
+    """Topics, largest first; a sequence that prints as a table.
+
+    Parameters
+    ----------
+    lines
+        The topics.
+    rest
+        Line below them, on topics that were left out; empty for none.
+    """
 
     lines: tuple[TopicLine, ...]
+    rest: str = ""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -36,18 +46,15 @@ class TopicList(Sequence[TopicLine]):
         return iter(self.lines)
 
     def __str__(self) -> str:
-        return listed([(str(t.id), f"{t.share:.2%}", _tokens(t), " ".join(t.words)) for t in self.lines])
+        return "\n".join([listed(self._cells()), *([self.rest] if self.rest else [])])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{t.id}</td><td>{t.share:.2%}</td><td>{_tokens(t)}</td>"
-            f"<td style='text-align:left'>{html.escape(' '.join(t.words))}</td></tr>"
-            for t in self.lines
-        )
-        head = "<tr><th>topic</th><th>share</th><th>tokens</th><th style='text-align:left'>words</th></tr>"
-        return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+        return Table(HEAD, self._cells(), left=(3,), notes=[self.rest] if self.rest else [])._repr_html_()
+
+    def _cells(self) -> list[tuple[str, str, str, str]]:
+        return [(str(t.id), f"{t.share:.2%}", _tokens(t), " ".join(t.words)) for t in self.lines]
 
 
 def listed(rows: Sequence[tuple[str, str, str, str]]) -> str:

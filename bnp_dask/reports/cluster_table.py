@@ -1,45 +1,28 @@
-"""The clusters of a posterior as a table: text for a terminal, HTML for a notebook or a page."""
+"""The clusters, topics or states of a posterior as a table: text for a terminal, cells for a notebook or a page."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bnp_dask.analysis.prices import ClusterPrice
+from bnp_dask.core.table import Table
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.reports.describe import ClusterRow, cluster_rows
+from bnp_dask.structure.nouns import CLUSTER, Noun, count_of, in_use, noun_of, unused_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RANGES = "of many numbers: least .. median .. largest"
-
-HEAD = ("cluster", "weight", "atoms", f"parameters ({RANGES})")
+PARAMETERS = "parameters (of many numbers: least .. median .. largest)"
+"""Last column of a table of clusters."""
 
 PRICE = ("without it", "united", "with")
 """Columns of prices: nats lost without a cluster, nats lost if united with its nearest cluster, and that cluster."""
-
-PRICED = "without it, united: nats of the objective that are lost without a cluster, or where it is one with another"
-"""Note under a table with prices."""
-
-STYLE = """
-table { border-collapse: collapse; margin: 0.6em 0; font-size: 14px; }
-th { font-weight: 600; color: #4a5568; text-align: right; padding: 3px 12px 3px 0; vertical-align: top; }
-td { text-align: right; padding: 3px 12px 3px 0; font-variant-numeric: tabular-nums; vertical-align: top; }
-.clusters tbody tr { border-top: 1px solid #e2e8f0; }
-.facts th, .text { text-align: left; }
-.cell { width: 110px; }
-.bar { background: #2b6cb0; height: 10px; margin-top: 5px; min-width: 1px; }
-.note { color: #718096; }
-"""
-"""Looks of all tables; pages add their own."""
-
-_NOTEBOOK_STYLE = "".join(f".bnp {line}\n" for line in STYLE.strip().splitlines()).replace(", .text", ", .bnp .text")
 
 
 @dataclass(frozen=True)
@@ -57,12 +40,15 @@ class ClusterTable(Sequence[ClusterRow]):
         More about the posterior, such as its columns.
     rest
         Number of clusters not listed, and their share; empty if all are listed.
+    noun
+        Noun of the clusters: clusters, topics or states.
     """
 
     title: str
     rows: tuple[ClusterRow, ...]
     facts: tuple[tuple[str, str], ...] = field(default=())
     rest: str = ""
+    noun: Noun = CLUSTER
 
     @staticmethod
     def of(
@@ -74,7 +60,13 @@ class ClusterTable(Sequence[ClusterRow]):
     ) -> ClusterTable:
         """The ``limit`` heaviest clusters; ``names`` of features or words, ``(D,)``."""
         rows = tuple(cluster_rows(posterior, names, limit, prices))
-        return ClusterTable(title_of(posterior), rows, tuple((facts or {}).items()), rest_of(posterior, len(rows)))
+        return ClusterTable(
+            title_of(posterior),
+            rows,
+            facts=tuple((facts or {}).items()),
+            rest=rest_of(posterior, len(rows)),
+            noun=noun_of(posterior.model),
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -91,9 +83,9 @@ class ClusterTable(Sequence[ClusterRow]):
             import pandas as pd
         except ImportError as error:
             raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
-        names = {"id": "cluster", "count": "atoms", "text": "parameters"}
+        names = {"id": self.noun.one, "count": self.noun.atoms, "text": "parameters"}
         frame = pd.DataFrame([asdict(row) for row in self.rows], columns=["id", "weight", "count", "text"])
-        frame = frame.rename(columns=names).set_index("cluster")
+        frame = frame.rename(columns=names).set_index(self.noun.one)
         found = [row.price for row in self.rows if row.price is not None]
         if found:
             frame.insert(2, "without", [price.without for price in found])
@@ -101,72 +93,71 @@ class ClusterTable(Sequence[ClusterRow]):
             frame.insert(4, "nearest", pd.array([price.nearest for price in found], dtype="Int64"))
         return frame
 
-    def __str__(self) -> str:
+    @property
+    def table(self) -> Table:
+        """The table with its notes, for pages."""
         priced = any(row.price is not None for row in self.rows)
-        head = (*HEAD[:3], *(PRICE if priced else ()), HEAD[3])
-        cells = [
-            (str(r.id), f"{r.weight:.4f}", count_of(r), *(price_of(r) if priced else ()), r.text) for r in self.rows
+        largest = max((row.weight for row in self.rows), default=1.0) or 1.0
+        head = (self.noun.one, "weight", self.noun.atoms, *(PRICE if priced else ()), PARAMETERS)
+        rows = [
+            (
+                str(row.id),
+                f"{row.weight:.4f}",
+                "?" if row.count is None else f"{row.count:,.1f}",
+                *(price_of(row) if priced else ()),
+                row.text,
+            )
+            for row in self.rows
         ]
-        widths = [max(len(row[i]) for row in (head, *cells)) for i in range(len(head) - 1)]
+        told = (
+            f"without it, united: nats of the objective that are lost without a {self.noun.one}, or where it is one "
+            "with another"
+        )
+        return Table(
+            head,
+            rows,
+            left=(len(head) - 1,),
+            bars=[row.weight / largest for row in self.rows],
+            notes=[*([told] if priced else []), *([self.rest] if self.rest else [])],
+        )
+
+    def __str__(self) -> str:
+        table = self.table
+        widths = [max(len(row[i]) for row in (table.head, *table.rows)) for i in range(len(table.head) - 1)]
         lines = [""]
-        for row in (head, *cells):
+        for row in (table.head, *table.rows):
             aligned = [cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=True)]
             lines.append("  ".join([*aligned, row[-1]]))
-        lines.insert(2, "  ".join("-" * w for w in (*widths, len(HEAD[3]))))
+        lines.insert(2, "  ".join("-" * w for w in (*widths, len(table.head[-1]))))
         facts = [f"{name}: {value}" for name, value in self.facts]
-        notes = [*([PRICED] if priced else []), *([self.rest] if self.rest else [])]
-        return "\n".join([self.title, *facts, *lines, *notes])
+        return "\n".join([self.title, *facts, *lines, *table.notes])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        tail = f"<p>{html.escape(self.rest)}</p>" if self.rest else ""
-        facts = "".join(f"<p>{html.escape(name)}: {html.escape(value)}</p>" for name, value in self.facts)
-        table = clusters_html(self.rows, self.title)
-        return f"<style>{_NOTEBOOK_STYLE}</style><div class='bnp'>{table}{facts}{tail}</div>"
-
-
-def clusters_html(rows: Sequence[ClusterRow], caption: str = "") -> str:
-    """Table of clusters; screen readers get the headers of columns and rows, and skip the bars."""
-    largest = max((row.weight for row in rows), default=1.0) or 1.0
-    told = f"<caption class='text'><b>{html.escape(caption)}</b></caption>" if caption else ""
-    names = [f"<th scope='col'>{name}</th>" for name in HEAD[:3]]
-    names.insert(2, "<td aria-hidden='true'></td>")
-    priced = any(row.price is not None for row in rows)
-    names += [f"<th scope='col'>{name}</th>" for name in (PRICE if priced else ())]
-    lines = [f"<table class='clusters'>{told}<thead><tr>{''.join(names)}"]
-    lines.append(f"<th scope='col' class='text'>{HEAD[3]}</th></tr></thead><tbody>")
-    for row in rows:
-        bar = f"<div class='bar' style='width:{100 * row.weight / largest:.1f}px'></div>"
-        lines.append(
-            f"<tr><th scope='row'>{row.id}</th><td>{row.weight:.4f}</td><td class='cell' aria-hidden='true'>{bar}</td>"
-            f"<td>{count_of(row)}</td>{''.join(f'<td>{cell}</td>' for cell in (price_of(row) if priced else ()))}"
-            f"<td class='text'>{html.escape(row.text)}</td></tr>"
-        )
-    note = f"<p class='note'>{PRICED}</p>" if priced else ""
-    return "\n".join([*lines, "</tbody></table>", note])
+        facts = [f"{name}: {value}" for name, value in self.facts]
+        return replace(self.table, caption=self.title, notes=[*facts, *self.table.notes])._repr_html_()
 
 
 def title_of(posterior: Posterior) -> str:
     """Kind of a posterior, its clusters and atoms."""
     model = posterior.model
     kind = "" if model.estimate == "posterior" else ", point estimates"
-    atoms = "" if posterior.summary is None else f", {posterior.summary['N'].sum():,.6g} atoms"
-    clusters = f"{posterior.n_clusters} cluster{'s' if posterior.n_clusters != 1 else ''}"
-    return f"{type(model.allocation).__name__} of {type(model.observation).__name__}{kind}: {clusters}{atoms}"
+    atoms = f", {posterior.summary['N'].sum():,.6g} {noun_of(model).atoms}" if posterior.summary is not None else ""
+    return (
+        f"{type(model.allocation).__name__} of {type(model.observation).__name__}{kind}: {count_of(posterior)}{atoms}"
+    )
 
 
 def rest_of(posterior: Posterior, shown: int) -> str:
-    """Number of clusters left out if ``shown`` are shown; empty for none."""
-    if shown >= posterior.n_clusters:
-        return ""
-    share = 1.0 - np.sort(posterior.weights)[::-1][:shown].sum()
-    return f"... and {posterior.n_clusters - shown} lighter clusters with {share:.2%} of the weight"
-
-
-def count_of(row: ClusterRow) -> str:
-    """Atoms of a cluster, in words."""
-    return "?" if row.count is None else f"{row.count:,.1f}"
+    """Number of clusters left out if ``shown`` are shown, and of topics without tokens; empty for none."""
+    used = posterior.weights[in_use(posterior)]
+    told = []
+    if shown < len(used):
+        share = 1.0 - np.sort(posterior.weights)[::-1][:shown].sum()
+        lighter = f"{len(used) - shown} lighter {noun_of(posterior.model).many}"
+        told.append(f"... and {lighter} with {share:.2%} of the weight")
+    return "; ".join([*told, *([unused_line(posterior)] if unused_line(posterior) else [])])
 
 
 def price_of(row: ClusterRow) -> tuple[str, str, str]:

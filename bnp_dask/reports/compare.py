@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.score import score
+from bnp_dask.core.table import Table
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.reports.run_page import Subject, open_subject
+from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of
 from bnp_dask.training.growing.listing import objective_of_version
 
 if TYPE_CHECKING:
@@ -30,13 +31,15 @@ class RunLine:
     model
         Allocation and likelihood.
     n_clusters
-        K.
+        K, without topics that have no tokens.
     objective
         The last objective of its history, nats; None without a history.
     heldout
         Mean log likelihood of the held-out data, nats per atom (per held-out word for topic models); None without.
     laps, seconds
         Laps done and seconds taken; None without a history.
+    noun
+        Noun of its clusters: clusters, topics or states.
     """
 
     run: str
@@ -46,6 +49,7 @@ class RunLine:
     heldout: float | None
     laps: int | None
     seconds: float | None
+    noun: Noun = CLUSTER
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,11 @@ class Comparison(Sequence[RunLine]):
             import pandas as pd
         except ImportError as error:
             raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
-        return pd.DataFrame([asdict(line) for line in self.lines]).set_index("run")
+        return pd.DataFrame([asdict(line) for line in self.lines]).drop(columns="noun").set_index("run")
 
     def __str__(self) -> str:
-        cells = [_HEAD, *(_cells(line) for line in self.lines)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(_HEAD))]
+        cells = [_head(self.lines), *(_cells(line) for line in self.lines)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         rows = []
         for row in cells:
             pairs = enumerate(zip(row, widths, strict=True))
@@ -84,14 +88,14 @@ class Comparison(Sequence[RunLine]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in _HEAD)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(line)) + "</tr>" for line in self.lines
-        )
-        return f"<table><tr>{head}</tr>{rows}</table>"
+        return Table(_head(self.lines), [_cells(line) for line in self.lines], left=(0, 1))._repr_html_()
 
 
-_HEAD = ("run", "model", "clusters", "objective", "held-out", "laps", "seconds")
+def _head(lines: Sequence[RunLine]) -> tuple[str, ...]:
+    """Names of the columns; runs of several kinds are said to have clusters."""
+    nouns = {line.noun for line in lines}
+    counted = nouns.pop() if len(nouns) == 1 else CLUSTER
+    return ("run", "model", counted.many, "objective", "held-out", "laps", "seconds")
 
 
 def _cells(line: RunLine) -> tuple[str, ...]:
@@ -142,10 +146,11 @@ def _called(i: int, run: Any) -> str:
 
 def _line(name: str, run: Any, heldout: Any, client: Any) -> RunLine:
     posterior, result = open_subject(run)
+    noun, n_clusters = noun_of(posterior.model), int(in_use(posterior).sum())
     model = f"{type(posterior.model.allocation).__name__} of {type(posterior.model.observation).__name__}"
     value = None if heldout is None else float(score(posterior, heldout, client=client))
     if result is None or len(result.history) == 0:
-        return RunLine(name, model, posterior.n_clusters, objective_of_version(run), value, None, None)
+        return RunLine(name, model, n_clusters, objective_of_version(run), value, None, None, noun)
     last = result.history[-1]
     objective = float(last["elbo"]) if "elbo" in last else None
-    return RunLine(name, model, posterior.n_clusters, objective, value, last.get("lap"), round(result.seconds, 3))
+    return RunLine(name, model, n_clusters, objective, value, last.get("lap"), round(result.seconds, 3), noun)

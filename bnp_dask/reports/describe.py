@@ -16,6 +16,7 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
+from bnp_dask.structure.nouns import in_use, noun_of
 
 MEANS = ("mean", "probability", "rate")
 """Names of the expected value of an atom in likelihoods."""
@@ -43,16 +44,20 @@ def cluster_rows(
 ) -> list[ClusterRow]:
     """Clusters by falling weight, the first ``limit`` of them; ``names`` of features or words, ``(D,)``.
 
+    Topics without tokens are left out.
+
     SettingError if ``prices`` do not belong to the posterior's clusters.
     """
     known = {price.id: price for price in prices or ()}
     if known and sorted(known) != sorted(posterior.ids.tolist()):
+        both = len(set(known) & set(posterior.ids.tolist()))
         raise SettingError(
-            f"prices= are of {len(known)} clusters, of which {len(set(known) & set(posterior.ids.tolist()))} are among "
-            f"the {posterior.n_clusters} of the posterior; use bnp_dask.prices(posterior, data)"
+            f"prices= are of {noun_of(posterior.model).count(len(known))}, of which {both} are among the "
+            f"{posterior.n_clusters} of the posterior; use bnp_dask.prices(posterior, data)"
         )
     weights = posterior.weights
-    order = np.argsort(-weights, kind="stable")[:limit]
+    order = np.argsort(-weights, kind="stable")
+    order = order[in_use(posterior)[order]][:limit]
     counts = None if posterior.summary is None else posterior.summary["N"]
     observation, params = posterior.model.observation, posterior.observation
     return [

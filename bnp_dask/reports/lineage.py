@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bnp_dask.core.table import Table
+from bnp_dask.structure.nouns import Noun
 from bnp_dask.training.results import TrainResult
 
 SHOWN = 200
@@ -76,25 +77,30 @@ def lineage(result: TrainResult) -> list[Life]:
     return [lives[i] for i in sorted(lives)]
 
 
-def lineage_html(lives: Sequence[Life]) -> str:
+def lineage_table(lives: Sequence[Life], noun: Noun) -> Table:
     """Lives as a table to unfold, clusters that exist at the end first."""
-    order = sorted(lives, key=lambda life: (life.ended is not None, life.id))
-    lines = [f"<details><summary>{len(lives)} clusters, from birth to end</summary><table><thead><tr>"]
-    lines.append("<th>cluster</th><th>born in lap</th><th class='text'>of</th><th>ended in lap</th>")
-    lines.append("<th class='text'>by</th><th class='text'>its atoms went to</th></tr></thead><tbody>")
-    for life in order[:SHOWN]:
-        born = "start" if life.born is None else str(life.born)
-        parents = "" if life.born is None else _few(life.parents) or "all clusters"
-        ended = "" if life.ended is None else str(life.ended)
-        lines.append(
-            f"<tr><th scope='row'>{life.id}</th><td>{born}</td><td class='text'>{parents}</td><td>{ended}</td>"
-            f"<td class='text'>{html.escape(life.how)}</td><td class='text'>{_few(life.successors)}</td></tr>"
+    rows = [
+        (
+            str(life.id),
+            "start" if life.born is None else str(life.born),
+            "" if life.born is None else first_few(life.parents, FEW) or f"all {noun.many}",
+            "" if life.ended is None else str(life.ended),
+            life.how,
+            first_few(life.successors, FEW),
         )
+        for life in sorted(lives, key=lambda life: (life.ended is not None, life.id))[:SHOWN]
+    ]
     left = len(lives) - SHOWN
-    rest = f"<p class='note'>... and {left} more</p>" if left > 0 else ""
-    return "\n".join([*lines, f"</tbody></table>{rest}</details>"])
+    return Table(
+        (noun.one, "born in lap", "of", "ended in lap", "by", f"its {noun.atoms} went to"),
+        rows,
+        left=(2, 4, 5),
+        fold=f"{noun.count(len(lives))}, from birth to end",
+        notes=[f"... and {left} more"] if left > 0 else [],
+    )
 
 
-def _few(ids: Sequence[int]) -> str:
-    more = f", ... ({len(ids) - FEW} more)" if len(ids) > FEW else ""
-    return ", ".join(map(str, ids[:FEW])) + more
+def first_few(ids: Sequence[int], most: int) -> str:
+    """Ids in words: the first ``most``, and the number of the rest."""
+    more = f", ... ({len(ids) - most} more)" if len(ids) > most else ""
+    return ", ".join(map(str, ids[:most])) + more

@@ -1,7 +1,7 @@
 """Pictures of runs and of their results, under short names: ``bnp_dask.plot.history(result)``.
 
 Each function draws on ``ax``, or on a new figure without pyplot, and returns the axes; ``ax.figure.savefig(path)``
-writes it, and notebooks show ``ax.figure``.
+writes it.  A notebook shows the returned axes of a new figure as a picture.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.topics.over import TopicShares
 from bnp_dask.analysis.tree import Tree
 from bnp_dask.analysis.tree import tree as grown
+from bnp_dask.analysis.topics.words import in_tables
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import number_from, whole_number
@@ -24,12 +25,13 @@ from bnp_dask.model import Posterior
 from bnp_dask.reports import describe
 from bnp_dask.reports.mixtures.parts import parts_of
 from bnp_dask.reports.mixtures.pictures import Atoms, Shown, cluster_colors, draw_pair
-from bnp_dask.reports.plots import BLUE, new_figure, plot_clusters, plot_history
+from bnp_dask.reports.plots import BLUE, new_axes, plot_clusters, plot_history
 from bnp_dask.reports.plots_sequences import plot_segments
 from bnp_dask.reports.plots_topics import plot_topic_map, plot_topics_over
 from bnp_dask.reports.tree_picture import SHOWN as SHOWN_LEAVES
 from bnp_dask.reports.tree_picture import draw_tree
 from bnp_dask.training.certainty import NATS
+from bnp_dask.structure.nouns import noun_of
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:
@@ -37,13 +39,20 @@ if TYPE_CHECKING:
 
 __all__ = ["clusters", "history", "mixture", "segmentation", "topic_map", "topics", "topics_over", "tree"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 SHOWN = 2000
 """Most atoms in a scatter plot: evenly spaced ones."""
 
 
 def history(what: TrainResult | History, column: str = "elbo", ax: Axes | None = None) -> Axes:
     """The objective, or another column of the history, over laps; see :attr:`bnp_dask.History.columns`."""
-    return plot_history(what.history if isinstance(what, TrainResult) else what, column, ax)
+    if isinstance(what, TrainResult):
+        return plot_history(what.history, column, ax, noun_of(what.posterior.model))
+    return plot_history(what, column, ax)
 
 
 def clusters(
@@ -113,8 +122,8 @@ def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, 
     if found is None or "Multinomial" not in type(posterior.model.observation).__name__:
         raise SettingError(f"{type(posterior.model.observation).__name__} has no words to draw")
     names = posterior.feature_names
-    order = np.argsort(-posterior.weights, kind="stable")[:n_topics]
-    ax = new_figure(min(2.2 * len(order), 14.0), 0.6 + 0.24 * n_words).add_subplot() if ax is None else ax
+    order = in_tables(posterior)[:n_topics]
+    ax = new_axes(min(2.2 * len(order), 14.0), 0.6 + 0.24 * n_words) if ax is None else ax
     for column, k in enumerate(order):
         words = np.argsort(-found[k], kind="stable")[:n_words]
         share = found[k][words] / found[k][words[0]]
@@ -214,7 +223,7 @@ def mixture(
     if normals is None or not set(columns) <= set(known):
         kind = type(posterior.model.observation).__name__
         raise SettingError(f"columns={columns}: {kind} has no means and variances there")
-    ax = new_figure(5.2, 4.6).add_subplot() if ax is None else ax
+    ax = new_axes(5.2, 4.6) if ax is None else ax
     atoms = None
     if x is not None:
         rows = plain(x, "x")

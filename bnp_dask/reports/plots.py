@@ -5,6 +5,8 @@ Figures are made without pyplot: nothing is opened, and no global state of matpl
 
 from __future__ import annotations
 
+import io
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from bnp_dask.inference.prior import PRIOR
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import SORT
 from bnp_dask.reports import describe
+from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of
 from bnp_dask.training.results import History
 
 if TYPE_CHECKING:
@@ -38,6 +41,26 @@ def new_figure(width: float = 6.4, height: float = 3.6) -> Figure:
     return figure
 
 
+def new_axes(width: float = 6.4, height: float = 3.6) -> Axes:
+    """Axes of an empty figure, inches; a notebook shows them as a picture."""
+    return shown_in_notebooks(new_figure(width, height).add_subplot())
+
+
+def shown_in_notebooks(ax: Axes) -> Axes:
+    """The axes, with a picture of their figure as their rich representation.
+
+    Axes of the caller have none: pyplot shows their figure.
+    """
+    ax._repr_png_ = partial(_png_of, ax.figure)  # type: ignore[attr-defined]
+    return ax
+
+
+def _png_of(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    return buffer.getvalue()
+
+
 def _tidy(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="#e2e8f0", linewidth=0.8)
@@ -45,16 +68,16 @@ def _tidy(ax: Axes) -> None:
 
 
 # -- history --------------------------------------------------------------------------------------------------
-def plot_history(history: History, column: str = "elbo", ax: Axes | None = None) -> Axes:
+def plot_history(history: History, column: str = "elbo", ax: Axes | None = None, noun: Noun = CLUSTER) -> Axes:
     """One column of the history over laps (over steps when rows have no lap).
 
     The objective is shown once it covers the whole data set: not during the first lap.
     """
-    ax = new_figure().add_subplot() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     from matplotlib.ticker import MaxNLocator
 
     _tidy(ax)
-    titles = {"elbo": "Objective (nats)", "n_clusters": "Clusters"}
+    titles = {"elbo": "Objective (nats)", "n_clusters": noun.many.capitalize()}
     ax.set_title(titles.get(column, column.replace("_", " ")), loc="left", fontsize=11)
     ax.set_xlabel("lap" if "lap" in history else "step")
     if column not in history:
@@ -99,13 +122,13 @@ def lap_positions(history: History) -> tuple[np.ndarray, np.ndarray]:
     return x, exact
 
 
-def plot_run(history: History) -> Figure:
+def plot_run(history: History, noun: Noun = CLUSTER) -> Figure:
     """Objective and number of clusters over the run, side by side, and below them the moves if there are any."""
     moved = bool(history.moves())
     figure = new_figure(10.0, 6.4 if moved else 3.4)
     axes = figure.subplots(2 if moved else 1, 2, width_ratios=(3, 2), squeeze=False)
     plot_history(history, "elbo", axes[0, 0])
-    plot_history(history, "n_clusters", axes[0, 1])
+    plot_history(history, "n_clusters", axes[0, 1], noun)
     if moved:
         grid = axes[1, 0].get_gridspec()
         for ax in axes[1]:
@@ -116,7 +139,7 @@ def plot_run(history: History) -> Figure:
 
 def plot_moves(history: History, ax: Axes | None = None) -> Axes:
     """Accepted proposals per lap: proposals that add clusters, such as births, upwards, the others downwards."""
-    ax = new_figure().add_subplot() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     _tidy(ax)
@@ -152,16 +175,18 @@ def plot_moves(history: History, ax: Axes | None = None) -> Axes:
 # -- clusters -------------------------------------------------------------------------------------------------
 def plot_weights(posterior: Posterior, ax: Axes | None = None) -> Axes:
     """Expected share of each cluster, by rank; logarithmic when shares differ by more than a thousand."""
-    ax = new_figure().add_subplot() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     _tidy(ax)
+    noun = noun_of(posterior.model)
     order = np.argsort(-posterior.weights, kind="stable")
+    order = order[in_use(posterior)[order]]
     weights = posterior.weights[order]
     ax.bar(np.arange(1, len(weights) + 1), weights, color=BLUE, width=0.85 if len(weights) <= 100 else 1.0)
     few = len(weights) <= 25
     if few:
         ax.set_xticks(np.arange(1, len(weights) + 1), [str(i) for i in posterior.ids[order]], fontsize=9)
-    ax.set_xlabel("cluster id, by weight" if few else "rank of cluster by weight")
-    ax.set_title("Expected share of atoms", loc="left", fontsize=11)
+    ax.set_xlabel(f"{noun.one} id, by weight" if few else f"rank of {noun.one} by weight")
+    ax.set_title(f"Expected share of {noun.atoms}", loc="left", fontsize=11)
     if len(weights) > 1 and weights[0] > 1000 * weights[-1] > 0:
         ax.set_yscale("log")
     return ax
@@ -208,7 +233,7 @@ def plot_clusters(
     if ax is None:
         figure = new_figure(inches, inches * tall / wide)
         figure.set_layout_engine("none")
-        ax = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        ax = shown_in_notebooks(figure.add_axes((0.0, 0.0, 1.0, 1.0)))
     for i, (k, tile) in enumerate(zip(order, tiles, strict=True)):
         row, column = divmod(i, n_columns)
         left, top = column * width * 1.08, row * (height + gap) + gap

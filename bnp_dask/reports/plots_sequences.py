@@ -17,7 +17,7 @@ from bnp_dask.analysis.sequences.labels import as_list, split_sequences
 from bnp_dask.analysis.sequences.transitions import Transitions, transitions
 from bnp_dask.errors import DataError
 from bnp_dask.model import Posterior
-from bnp_dask.reports.plots import BLUE, new_figure
+from bnp_dask.reports.plots import BLUE, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +106,7 @@ def plot_segments(
     tall = 1.0 + (0.8 if true is not None else 0.0) + (1.6 if lines is not None else 0.0)
     if ax is None:
         legend = 0.6 + 0.19 * min(len(shown), NAMED)
-        ax = new_figure(10.0, max(1.05 + 0.42 * tall * len(listed), legend)).add_subplot()
+        ax = new_axes(10.0, max(1.05 + 0.42 * tall * len(listed), legend))
     ends = []
     for row, g in enumerate(listed):
         start, stop = (0, len(found[g])) if steps is None else (max(steps[0], 0), min(steps[1], len(found[g])))
@@ -216,7 +216,7 @@ def plot_transitions(what: Posterior | Transitions, limit: int = 60, ax: Axes | 
     else:
         found = what.sorted(np.arange(len(what.ids))[:limit])
     k = len(found.ids)
-    ax = new_figure(min(2.2 + 0.42 * k, 9.0), min(1.6 + 0.38 * k, 8.0)).add_subplot() if ax is None else ax
+    ax = new_axes(min(2.2 + 0.42 * k, 9.0), min(1.6 + 0.38 * k, 8.0)) if ax is None else ax
     away = np.ma.masked_array(found.matrix, np.eye(k, dtype=bool))
     stay = np.ma.masked_array(found.matrix, ~np.eye(k, dtype=bool))
     image = ax.imshow(away, cmap="Blues", vmin=0.0, vmax=max(float(away.max()) if k > 1 else 0.0, 1e-12))
@@ -245,7 +245,7 @@ def plot_durations(durations: Durations, limit: int = 30, ax: Axes | None = None
     """Lengths of the runs of each state: from the lowest to the highest quantile, the median and the mean as marks."""
     order = np.argsort(-durations.steps, kind="stable")
     order = order[durations.runs[order] > 0][:limit]
-    ax = new_figure(7.0, 1.0 + 0.24 * max(len(order), 3)).add_subplot() if ax is None else ax
+    ax = new_axes(7.0, 1.0 + 0.24 * max(len(order), 3)) if ax is None else ax
     y = np.arange(len(order))
     quantiles = durations.quantiles[order]
     low, high = quantiles.min(axis=1, initial=np.inf), quantiles.max(axis=1, initial=0)

@@ -8,10 +8,10 @@ import numpy as np
 
 from bnp_dask.analysis.topics.layout import topic_positions
 from bnp_dask.analysis.topics.over import TopicShares
-from bnp_dask.analysis.topics.words import by_size, token_shares, top_words
+from bnp_dask.analysis.topics.words import in_tables, token_shares, top_words
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
-from bnp_dask.reports.plots import BLUE, new_figure
+from bnp_dask.reports.plots import BLUE, new_axes
 from bnp_dask.reports.plots_sequences import state_colors
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def plot_topic_map(posterior: Posterior, n_labels: int, ax: Axes | None) -> Axes
     from matplotlib.patches import Circle
 
     xy, share = topic_positions(posterior), token_shares(posterior)
-    radii, order = map_radii(share, xy), by_size(posterior)
+    radii, order = map_radii(share, xy), in_tables(posterior)
     words = top_words(posterior, 2)
-    ax = new_figure(7.0, 5.6).add_subplot() if ax is None else ax
+    ax = new_axes(7.0, 5.6) if ax is None else ax
     margin = 1.6 * radii.max(initial=1e-9)
     low, high = xy.min(axis=0) - margin, xy.max(axis=0) + margin
     for k in order.tolist():
@@ -84,7 +84,7 @@ def plot_topics_over(shares: TopicShares, n_topics: int, ax: Axes | None) -> Axe
     colors = state_colors(shares.ids[chosen])
     labels = [f"{shares.ids[k]}: {shares.names[k]}" for k in chosen.tolist()]
     height = 3.6 if shares.on_line else 1.2 + 0.26 * len(shares.values)
-    ax = new_figure(8.4, height).add_subplot() if ax is None else ax
+    ax = new_axes(8.4, height) if ax is None else ax
     if shares.on_line:
         x = np.array(shares.values) if not shares.is_time else np.array(shares.values, "datetime64[us]")
         for k, label in zip(chosen.tolist(), labels, strict=True):

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask._version import __version__
 from bnp_dask.analysis.prices import ClusterPrice
+from bnp_dask.core.table import Table
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.model import Posterior
-from bnp_dask.reports.cluster_table import STYLE, ClusterTable, clusters_html, rest_of, title_of
-from bnp_dask.reports.describe import check_names, cluster_rows
-from bnp_dask.reports.lineage import lineage, lineage_html
+from bnp_dask.reports.cluster_table import ClusterTable, title_of
+from bnp_dask.reports.describe import check_names
+from bnp_dask.reports.lineage import first_few, lineage, lineage_table
 from bnp_dask.reports.mixtures.page import atoms_for, cluster_sections
-from bnp_dask.reports.page_file import page_target, write_page
+from bnp_dask.reports.pages import Picture, Section, page_target, render, tables_html, write_page
 from bnp_dask.reports.sequences_page import sequence_sections, sequences_for
 from bnp_dask.reports.topics_page import documents_for, page_of_topics
 from bnp_dask.reports.tree_picture import tree_section
 from bnp_dask.store import posterior_place, read_history
 from bnp_dask.structure.answers.documents import counts_words
+from bnp_dask.structure.nouns import Noun, noun_of
 from bnp_dask.structure.prior import scale_shape
 from bnp_dask.training.growing.loading import load
 from bnp_dask.training.results import History, TrainResult
@@ -48,9 +46,6 @@ IDS_SHOWN = 12
 
 Subject = TrainResult | Posterior | str | os.PathLike[str]
 """Subjects of a report: a result, a posterior, a saved posterior, a run directory."""
-
-Sections = Sequence[tuple[str, Sequence[Any]]]
-"""Headings, and under each HTML, or figures with descriptions."""
 
 
 # -- text -----------------------------------------------------------------------------------------------------
@@ -169,7 +164,8 @@ def report(
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
     else:
-        sections, read = [], None
+        sections: list[Section] = []
+        read = None
         if is_ordered:
             sections = sequence_sections(posterior, sequences_for(posterior, what, data), client, reference)
         else:
@@ -183,41 +179,41 @@ def page_html(
     posterior: Posterior,
     result: TrainResult | None,
     names: Sequence[str] | None,
-    sections: Sections = (),
-    pictures: Sections = (),
+    sections: Sequence[Section] = (),
+    pictures: Sequence[Section] = (),
     prices: Sequence[ClusterPrice] | None = None,
 ) -> str:
-    """The page of :func:`report` as text; ``sections`` come before the table of clusters, ``pictures`` after it."""
+    """The page of :func:`report` as text: results first, then the run.
+
+    ``sections`` come before the table of clusters, ``pictures`` after it.
+    """
     from bnp_dask.reports import plots
 
-    parts = [f"<h1>{html.escape(title_of(posterior))}</h1>"]
+    noun = noun_of(posterior.model)
+    listed = ClusterTable.of(posterior, names, LIMIT, prices=prices).table
+    shares = Picture(plots.plot_weights(posterior).figure, f"Expected share of each {noun.one}")
+    content = [*sections, Section(noun.many.capitalize(), [listed, shares]), *tree_section(posterior), *pictures]
     if result is not None:
-        parts += ["<h2>Run</h2>", _table_of(_run_facts(result))]
+        run: list[Any] = [_facts(_run_facts(result))]
         if len(result.history):
-            parts.append(_image(plots.plot_run(result.history), "Objective and number of clusters over the run"))
+            drawn = plots.plot_run(result.history, noun)
+            run.append(Picture(drawn, f"Objective and number of {noun.many} over the run"))
+        content.append(Section("Run", run))
         if result.history.moves():
-            parts += ["<h2>Moves</h2>", moves_html(result.history.moves())]
-            parts += ["<h2>Lineage</h2>", lineage_html(lineage(result))]
-    parts += _sections_html(sections)
-    parts += ["<h2>Clusters</h2>", clusters_html(cluster_rows(posterior, names, LIMIT, prices)), _note(posterior)]
-    parts.append(_image(plots.plot_weights(posterior).figure, "Expected share of each cluster"))
-    parts += _sections_html(tree_section(posterior))
-    parts += _sections_html(pictures)
-    parts += ["<h2>Settings</h2>", _table_of(_settings(posterior))]
-    return _PAGE.format(title=html.escape(title_of(posterior)), body="\n".join(parts), version=html.escape(__version__))
+            content.append(Section("Moves", move_tables(result.history.moves(), noun)))
+            content.append(Section("Lineage", [lineage_table(lineage(result), noun)]))
+    content.append(Section("Settings", [_facts(_settings(posterior))]))
+    ended = "" if result is None else _ended(result)
+    return render("run.html.j2", {"title": title_of(posterior), "ended": ended, "sections": content})
 
 
-def _sections_html(sections: Sections) -> list[str]:
-    parts: list[str] = []
-    for heading, content in sections:
-        parts.append(f"<h2>{html.escape(heading)}</h2>")
-        parts += [part if isinstance(part, str) else _image(*part) for part in content]
-    return parts
-
-
-def _note(posterior: Posterior) -> str:
-    rest = rest_of(posterior, LIMIT)
-    return f"<p class='note'>{html.escape(rest)}</p>" if rest else ""
+def _ended(result: TrainResult) -> str:
+    """One line on the end of a run."""
+    laps = result.history[-1].get("lap") if len(result.history) else None
+    done = "" if laps is None else "1 lap" if laps == 1 else f"{laps} laps"
+    if result.converged:
+        return f"Converged after {done}." if done else "Converged."
+    return f"{done or 'Not converged'}{f' ({result.reason})' if result.reason else ''}."
 
 
 def _run_facts(result: TrainResult) -> dict[str, str]:
@@ -276,37 +272,39 @@ def _flat(value: Any, name: str) -> dict[str, str]:
     return {name: f"{value:.6g}" if isinstance(value, float) else str(value)}
 
 
-# -- pieces of HTML -------------------------------------------------------------------------------------------
-def moves_html(moves: Sequence[Mapping[str, Any]]) -> str:
+# -- tables ---------------------------------------------------------------------------------------------------
+def move_tables(moves: Sequence[Mapping[str, Any]], noun: Noun) -> list[Table]:
     """Proposals by kind, and the latest ones one by one."""
-    lines = [
-        "<table><thead><tr><th class='text'>kind</th><th>proposed</th><th>accepted</th><th>gained (nats)</th></tr>"
-    ]
-    lines.append("</thead><tbody>")
+    kinds = []
     for kind in dict.fromkeys(m["kind"] for m in moves):
         own = [m for m in moves if m["kind"] == kind]
         accepted = [m for m in own if m["accepted"]]
         gained = sum(m["gain"] or 0.0 for m in accepted)
-        cells = f"<td>{len(own)}</td><td>{len(accepted)}</td><td>{gained:,.6g}</td>"
-        lines.append(f"<tr><td class='text'>{html.escape(kind)}</td>{cells}</tr>")
-    lines.append("</tbody></table><details><summary>the latest proposals</summary><table><thead><tr><th>lap</th>")
-    lines.append("<th class='text'>kind</th><th class='text'>clusters</th><th class='text'>others</th><th>gain</th>")
-    lines.append("<th class='text'>decision</th></tr></thead><tbody>")
-    for m in reversed(moves[-MOVES_SHOWN:]):
-        gain = "" if m["gain"] is None else f"{m['gain']:,.4g}"
-        ids = [_first_few(m[name]) for name in ("targets", "others")]
-        verdict = ("accepted: " if m["accepted"] else "rejected: ") + m["why"]
-        text = [f"<td class='text'>{html.escape(t)}</td>" for t in (m["kind"], *ids)]
-        lines.append(
-            f"<tr><td>{m['lap']}</td>{''.join(text)}<td>{gain}</td><td class='text'>{html.escape(verdict)}</td></tr>"
+        kinds.append((kind, str(len(own)), str(len(accepted)), f"{gained:,.6g}"))
+    latest = [
+        (
+            str(m["lap"]),
+            m["kind"],
+            first_few(m["targets"], IDS_SHOWN),
+            first_few(m["others"], IDS_SHOWN),
+            "" if m["gain"] is None else f"{m['gain']:,.4g}",
+            f"{'accepted' if m['accepted'] else 'rejected'}: {m['why']}",
         )
-    return "\n".join([*lines, "</tbody></table></details>"])
+        for m in reversed(moves[-MOVES_SHOWN:])
+    ]
+    return [
+        Table(("kind", "proposed", "accepted", "gained (nats)"), kinds, left=(0,)),
+        Table(
+            ("lap", "kind", noun.many, "others", "gain", "decision"),
+            latest,
+            left=(1, 2, 3, 5),
+            fold="the latest proposals",
+        ),
+    ]
 
 
-def _first_few(ids: Sequence[int]) -> str:
-    """Cluster ids in words: the first ones, and the number of the rest."""
-    more = f", ... ({len(ids) - IDS_SHOWN} more)" if len(ids) > IDS_SHOWN else ""
-    return ", ".join(map(str, ids[:IDS_SHOWN])) + more
+def _facts(facts: Mapping[str, str]) -> Table:
+    return Table((), list(facts.items()), left=(0, 1))
 
 
 def posterior_html(posterior: Posterior) -> str:
@@ -316,41 +314,5 @@ def posterior_html(posterior: Posterior) -> str:
 
 def result_html(result: TrainResult) -> str:
     """A result for notebooks."""
-    facts = _table_of(_run_facts(result))
-    return f"<div class='bnp'>{facts}</div>{posterior_html(result.posterior)}"
-
-
-def _table_of(facts: Mapping[str, str]) -> str:
-    rows = [f"<tr><th>{html.escape(k)}</th><td class='text'>{html.escape(v)}</td></tr>" for k, v in facts.items()]
-    return "<table class='facts'><tbody>" + "\n".join(rows) + "</tbody></table>"
-
-
-def _image(figure: Any, text: str) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f"<img alt='{html.escape(text)}' src='data:image/png;base64,{data}'>"
-
-
-_PAGE = (
-    """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font-family: system-ui, sans-serif; color: #1a202c; max-width: 1100px; margin: 2em auto; padding: 0 1em; }}
-h1 {{ font-size: 24px; }} h2 {{ font-size: 18px; margin-top: 1.6em; border-bottom: 1px solid #e2e8f0; }}
-img {{ max-width: 100%; display: block; margin: 0.8em 0; }} footer {{ color: #718096; margin: 2em 0; }}
-"""
-    + STYLE.replace("{", "{{").replace("}", "}}")
-    + """</style>
-</head>
-<body>
-{body}
-<footer>bnp-dask {version}</footer>
-</body>
-</html>
-"""
-)
+    found = ClusterTable.of(result.posterior, check_names(result.posterior, None), 12)
+    return tables_html(_facts(_run_facts(result)), replace(found.table, caption=found.title))

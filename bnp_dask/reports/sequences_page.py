@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy as np
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sequences import SequenceSurvey, sequence_distances, survey_sequences, transitions
-from bnp_dask.analysis.sequences.distances import distances_html
 from bnp_dask.analysis.sequences.labels import is_list_of_arrays
 from bnp_dask.analysis.sequences.states import namer_of
+from bnp_dask.core.table import Table
 from bnp_dask.data.base import Source
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
@@ -22,6 +22,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.model import Posterior
 from bnp_dask.reports import plots_sequences as plots_chains
+from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.store import RunStore, holds_run
 
 if TYPE_CHECKING:
@@ -66,32 +67,31 @@ def has_sequences(source: Source) -> bool:
 
 def sequence_sections(
     posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None = None, reference: Any = None
-) -> list[tuple[str, list[Any]]]:
-    """Headings, and under each HTML text, or figures with a description."""
-    sections: list[tuple[str, list[Any]]] = []
+) -> list[Section]:
+    """Sections about sequences, durations, distances from known labels, and transitions."""
+    sections: list[Section] = []
     if isinstance(sequences, str):
         if reference is not None:
             raise SettingError(f"reference= labels sequences that cannot be shown: {sequences} Pass them as data=")
-        sections.append(("Sequences", [_note(sequences)]))
+        sections.append(Section("Sequences", [_note(sequences)]))
     else:
         survey = survey_sequences(posterior, sequences, show=SHOWN, steps=STEPS, client=client)
-        sections.append(("Sequences", [_facts(survey, sequences), *_pictures(survey)]))
+        sections.append(Section("Sequences", [_facts(survey, sequences), *_pictures(survey)]))
         figure = plots_chains.plot_durations(survey.durations).figure
-        table = durations_html(survey)
-        sections.append(("How long states last", [table, (figure, "Lengths of runs of each state")]))
+        lengths = Picture(figure, "Lengths of runs of each state")
+        sections.append(Section("How long states last", [durations_table(survey), lengths]))
         if reference is not None:
-            sections.append(("Distance from the labels", _distances(posterior, sequences, reference, client)))
+            found = _distances(posterior, sequences, reference, client)
+            sections.append(Section("Distance from the labels", [found]))
     figure = plots_chains.plot_transitions(posterior).figure
-    parts: list[Any] = [(figure, "Expected transition probabilities")]
+    parts: list[Any] = [Picture(figure, "Expected transition probabilities")]
     if transitions(posterior).unused.max() > 0.005:
         parts.append(_note("Rows sum to less than one: the rest is for states that were not met yet."))
-    sections.append(("Transitions", parts))
+    sections.append(Section("Transitions", parts))
     return sections
 
 
-def _distances(
-    posterior: Posterior, source: Source, reference: Any, client: Client | Executor | str | None
-) -> list[Any]:
+def _distances(posterior: Posterior, source: Source, reference: Any, client: Client | Executor | str | None) -> Table:
     """Recordings with their distance from known labels."""
     namers = [namer() for i in range(source.n_batches) if (namer := namer_of(source, i)) is not None]
     names = [_name(i, b) for ids, begin in namers for i, b in zip(ids.to_pylist(), begin.tolist(), strict=True)]
@@ -100,11 +100,11 @@ def _distances(
         reference = np.concatenate([plain(labels, "reference") for labels in reference])
     found = sequence_distances(states, reference, source, names=names or None)
     rest = f" The first {ROWS:,} of {len(found):,} sequences." if len(found) > ROWS else ""
-    note = _note(
+    note = (
         "Distance: share of the steps whose state stands for another label than theirs (Hamming distance), where each "
         f"state stands for one label, or none, in all sequences.{rest}"
     )
-    return [distances_html(found, ROWS), note]
+    return replace(found.table(ROWS), notes=[note])
 
 
 def _name(id: Any, begin: int) -> str:
@@ -112,18 +112,18 @@ def _name(id: Any, begin: int) -> str:
     return f"{id}, from {begin:,}" if begin else str(id)
 
 
-def _note(text: str) -> str:
-    return f"<p class='note'>{html.escape(text)}</p>"
+def _note(text: str) -> Paragraph:
+    return Paragraph(text, is_note=True)
 
 
-def _facts(survey: SequenceSurvey, source: Source) -> str:
+def _facts(survey: SequenceSurvey, source: Source) -> Paragraph:
     text = f"{survey.n_sequences:,} sequences of {survey.n_steps:,} steps in {source.name}"
     if survey.n_cuts:
         text += (
             f"; they were cut in {survey.n_cuts:,} place{'s' if survey.n_cuts > 1 else ''}: what follows starts anew, "
             "and the transition there is not counted"
         )
-    return f"<p>{html.escape(text)}.</p>"
+    return Paragraph(f"{text}.")
 
 
 def _pictures(survey: SequenceSurvey) -> list[Any]:
@@ -134,30 +134,30 @@ def _pictures(survey: SequenceSurvey) -> list[Any]:
     names = [f"{n}, from {s.begin:,}" if s.begin else n for n, s in zip(short, survey.shown, strict=True)]
     axes = plots_chains.plot_segments(labels, names=names)
     long = [s for s in survey.shown if s.n_steps > len(s.states)]
-    parts: list[Any] = [(axes.figure, "Most likely states of the first sequences")]
+    parts: list[Any] = [Picture(axes.figure, "Most likely states of the first sequences")]
     if long:
         parts.append(_note(f"The first {STEPS:,} steps of sequences that have more."))
     return parts
 
 
-def durations_html(survey: SequenceSurvey) -> str:
+def durations_table(survey: SequenceSurvey) -> Table:
     """The table of durations."""
     durations = survey.durations
-    head = [f"<th>{100 * level:g}%</th>" for level in durations.levels]
-    lines = ["<table class='clusters'><thead><tr><th>state</th><th>steps</th><th>runs</th><th>mean</th>"]
-    lines.append("".join(head) + "<th>cut short</th></tr></thead><tbody>")
-    for k in (-durations.steps).argsort(kind="stable"):
-        if not durations.runs[k]:
-            continue
-        cells = [f"{durations.ids[k]}", f"{durations.steps[k]:,}", f"{durations.runs[k]:,}", f"{durations.mean[k]:.1f}"]
-        cells += [f"{q:g}" for q in durations.quantiles[k]]
-        cells.append(f"{durations.runs[k] - durations.ended[k]:,}")
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    lines.append("</tbody></table>")
-    lines.append(
-        _note(
-            "Steps in one run of a state: mean and quantiles. Runs at an end of their sequence are cut short: they may "
-            "have lasted longer."
+    rows = [
+        (
+            str(durations.ids[k]),
+            f"{durations.steps[k]:,}",
+            f"{durations.runs[k]:,}",
+            f"{durations.mean[k]:.1f}",
+            *(f"{q:g}" for q in durations.quantiles[k]),
+            f"{durations.runs[k] - durations.ended[k]:,}",
         )
+        for k in (-durations.steps).argsort(kind="stable")
+        if durations.runs[k]
+    ]
+    levels = [f"{100 * level:g}%" for level in durations.levels]
+    note = (
+        "Steps in one run of a state: mean and quantiles. Runs at an end of their sequence are cut short: they may "
+        "have lasted longer."
     )
-    return "\n".join(lines)
+    return Table(("state", "steps", "runs", "mean", *levels, "cut short"), rows, notes=[note])

@@ -11,6 +11,7 @@ from scipy.cluster.hierarchy import dendrogram
 from bnp_dask.analysis.tree import Tree, tree
 from bnp_dask.errors import BnpDaskError
 from bnp_dask.model import Posterior
+from bnp_dask.reports.pages import Picture, Section
 from bnp_dask.reports.plots import BLUE, new_figure
 from bnp_dask.training.certainty import NATS
 
@@ -61,7 +62,7 @@ def _figure_of(n_leaves: int) -> Any:
     return new_figure(6.4, 1.1 + 0.22 * n_leaves)
 
 
-def tree_section(posterior: Posterior) -> list[tuple[str, list[Any]]]:
+def tree_section(posterior: Posterior) -> list[Section]:
     """Section of a page: the tree; none if the posterior has no tree, or one cluster."""
     try:
         found = tree(posterior)
@@ -70,4 +71,4 @@ def tree_section(posterior: Posterior) -> list[tuple[str, list[Any]]]:
     if found.n_clusters < 2:
         return []
     text = f"Clusters united one after the other. {found!r}."
-    return [("Tree", [f"<p class='note'>{text}</p>", (draw_tree(found).figure, text)])]
+    return [Section("Tree", [Picture(draw_tree(found).figure, text)])]

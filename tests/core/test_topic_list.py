@@ -23,5 +23,5 @@ def test_a_list_of_topics_is_a_table():
         "   12   0.49%       ?  hill",
     ]
     page = topics._repr_html_()
-    assert "<td>7</td><td>25.00%</td><td>1,234</td>" in page and "sea &lt;b&gt;" in page
-    assert page.count("<tr>") == 3 and page.startswith("<table>") and page.endswith("</table>")
+    assert '<th scope="row">7</th><td>25.00%</td><td>1,234</td>' in page.replace("\n", "")
+    assert "sea &lt;b&gt;" in page and page.count("<tr>") == 3

@@ -15,6 +15,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.reports.mixtures import page, pictures, telling
 from bnp_dask.reports.mixtures.images import image_shape
 from bnp_dask.reports.mixtures.parts import parts_of
+from bnp_dask.reports.pages import Picture
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 
 pytest.importorskip("matplotlib")
@@ -69,9 +70,9 @@ def test_columns_of_a_product_are_found_where_they_lie():
 @pytest.mark.parametrize("kind", sorted(OBSERVATIONS))
 def test_every_likelihood_has_its_picture(kind):
     posterior = fitted(kind)
-    [(heading, content)] = page.cluster_sections(posterior, None, 30)
-    assert heading == "What tells clusters apart"
-    figures = [part[0] for part in content if not isinstance(part, str)]
+    (section,) = page.cluster_sections(posterior, None, 30)
+    assert section.heading == "What tells clusters apart"
+    figures = [part.figure for part in section.parts if isinstance(part, Picture)]
     assert len(figures) == (2 if kind == "product" else 1)
     for figure in figures:
         figure.canvas.draw()
@@ -123,8 +124,8 @@ def test_atoms_may_lack_entries():
     x[rng.random(x.shape) < 0.2] = np.nan
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian(missing="marginalise"))
     posterior = bnp.train(model, x, init=bnp.BregmanKMeans(2), moves=()).posterior
-    [(_, content)] = page.cluster_sections(posterior, None, 30, lambda: page.atoms_for(posterior, posterior, x, None))
-    content[1][0].canvas.draw()
+    (section,) = page.cluster_sections(posterior, None, 30, lambda: page.atoms_for(posterior, posterior, x, None))
+    section.parts[1].figure.canvas.draw()
 
 
 def test_data_that_nothing_is_drawn_of_are_refused(tmp_path):
@@ -134,8 +135,8 @@ def test_data_that_nothing_is_drawn_of_are_refused(tmp_path):
 
 def test_names_of_features_are_on_the_axes():
     posterior = replace(fitted("gaussian"), columns=Columns.of(["a" * 60, "b", "c", "d"]))
-    [(_, content)] = page.cluster_sections(posterior, posterior.feature_names, 30)
-    labels = {ax.get_xlabel() for ax in content[1][0].axes} - {""}
+    (section,) = page.cluster_sections(posterior, posterior.feature_names, 30)
+    labels = {ax.get_xlabel() for ax in section.parts[1].figure.axes} - {""}
     assert len(labels) == 3 and labels <= {"a" * 23 + "…", "b", "c", "d"}
 
 
@@ -157,7 +158,7 @@ def test_images_are_shown_where_features_are_clearly_pixels(tmp_path):
     rng = np.random.default_rng(0)
     posterior = learned(bars(300, 8, rng))
     assert image_shape(posterior) == (8, 8)
-    assert [heading for heading, _ in page.cluster_sections(posterior, None, 30)] == ["Images"]
+    assert [section.heading for section in page.cluster_sections(posterior, None, 30)] == ["Images"]
     named = replace(posterior, columns=Columns.of([f"f{i}" for i in range(64)]))
     assert image_shape(named) is None
     which = np.arange(300) % 3

@@ -49,3 +49,20 @@ def test_topics_show_their_foremost_words(result):
     assert drawn(ax)
     with pytest.raises(bnp.BnpDaskError, match="no words"):
         bnp.plot.topics(result[1])
+
+
+def test_a_notebook_shows_a_plot_once(result):
+    from IPython.core.formatters import DisplayFormatter
+    from matplotlib.figure import Figure
+
+    shown = DisplayFormatter().format
+    for ax in (bnp.plot.history(result[1]), bnp.plot.clusters(result[1]), bnp.plot.mixture(result[1])):
+        assert shown(ax)[0]["image/png"].startswith(b"\x89PNG")
+    # the figure of the caller is shown by whoever made it
+    ax = bnp.plot.history(result[1], ax=Figure().add_subplot())
+    assert "image/png" not in shown(ax)[0]
+
+
+def test_plot_lists_its_functions_only():
+    assert dir(bnp.plot) == sorted(bnp.plot.__all__)
+    assert all(callable(getattr(bnp.plot, name)) for name in dir(bnp.plot))

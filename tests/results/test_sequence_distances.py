@@ -65,7 +65,7 @@ def test_the_table_shows_itself():
     ]
     assert math.isnan(found[1].distance)
     page = found._repr_html_()
-    assert "&lt;x&gt;" in page and "<x>" not in page and page.count("scope='row'") == 3
+    assert "&lt;x&gt;" in page and "<x>" not in page and page.count('scope="row"') == 3
     assert found.to_pandas().loc["<x>", "distance"] == 0.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 
 from bnp_dask.analysis.metrics import match_labels
 from bnp_dask.analysis.sequences.labels import is_list_of_arrays, label_pieces
+from bnp_dask.core.table import Table
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
 
@@ -106,18 +106,12 @@ class SequenceDistances(Sequence[SequenceDistance]):
 
     __repr__ = __str__
 
+    def table(self, most: int) -> Table:
+        """At most ``most`` recordings, and all together."""
+        return Table(HEAD, [row.cells() for row in (*self.rows[:most], self.whole)], left=(0,))
+
     def _repr_html_(self) -> str:
-        return distances_html(self, len(self.rows))
-
-
-def distances_html(found: SequenceDistances, most: int) -> str:
-    """Table of at most ``most`` recordings, and of all together."""
-    lines = ["<table class='clusters'><thead><tr>", *(f"<th scope='col'>{name}</th>" for name in HEAD)]
-    lines.append("</tr></thead><tbody>")
-    for row in (*found.rows[:most], found.whole):
-        name, *numbers = (html.escape(cell) for cell in row.cells())
-        lines.append(f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in numbers)}</tr>")
-    return "\n".join([*lines, "</tbody></table>"])
+        return self.table(len(self.rows))._repr_html_()
 
 
 def sequence_distances(

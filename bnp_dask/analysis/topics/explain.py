@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import computing_as
 from bnp_dask.core.columns import few
+from bnp_dask.core.table import Table
 from bnp_dask.core.topic_list import HEAD, listed
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
@@ -96,9 +96,7 @@ class Explanation(Sequence[TopicReason]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in HEAD)
-        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(one)) for one in self.reasons)
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        return Table(HEAD, [_cells(one) for one in self.reasons], left=(3,))._repr_html_()
 
 
 def _cells(one: TopicReason) -> tuple[str, str, str, str]:

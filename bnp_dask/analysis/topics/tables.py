@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.topics.usage import TopicSurvey
-from bnp_dask.analysis.topics.words import by_size, hellinger, token_shares, top_words
+from bnp_dask.analysis.topics.words import hellinger, in_tables, token_shares, top_words
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
+from bnp_dask.structure.nouns import in_use
 
 
 def topic_table(
@@ -36,9 +37,10 @@ def topic_table(
         ``topic``, ``weight`` (expected share of a new document), ``tokens`` (null when unknown), ``token_share``,
         ``words`` by relevance; with a survey also ``used`` (share of documents that have more than 5% of it),
         ``mean_share``, ``npmi`` and ``umass`` (coherence; null without two words), and ``c_v`` if it saw texts.
+        Topics without tokens are left out.
     """
     found = top_words(posterior, n, words=words)
-    order = by_size(posterior)
+    order = in_tables(posterior)
     tokens = None if posterior.summary is None else posterior.summary["N"][order]
     columns: dict[str, Any] = {
         "topic": posterior.ids[order],
@@ -60,10 +62,11 @@ def topic_relations(posterior: Posterior, survey: TopicSurvey | None = None) -> 
     """One row for each pair of topics, the most alike first: ``topic``, ``other``, ``hellinger``, ``correlation``.
 
     ``hellinger`` is the distance of their words, 0 to 1; ``correlation`` the correlation of their shares of documents,
-    null without a survey.  ``(K (K - 1) / 2)`` rows.
+    null without a survey.  ``(K (K - 1) / 2)`` rows for the K topics that have tokens.
     """
     distance = hellinger(posterior)
-    first, second = np.triu_indices(posterior.n_clusters, 1)
+    used = np.flatnonzero(in_use(posterior))
+    first, second = (used[places] for places in np.triu_indices(len(used), 1))
     order = np.argsort(distance[first, second], kind="stable")
     first, second = first[order], second[order]
     if survey is not None:

@@ -17,6 +17,7 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import number_from, one_of, shown, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
+from bnp_dask.structure.nouns import in_use, noun_of, unused_line
 
 Ranking = Literal["probability", "lift", "relevance"]
 
@@ -37,7 +38,8 @@ def word_probabilities(posterior: Posterior) -> np.ndarray:
     """
     if not isinstance(require_posterior(posterior).model.observation, Multinomial):
         raise SettingError(
-            f"clusters of {type(posterior.model.observation).__name__} have no words; this needs Multinomial()"
+            f"{noun_of(posterior.model).many} of {type(posterior.model.observation).__name__} have no words; this "
+            "needs Multinomial()"
         )
     lam = posterior.observation.lam
     return lam / lam.sum(axis=1, keepdims=True)
@@ -52,6 +54,12 @@ def token_shares(posterior: Posterior) -> np.ndarray:
 def by_size(posterior: Posterior) -> np.ndarray:
     """Positions of the topics, largest first, ``(K,)``; ties in the order of the posterior."""
     return np.argsort(-token_shares(posterior), kind="stable")
+
+
+def in_tables(posterior: Posterior) -> np.ndarray:
+    """Positions of the topics that have tokens, largest first: those that tables and pages show."""
+    order = by_size(posterior)
+    return order[in_use(posterior)[order]]
 
 
 def marginal(posterior: Posterior) -> np.ndarray:
@@ -222,12 +230,15 @@ def topic_list(
     weight: float = RELEVANCE,
     words: Sequence[str] | Mapping[Any, Any] | None = None,
 ) -> TopicList:
-    """Topics, largest first, each with its ``n`` foremost words; see :func:`top_words` for the arguments."""
+    """Topics, largest first, each with its ``n`` foremost words; see :func:`top_words` for the arguments.
+
+    A topic without tokens is left out; the list says how many were.
+    """
     found = top_words(posterior, n, by, weight, words)
     shares = token_shares(posterior)
     counts = None if posterior.summary is None else posterior.summary["N"]
     lines = [
         TopicLine(int(posterior.ids[k]), float(shares[k]), None if counts is None else float(counts[k]), found.names(k))
-        for k in by_size(posterior).tolist()
+        for k in in_tables(posterior).tolist()
     ]
-    return TopicList(tuple(lines))
+    return TopicList(tuple(lines), unused_line(posterior))

@@ -21,8 +21,10 @@ from bnp_dask.model import Posterior
 from bnp_dask.reports.mixtures import pictures, telling
 from bnp_dask.reports.mixtures.images import image_shape
 from bnp_dask.reports.mixtures.parts import LevelValues, Normals, Parts, Values, parts_of
+from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.reports.plots import plot_clusters
 from bnp_dask.store import RunStore, holds_run
+from bnp_dask.structure.nouns import noun_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,9 +43,6 @@ ATOMS = 2000
 
 BATCHES = 16
 """Number of batches from which these are read."""
-
-Part = tuple[str, list[Any]]
-"""A heading, and under it HTML, or figures with descriptions."""
 
 
 # -- atoms --------------------------------------------------------------------------------------------------------
@@ -100,7 +99,7 @@ def cluster_sections(
     limit: int,
     read: Callable[[], pictures.Atoms | None] | None = None,
     images: tuple[int, int] | bool | None = None,
-) -> list[Part]:
+) -> list[Section]:
     """Pictures of clusters: images if features are pixels, else the distinguishing features; none for other kinds.
 
     ``read`` gives the atoms to draw, if there are any.  ``images`` is the shape of requested images, or whether they
@@ -115,7 +114,9 @@ def cluster_sections(
     return found or _telling(posterior, names, limit, None if read is None else read())
 
 
-def _telling(posterior: Posterior, names: Sequence[str] | None, limit: int, atoms: pictures.Atoms | None) -> list[Part]:
+def _telling(
+    posterior: Posterior, names: Sequence[str] | None, limit: int, atoms: pictures.Atoms | None
+) -> list[Section]:
     shown = pictures.Shown.of(posterior, names, limit)
     parts = parts_of(posterior)
     content: list[Any] = []
@@ -124,25 +125,24 @@ def _telling(posterior: Posterior, names: Sequence[str] | None, limit: int, atom
     for values in parts.values:
         content += _table(shown, values)
     content += _levels(shown, parts)
-    return [("What tells clusters apart", content)] if content else []
+    return [Section(f"What tells {shown.noun.many} apart", content)] if content else []
 
 
 def _pairs(shown: pictures.Shown, normals: Normals, colors: Any, atoms: pictures.Atoms | None) -> list[Any]:
     distance = telling.of_normals(normals.mean[shown.order], normals.variance[shown.order])
     chosen = telling.telling(distance, shown.weights, FEATURES)
-    n, of = len(chosen), normals.mean.shape[1]
-    which = f"The {n} features, of {of}, that tell clusters apart best" if n < of else "All features"
-    points = "" if atoms is None else f" Points: {len(atoms.x):,} atoms, in the colour of their cluster."
+    n, of, noun = len(chosen), normals.mean.shape[1], shown.noun
+    which = f"The {n} features, of {of}, that tell {noun.many} apart best" if n < of else "All features"
+    points = "" if atoms is None else f" Points: {len(atoms.x):,} {noun.atoms}, in the colour of their {noun.one}."
     note = f"{which}: ellipses of two standard deviations, and densities times shares.{points}"
-    return [f"<p>{note}</p>", (pictures.plot_pairs(shown, normals, chosen, colors, atoms), note)]
+    return [Paragraph(note), Picture(pictures.plot_pairs(shown, normals, chosen, colors, atoms), note)]
 
 
 def _table(shown: pictures.Shown, values: Values) -> list[Any]:
     chosen = telling.telling(telling.of_values(values.kind, values.value[shown.order]), shown.weights, TABLE)
-    of = values.value.shape[1]
-    best = f", the {len(chosen)} of {of} columns that tell clusters apart best" if len(chosen) < of else ""
-    note = f"Clusters by {pictures.SCALES[values.kind]}{best}"
-    return [f"<p>{note}.</p>", (pictures.plot_values(shown, values, chosen), note)]
+    note = f"{shown.noun.many.capitalize()} by {pictures.SCALES[values.kind]}"
+    note += _best(shown, len(chosen), values.value.shape[1], ", the")
+    return [Paragraph(f"{note}."), Picture(pictures.plot_values(shown, values, chosen), note)]
 
 
 def _levels(shown: pictures.Shown, parts: Parts) -> list[Any]:
@@ -150,13 +150,16 @@ def _levels(shown: pictures.Shown, parts: Parts) -> list[Any]:
         return []
     distance = np.stack([telling.of_levels(column.value[shown.order]) for column in parts.levels])
     chosen: list[LevelValues] = [parts.levels[i] for i in telling.telling(distance, shown.weights, COLUMNS)]
-    of = len(parts.levels)
-    best = f", in the {len(chosen)} of {of} columns that tell clusters apart best" if len(chosen) < of else ""
-    note = f"Probabilities of levels in each cluster{best}"
-    return [f"<p>{note}.</p>", (pictures.plot_levels(shown, chosen), note)]
+    note = f"Probabilities of levels in each {shown.noun.one}"
+    note += _best(shown, len(chosen), len(parts.levels), ", in the")
+    return [Paragraph(f"{note}."), Picture(pictures.plot_levels(shown, chosen), note)]
 
 
-def _images(posterior: Posterior, images: tuple[int, int] | bool | None) -> list[Part]:
+def _best(shown: pictures.Shown, n: int, of: int, begin: str) -> str:
+    return f"{begin} {n} of {of} columns that tell {shown.noun.many} apart best" if n < of else ""
+
+
+def _images(posterior: Posterior, images: tuple[int, int] | bool | None) -> list[Section]:
     if images is False:
         return []
     if not (images is None or images is True or (isinstance(images, tuple) and len(images) == 2)):
@@ -165,5 +168,6 @@ def _images(posterior: Posterior, images: tuple[int, int] | bool | None) -> list
     if images is None and shape is None:
         return []
     picture = plot_clusters(posterior, shape=shape)
-    caption = "Clusters as images (id: share); for zero-mean Gaussians the four directions of largest variance"
-    return [("Images", [f"<p>{caption}</p>", (picture.figure, caption)])]
+    noun = noun_of(posterior.model).many.capitalize()
+    caption = f"{noun} as images (id: share); for zero-mean Gaussians the four directions of largest variance"
+    return [Section("Images", [Paragraph(caption), Picture(picture.figure, caption)])]

@@ -15,6 +15,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.reports.mixtures.parts import LevelValues, Normals, Values
 from bnp_dask.reports.plots import new_figure
 from bnp_dask.reports.plots_sequences import state_colors
+from bnp_dask.structure.nouns import CLUSTER, Noun, noun_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,18 +56,21 @@ class Shown:
         Their expected shares, ``(K,)``.
     names
         Names of all columns of the data, or None.
+    noun
+        Noun of the clusters: clusters, topics or states.
     """
 
     order: np.ndarray
     ids: np.ndarray
     weights: np.ndarray
     names: Sequence[str] | None
+    noun: Noun = CLUSTER
 
     @staticmethod
     def of(posterior: Posterior, names: Sequence[str] | None, limit: int) -> Shown:
         """The ``limit`` heaviest clusters of a posterior."""
         order = np.argsort(-posterior.weights, kind="stable")[:limit]
-        return Shown(order, posterior.ids[order], posterior.weights[order], names)
+        return Shown(order, posterior.ids[order], posterior.weights[order], names, noun_of(posterior.model))
 
     def name(self, column: int) -> str:
         """Name of a column, short enough for a picture."""
@@ -189,7 +193,7 @@ def _legend(ax: Axes, shown: Shown, colors: Any, outside: bool = False) -> None:
         for i, w in list(zip(shown.ids.tolist(), shown.weights.tolist(), strict=True))[:NAMED]
     ]
     more = len(shown.ids) - len(handles)
-    title = "cluster: share" + (f" (and {more} more)" if more > 0 else "")
+    title = f"{shown.noun.one}: share" + (f" (and {more} more)" if more > 0 else "")
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if outside else {"loc": "upper right"}
     ax.legend(
         handles=handles, title=title, frameon=False, fontsize=8, title_fontsize=8, ncols=1 if outside else 2, **place

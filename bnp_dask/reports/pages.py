@@ -1,18 +1,91 @@
-"""Writes a page, which may replace only another page."""
+"""Pages: facts put into a template, and a file that may replace only another page.
+
+Templates are Jinja's; these escape all text of data themselves.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from bnp_dask._version import __version__
 from bnp_dask.core.location import Location
+from bnp_dask.core.table import Table
 from bnp_dask.data.output import put
 from bnp_dask.errors import DataError, StoreError, redacted
 from bnp_dask.inputs.paths import local_path
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MARK = b"<footer>bnp-dask "
 """Footer of every page of this package."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph of a page; a note is paler."""
+
+    text: str
+    is_note: bool = False
+
+    kind = "paragraph"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of matplotlib, and its description."""
+
+    figure: Figure
+    text: str
+
+    kind = "picture"
+
+    @property
+    def png(self) -> str:
+        """The figure as base64 of a PNG."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+        return base64.b64encode(buffer.getvalue()).decode()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, and the parts of a page under it."""
+
+    heading: str
+    parts: Sequence[Table | Picture | Paragraph]
+
+
+def render(template: str, facts: Mapping[str, Any]) -> str:
+    """A template of ``reports/templates`` with its facts."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("bnp_dask.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {
+        "ensure_ascii": False,
+        "allow_nan": False,
+        "separators": (",", ":"),
+    }
+    return environment.get_template(template).render({"version": __version__, **facts})
+
+
+def tables_html(*tables: Table) -> str:
+    """Tables as HTML for a notebook."""
+    return render("notebook.html.j2", {"tables": tables})
 
 
 def page_target(path: str | os.PathLike[str]) -> Path | Location:

@@ -350,6 +350,7 @@
   const facts = [data.model, `${count(data.columns)} words`];
   if (data.tokens !== null) facts.push(`${count(data.tokens)} tokens`);
   if (data.documents !== null) facts.push(`${count(data.documents)} documents`);
+  if (data.left) facts.push(data.left);
   document.getElementById("facts").textContent = facts.join(" · ") + " · keys: j, k next and previous topic, / search";
   if (data.documents === null) for (const option of document.querySelectorAll("#sort option:not([value=share])")) option.remove();
   fillList();
