@@ -292,7 +292,9 @@ def test_clusters_are_listed_from_the_heaviest_on():
 
     from bnp_dask.cli.run import weights_table
 
-    posterior = SimpleNamespace(weights=np.array([0.2, 0.5, 0.1, 0.2]), ids=np.array([7, 3, 9, 4]), n_clusters=4)
+    mixture = SimpleNamespace(structure=SimpleNamespace(is_ordered=False, is_tied=False))
+    weights, ids = np.array([0.2, 0.5, 0.1, 0.2]), np.array([7, 3, 9, 4])
+    posterior = SimpleNamespace(weights=weights, ids=ids, n_clusters=4, model=mixture, summary=None)
     lines = weights_table(posterior, limit=3).splitlines()
     assert [line.split() for line in lines[3:]] == [
         ["3", "0.5"],
