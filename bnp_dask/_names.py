@@ -39,10 +39,12 @@ MOVES = _of("moves")
 METHODS: Group = MappingProxyType(
     {
         "certainty": "bnp_dask.training.certainty",
+        "model_html": "bnp_dask.reports.run_page",
         "posterior_html": "bnp_dask.reports.run_page",
         "result_html": "bnp_dask.reports.run_page",
         "save": "bnp_dask.training.results",
         "tables_html": "bnp_dask.reports.pages",
+        "update_html": "bnp_dask.reports.run_page",
         "to_xarray": "bnp_dask.training.results",
         "topic_list": "bnp_dask.analysis.topics",
     }

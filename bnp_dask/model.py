@@ -12,6 +12,7 @@ import numpy as np
 from bnp_dask._names import method
 from bnp_dask.allocation.base import Allocation, PointAllocation, require_allocation
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.brief import brief
 from bnp_dask.core.columns import OPTIONAL, Columns
 from bnp_dask.core.fields import Counting
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
@@ -182,6 +183,12 @@ class Model:
     reproducible: bool = False
     learn_prior: LearnPrior = "auto"
     reference: Observation | None = field(default=None, metadata=OPTIONAL)
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+    def _repr_html_(self) -> str:
+        return str(method("model_html")(self))
 
     def __post_init__(self) -> None:
         one_of("estimate", self.estimate, ("posterior", "map"))

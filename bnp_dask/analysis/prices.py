@@ -6,7 +6,7 @@ clusters are dispensable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW, runner_for
 from bnp_dask.core.edits import Exchange, Merge
 from bnp_dask.core.summary import Summary
+from bnp_dask.core.table import Table
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.grouped.lagged import lagged
 from bnp_dask.errors import SettingError
@@ -30,6 +31,7 @@ from bnp_dask.moves.pairs import gain_matrix
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit
+from bnp_dask.structure.nouns import CLUSTER, Noun, noun_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -60,6 +62,49 @@ class ClusterPrice:
     united: float
 
 
+@dataclass(frozen=True)
+class Prices(Sequence[ClusterPrice]):
+    """Prices of clusters in the order of the posterior; a sequence that prints as a table.
+
+    Parameters
+    ----------
+    lines
+        The prices.
+    noun
+        Noun of the clusters: clusters, topics or states.
+    """
+
+    lines: tuple[ClusterPrice, ...]
+    noun: Noun = CLUSTER
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
+        return replace(self, lines=self.lines[index]) if isinstance(index, slice) else self.lines[index]
+
+    def __iter__(self) -> Iterator[ClusterPrice]:
+        return iter(self.lines)
+
+    @property
+    def table(self) -> Table:
+        """The table, the cheapest first."""
+        rows = [
+            (str(p.id), f"{p.without:,.1f}", f"{p.united:,.1f}", "-" if p.nearest is None else str(p.nearest))
+            for p in sorted(self.lines, key=lambda price: (price.without, price.id))
+        ]
+        note = f"nats of the objective lost without a {self.noun.one}, or where it is one with its nearest"
+        return Table((self.noun.one, "without it", "united", "with"), rows, notes=[note])
+
+    def __str__(self) -> str:
+        return self.table.text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
 def prices(
     posterior: Posterior,
     data: Any,
@@ -68,7 +113,7 @@ def prices(
     sweeps: int = 2,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
-) -> list[ClusterPrice]:
+) -> Prices:
     """Value of each cluster for the objective: nats lost without it, and when united with its nearest.
 
     Each price is the difference of two exact objectives over all data, of an assignment with and one without the
@@ -96,8 +141,9 @@ def prices(
 
     Returns
     -------
-    list of ClusterPrice
-        In the order of ``posterior.ids``; ``united`` and ``without`` are infinite for a single cluster.
+    Prices
+        A :class:`ClusterPrice` for each cluster, in the order of ``posterior.ids``; prints as a table.
+        ``united`` and ``without`` are infinite for a single cluster.
 
     Raises
     ------
@@ -119,7 +165,8 @@ def prices(
         )
     source = open_for(posterior, data, batch_size, weights=True)
     with runner_for(posterior, client) as runner:
-        return _Pricing(posterior, source, runner, receivers).all_prices(sweeps)
+        found = _Pricing(posterior, source, runner, receivers).all_prices(sweeps)
+    return Prices(tuple(found), noun_of(model))
 
 
 @dataclass(frozen=True)

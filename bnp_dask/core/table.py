@@ -40,5 +40,19 @@ class Table:
 
     kind = "table"
 
+    def text(self) -> str:
+        """The table for a terminal: numbers to the right, a last column of text to the left, a rule below the head."""
+        cells = [self.head, *self.rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.head))]
+        last = len(self.head) - 1
+        lines = []
+        for row in cells:
+            sides = enumerate(zip(row, widths, strict=True))
+            aligned = [cell.ljust(width) if i in self.left else cell.rjust(width) for i, (cell, width) in sides]
+            lines.append("  ".join(aligned).rstrip())
+        widths[-1] = len(self.head[-1]) if last in self.left else widths[-1]
+        lines.insert(1, "  ".join("-" * w for w in widths))
+        return "\n".join([*lines, *self.notes])
+
     def _repr_html_(self) -> str:
         return str(method("tables_html")(self))

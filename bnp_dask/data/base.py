@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
-from bnp_dask.errors import DataError
+from bnp_dask.core.columns import Columns, few
+from bnp_dask.core.table import Table
+from bnp_dask.errors import DataError, redacted
 from bnp_dask.execute.prefetch import Load
 from bnp_dask.inputs.sparse_rows import as_counts
 
@@ -58,6 +59,36 @@ class Source(Protocol):
     def describe(self) -> dict[str, Any]:
         """Identity of the data, JSON-able: kind, path, sizes; compared when a run is resumed."""
         ...
+
+
+def source_line(source: Source) -> str:
+    """A source in one line: its class, name, and sizes."""
+    return redacted(f"{type(source).__name__}({source.name}: {_sizes(source)})")
+
+
+def source_html(source: Source) -> str:
+    """A source as a small table for notebooks."""
+    facts = {"data": redacted(source.name), "size": _sizes(source), "read by": type(source).__name__}
+    names = columns_of(source)
+    if names is not None and names.shown is not None:
+        facts["columns"] = few(names.shown)
+    return Table((), list(facts.items()), left=(0, 1))._repr_html_()
+
+
+def _sizes(source: Source) -> str:
+    rows = "an unknown number of" if source.n_atoms is None else f"{source.n_atoms:,}"
+    columns = f"{source.n_features:,} columns{' of counts' if source.is_sparse else ''}"
+    return f"{rows} rows, {columns}, {source.n_batches:,} batch{'es' if source.n_batches != 1 else ''}"
+
+
+T = TypeVar("T", bound=type)
+
+
+def shows_itself(cls: T) -> T:
+    """Class decorator: the source prints as one line, and notebooks show it as a small table; its data are not read."""
+    cls.__repr__ = source_line  # type: ignore[attr-defined,method-assign,assignment]
+    cls._repr_html_ = source_html  # type: ignore[attr-defined]
+    return cls
 
 
 @runtime_checkable

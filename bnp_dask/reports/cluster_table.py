@@ -122,15 +122,8 @@ class ClusterTable(Sequence[ClusterRow]):
         )
 
     def __str__(self) -> str:
-        table = self.table
-        widths = [max(len(row[i]) for row in (table.head, *table.rows)) for i in range(len(table.head) - 1)]
-        lines = [""]
-        for row in (table.head, *table.rows):
-            aligned = [cell.rjust(w) for cell, w in zip(row[:-1], widths, strict=True)]
-            lines.append("  ".join([*aligned, row[-1]]))
-        lines.insert(2, "  ".join("-" * w for w in (*widths, len(table.head[-1]))))
         facts = [f"{name}: {value}" for name, value in self.facts]
-        return "\n".join([self.title, *facts, *lines, *table.notes])
+        return "\n".join([self.title, *facts, "", self.table.text()])
 
     __repr__ = __str__
 

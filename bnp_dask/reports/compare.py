@@ -76,19 +76,15 @@ class Comparison(Sequence[RunLine]):
         return pd.DataFrame([asdict(line) for line in self.lines]).drop(columns="noun").set_index("run")
 
     def __str__(self) -> str:
-        cells = [_head(self.lines), *(_cells(line) for line in self.lines)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-        rows = []
-        for row in cells:
-            pairs = enumerate(zip(row, widths, strict=True))
-            rows.append("  ".join(cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in pairs))
-        rows.insert(1, "  ".join("-" * w for w in widths))
-        return "\n".join(row.rstrip() for row in rows)
+        return self._table().text()
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return Table(_head(self.lines), [_cells(line) for line in self.lines], left=(0, 1))._repr_html_()
+        return self._table()._repr_html_()
+
+    def _table(self) -> Table:
+        return Table(_head(self.lines), [_cells(line) for line in self.lines], left=(0, 1))
 
 
 def _head(lines: Sequence[RunLine]) -> tuple[str, ...]:

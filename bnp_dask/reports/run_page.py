@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.prices import ClusterPrice
+from bnp_dask.core.columns import few
 from bnp_dask.core.table import Table
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import path_text, shown, whole_number
-from bnp_dask.model import Posterior
+from bnp_dask.model import Model, Posterior
 from bnp_dask.reports.cluster_table import ClusterTable, title_of
 from bnp_dask.reports.describe import check_names
 from bnp_dask.reports.lineage import first_few, lineage, lineage_table
@@ -28,6 +30,7 @@ from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.structure.nouns import Noun, noun_of
 from bnp_dask.structure.prior import scale_shape
 from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.taking_in import UpdateResult
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:
@@ -240,10 +243,12 @@ def _run_facts(result: TrainResult) -> dict[str, str]:
 
 
 def _settings(posterior: Posterior) -> dict[str, str]:
-    model = posterior.model
+    return _settings_of(posterior.model) | _columns(posterior)
+
+
+def _settings_of(model: Model) -> dict[str, str]:
     found: dict[str, str] = {"estimate": model.estimate}
     found["prior"] = "fixed" if model.reference is None else f"learned ({scale_shape(model)})"
-    found |= _columns(posterior)
     for part, value in (("allocation", model.allocation), ("observation", model.observation)):
         found[part] = type(value).__name__
         found |= _flat(value, part)
@@ -305,6 +310,25 @@ def move_tables(moves: Sequence[Mapping[str, Any]], noun: Noun) -> list[Table]:
 
 def _facts(facts: Mapping[str, str]) -> Table:
     return Table((), list(facts.items()), left=(0, 1))
+
+
+def model_html(model: Model) -> str:
+    """A model for notebooks: its settings."""
+    return tables_html(_facts(_settings_of(model)))
+
+
+def update_html(result: UpdateResult) -> str:
+    """An update for notebooks."""
+    facts = {
+        "Version": str(result.version),
+        "New": f"{few(result.new, quoted=False) or 'nothing'}, {result.new_batches} batches",
+        "Older batches visited": str(result.revisited),
+        "Known already": str(len(result.known)),
+    }
+    if not math.isnan(result.fresh):
+        facts["New data before they were folded"] = f"{result.fresh:.5g} nats per atom"
+    found = ClusterTable.of(result.posterior, check_names(result.posterior, None), 12)
+    return tables_html(_facts(facts), replace(found.table, caption=found.title))
 
 
 def posterior_html(posterior: Posterior) -> str:

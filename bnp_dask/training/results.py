@@ -205,7 +205,7 @@ class TrainResult:
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"
-        reason = f" ({self.reason})" if self.reason else ""
+        reason = f" ({self.reason})" if self.reason not in ("", state) else ""
         left_out = f", {len(self.skipped)} batches skipped" if self.skipped else ""
         elbo = f", objective {self.history['elbo'][-1]:.6g} nats" if "elbo" in self.history else ""
         return (

@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns, lagged_names
-from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data.base import Reader, Source, columns_of, shows_itself
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.errors import DataError
@@ -48,6 +48,7 @@ class LaggedReader:
         return lagged(self.steps(), self.lags)
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class LaggedSource:
     """Sequences with rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``, made from recorded sequences batch by batch.

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import WHOLE, Columns, Cutting
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data.base import Reader, Source, columns_of, shows_itself
 from bnp_dask.data.batching import Span, batch_rows, memory_bytes
 from bnp_dask.data.grouped.steps import INT, BatchNames, Names, Steps, blocks_of, differ, shown, times_of
 from bnp_dask.data.identity import fingerprint_of
@@ -232,6 +232,7 @@ class GroupedReader:
         )
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class GroupedSource:
     """Rows in groups; batches hold whole groups, in the order of the data.

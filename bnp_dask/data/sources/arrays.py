@@ -15,7 +15,7 @@ from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
 from bnp_dask.core.vocabulary import Words
-from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data.base import Reader, Source, columns_of, shows_itself
 from bnp_dask.data.batching import (
     Span,
     batch_name,
@@ -50,6 +50,7 @@ class HeldReader:
         return Batch(x, None, self.name)
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class ArraySource:
     """A NumPy array ``(n, D)`` or a CSR array of counts ``(n, V)``, cut into batches.
@@ -155,6 +156,7 @@ class FileWeights:
         return self.file.read(self.span, np.dtype(np.float64))[:, 0]
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class WeightedSource:
     """A source whose atoms carry weights ``(n,)`` from an array or a .npy file."""

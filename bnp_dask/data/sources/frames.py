@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns, Roles
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, shows_itself
 from bnp_dask.data.batching import Span, batch_name, batch_rows, check_index, check_matrix, spans
 from bnp_dask.data.identity import fingerprint_of_content
 from bnp_dask.data.sources.arrow import Cells, as_arrow, read_cells
@@ -106,6 +106,7 @@ class TableReader:
         return frame_batch(self.rows, self.columns, self.labels, self.name)
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class TableSource:
     """Rows of a table, cut into batches; values are converted as each batch is read.

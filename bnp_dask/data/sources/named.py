@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
-from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, spans_of
+from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, shows_itself, spans_of
 from bnp_dask.data.grouped.offsets import GroupedSource
 from bnp_dask.data.identity import fingerprint_of
 from bnp_dask.data.skipping import CheckedSource, WithoutBatches
@@ -60,6 +60,7 @@ def coded_rows(batch: Batch, codes: Sequence[Codes | None]) -> np.ndarray:
     return x
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class OrderedSource:
     """A source with named features, taken from the positions ``index`` of another, or in the same order.

@@ -9,7 +9,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, shows_itself
 from bnp_dask.data.batching import (
     PIECE_BYTES,
     Span,
@@ -118,6 +118,7 @@ class NpyReader:
         return Batch(self.load(np.dtype(np.float64))[0], None, self.name)
 
 
+@shows_itself
 @dataclass(frozen=True)
 class NpySource:
     """Rows of a .npy file."""

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import NO_ROLES, Columns, Roles, few
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, shows_itself
 from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_index, spans
 from bnp_dask.data.identity import fingerprint_of_files
 from bnp_dask.data.sources.arrow import Cells, dtype_of, is_list, is_numeric, is_text, may_be_numbers, read_cells
@@ -171,6 +171,7 @@ class ParquetReader:
         return Batch(x, weights, self.name, names=self.columns.features)
 
 
+@shows_itself
 @dataclass(frozen=True)
 class ParquetSource:
     """Rows of one or more Parquet files with the same columns."""

@@ -22,7 +22,7 @@ from scipy import sparse
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, shows_itself
 from bnp_dask.data.batching import (
     BATCH_BYTES,
     ENTRY_BYTES,
@@ -115,6 +115,7 @@ class ListsReader:
         return Batch(x, None, self.name)
 
 
+@shows_itself
 @dataclass(frozen=True)
 class ParquetCountsSource:
     """Documents of Parquet files, cut into batches."""

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, shows_itself
 from bnp_dask.data.batching import (
     Span,
     batch_name,
@@ -89,6 +89,7 @@ class ZarrCountsReader:
         return Batch(x, held, self.name)
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class ZarrCountsSource:
     """Documents of a store in the layout above."""
@@ -235,6 +236,7 @@ class ZarrMatrixReader:
         return Batch(build_csr(np.diff(self.indptr), words, counts, self.n_words, self.name), None, self.name)
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class ZarrMatrixSource:
     """A sparse matrix by rows, as AnnData writes it."""

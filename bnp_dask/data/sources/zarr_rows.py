@@ -12,7 +12,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, shows_itself
 from bnp_dask.data.batching import (
     BATCH_BYTES,
     PIECE_BYTES,
@@ -199,6 +199,7 @@ class ZarrRowsReader:
         return Batch(x, weights, self.name, names=self.names)
 
 
+@shows_itself
 @dataclass(frozen=True)
 class ZarrRowsSource:
     """Rows of a Zarr array ``(n, D)``, with optional weights ``(n,)``, and names if ``ingest`` stored them."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask._names import method
 from bnp_dask.core.frozen import frozen
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import State, Work
@@ -98,6 +99,17 @@ class UpdateResult:
 
     def __post_init__(self) -> None:
         hold(self, "posterior", frozen(self.posterior))
+
+    def __repr__(self) -> str:
+        batches = f"{self.new_batches} batch{'es' if self.new_batches != 1 else ''}"
+        parts = [f"{len(self.new)} new in {batches}", f"{self.revisited} older visited"]
+        parts += [f"{len(self.known)} known already"] if self.known else []
+        parts += [f"{len(self.set_aside)} set aside"] if self.set_aside else []
+        parts += [f"{len(self.refused)} refused"] if self.refused else []
+        return f"UpdateResult: version {self.version}, {', '.join(parts)}\n  {self.posterior!r}"
+
+    def _repr_html_(self) -> str:
+        return str(method("update_html")(self))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.data.base import Reader, naming_batch
+from bnp_dask.data.base import Reader, naming_batch, shows_itself
 from bnp_dask.data.batching import BATCH_BYTES, Span, batch_name, check_batch_size, check_dtype, check_index, float_rows
 from bnp_dask.data.sources.dask_collections.graphs import compute_graph, small_graph
 from bnp_dask.errors import DataError
@@ -84,6 +84,7 @@ def _shown(block: Any) -> str:
     return f"{kind} of shape {np.shape(block)}"
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class DaskArraySource:
     """A dask array ``(n, D)`` chunked along rows; lengths of chunks need not be known."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import NO_ROLES, WHOLE, Columns, Cutting, Roles
-from bnp_dask.data.base import Reader
+from bnp_dask.data.base import Reader, shows_itself
 from bnp_dask.data.batching import batch_name, check_index
 from bnp_dask.data.grouped.offsets import Runs, require_once
 from bnp_dask.data.grouped.steps import BatchNames, blocks_of
@@ -76,6 +76,7 @@ def _runs(frame: Any, keys: Sequence[Any], name: str, cutting: Cutting) -> Runs:
     return runs
 
 
+@shows_itself
 @dataclass(frozen=True, eq=False)
 class DaskFrameSource:
     """A dask DataFrame; each partition is a batch, whose length need not be known."""
