@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import types
 import typing
@@ -86,14 +87,19 @@ class Setting:
 
 
 def known_settings(cls: type) -> dict[str, Setting]:
-    """Settings of a dataclass by name."""
+    """Settings of a dataclass by name: its fields, and second names of these that its own ``__init__`` takes."""
     hints = typing.get_type_hints(cls)
+    parameters = inspect.signature(cls).parameters
     found = {}
     for f in dataclasses.fields(cls):
         if f.init:
-            is_required = f.default is f.default_factory is dataclasses.MISSING
+            is_required = parameters[f.name].default is inspect.Parameter.empty
             default = None if f.default is dataclasses.MISSING else f.default
             found[f.name] = Setting(hints[f.name], is_required, default)
+    second = [name for name in parameters if name not in found]
+    if second:
+        own = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+        found |= {name: Setting(own[name], False) for name in second}
     return found
 
 

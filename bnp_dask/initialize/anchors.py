@@ -21,7 +21,7 @@ from bnp_dask.initialize.base import (
     read_checked,
     starts_from_words,
 )
-from bnp_dask.inputs.settings import hold, number_from, whole_number
+from bnp_dask.inputs.settings import hold, number_from, of_two_names, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points, projected_pairs
 from bnp_dask.model import Model
@@ -31,7 +31,7 @@ MEMORY = 2 * 2**30
 
 
 @register
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class AnchorWords:
     """Topics of a corpus in one pass: words that belong to one topic alone, and words that co-occur with them.
 
@@ -49,8 +49,8 @@ class AnchorWords:
 
     Parameters
     ----------
-    n_clusters
-        Most topics to start with, K.
+    n_clusters, n_topics
+        Most topics to start with, K: two names of one setting.
     min_documents
         Words of fewer documents are no anchors: the rows of rare words are noise.  Default: one document in 50, or
         fewer if fewer than ten words per topic would be left.
@@ -79,12 +79,26 @@ class AnchorWords:
     projection: int = 400
     noise: float = 1.0
 
-    def __post_init__(self) -> None:
-        hold(self, "n_clusters", whole_number("n_clusters", self.n_clusters, 1))
-        hold(self, "projection", whole_number("projection", self.projection, 2))
-        hold(self, "noise", number_from("noise", self.noise, 0.0))
-        if self.min_documents is not None:
-            hold(self, "min_documents", whole_number("min_documents", self.min_documents, 1))
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        min_documents: int | None = None,
+        projection: int = 400,
+        noise: float = 1.0,
+        *,
+        n_topics: int | None = None,
+    ) -> None:
+        name, value = of_two_names("n_clusters", n_clusters, "n_topics", n_topics)
+        least = None if min_documents is None else whole_number("min_documents", min_documents, 1)
+        hold(self, "n_clusters", whole_number(name, value, 1))
+        hold(self, "min_documents", least)
+        hold(self, "projection", whole_number("projection", projection, 2))
+        hold(self, "noise", number_from("noise", noise, 0.0))
+
+    @property
+    def n_topics(self) -> int:
+        """Most topics to start with."""
+        return self.n_clusters
 
     def start(self, context: InitContext) -> Summary:
         """Return the statistics of the topics found.

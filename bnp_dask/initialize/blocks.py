@@ -1,4 +1,4 @@
-"""Start for models of sequences: windows of consecutive steps, each a cluster (thesis 6.6)."""
+"""Start for models of sequences: windows of consecutive steps, each a state (thesis 6.6)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from bnp_dask.initialize.base import (
     read_checked,
     require_enough_atoms,
 )
-from bnp_dask.inputs.settings import hold, whole_number
+from bnp_dask.inputs.settings import hold, of_two_names, whole_number
 from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
 from bnp_dask.structure.sequences import sequence_offsets
 
 
 @register
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ContiguousBlocks:
-    """K windows of consecutive rows at random places in the sequences, each a cluster that holds these rows.
+    """K windows of consecutive rows at random places in the sequences, each a state that holds these rows.
 
     All rows of the data are equally likely to be in a window's middle, so long sequences have more windows; windows may
     overlap.  Only the batches that hold them are read.
 
     Parameters
     ----------
-    n_clusters
-        Clusters to start with, K; at most the number of rows.
+    n_clusters, n_states
+        States to start with, K (two names of one setting); at most the number of rows.
     length
         Rows in a window: shorter than most segments of the data, and long enough to represent them.  A window never
         leaves its sequence; shorter sequences are taken whole.
@@ -48,9 +48,15 @@ class ContiguousBlocks:
     n_clusters: int
     length: int = 20
 
-    def __post_init__(self) -> None:
-        hold(self, "n_clusters", whole_number("n_clusters", self.n_clusters, 1))
-        hold(self, "length", whole_number("length", self.length, 1))
+    def __init__(self, n_clusters: int | None = None, length: int = 20, *, n_states: int | None = None) -> None:
+        name, value = of_two_names("n_clusters", n_clusters, "n_states", n_states)
+        hold(self, "n_clusters", whole_number(name, value, 1))
+        hold(self, "length", whole_number("length", length, 1))
+
+    @property
+    def n_states(self) -> int:
+        """States to start with."""
+        return self.n_clusters
 
     def start(self, context: InitContext) -> Summary:
         """Return the statistics of the windows, without transitions between states.

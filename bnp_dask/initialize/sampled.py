@@ -21,7 +21,7 @@ from bnp_dask.initialize.base import (
     submit_atoms,
 )
 from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import MOST, hold, positive_mass, whole_number
+from bnp_dask.inputs.settings import MOST, hold, of_two_names, positive_mass, whole_number
 from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
@@ -62,7 +62,7 @@ MOST_TOKENS = MEMORY // 16
 
 
 @register
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class SampledTopics:
     """Topics of a corpus by collapsed Gibbs sampling, from which variational training continues.
 
@@ -79,9 +79,9 @@ class SampledTopics:
 
     Parameters
     ----------
-    n_clusters
-        Most topics to start with, K.  Default: a quarter of the square root of the number of tokens, and no more than
-        five times the square root of the number of documents (see :func:`topics_for`).
+    n_clusters, n_topics
+        Most topics to start with, K: two names of one setting.  Default: a quarter of the square root of the number
+        of tokens, and no more than five times the square root of the number of documents (see :func:`topics_for`).
     passes
         Passes over the documents.  Default 200.
     averaged
@@ -106,15 +106,30 @@ class SampledTopics:
     concentration: float = 10.0
     max_tokens: int = 3_000_000
 
-    def __post_init__(self) -> None:
-        for name in ("n_clusters", "passes", "averaged", "max_tokens"):
-            if name == "max_tokens" or getattr(self, name) is not None:
-                most = MOST_PASSES if name == "passes" else MOST
-                hold(self, name, whole_number(name, getattr(self, name), 1, most))
-        passes, averaged = _turns(self)
-        if averaged > passes:
-            raise SettingError(f"averaged={averaged}: there are only passes={passes}")
-        hold(self, "concentration", positive_mass("concentration", self.concentration, "prior mass"))
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        passes: int | None = None,
+        averaged: int | None = None,
+        concentration: float = 10.0,
+        max_tokens: int = 3_000_000,
+        *,
+        n_topics: int | None = None,
+    ) -> None:
+        name, value = of_two_names("n_clusters", n_clusters, "n_topics", n_topics)
+        hold(self, "n_clusters", None if value is None else whole_number(name, value, 1, MOST))
+        hold(self, "passes", None if passes is None else whole_number("passes", passes, 1, MOST_PASSES))
+        hold(self, "averaged", None if averaged is None else whole_number("averaged", averaged, 1, MOST))
+        hold(self, "max_tokens", whole_number("max_tokens", max_tokens, 1, MOST))
+        turns, last = _turns(self)
+        if last > turns:
+            raise SettingError(f"averaged={last}: there are only passes={turns}")
+        hold(self, "concentration", positive_mass("concentration", concentration, "prior mass"))
+
+    @property
+    def n_topics(self) -> int | None:
+        """Most topics to start with; None if their number is set from the data."""
+        return self.n_clusters
 
     def start(self, context: InitContext) -> Summary:
         """Expected counts of words by topic, scaled to the tokens of the whole corpus.

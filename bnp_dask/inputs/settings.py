@@ -112,6 +112,21 @@ def hold(owner: Any, name: str, value: Any) -> None:
     object.__setattr__(owner, name, value)
 
 
+def of_two_names(name: str, value: Any, other: str, as_other: Any) -> tuple[str, Any]:
+    """Name and value of a setting with two names, of which at most one may be given; value None if none is.
+
+    Raises
+    ------
+    SettingError
+        Both are given.
+    """
+    if value is not None and as_other is not None:
+        raise SettingError(
+            f"{name}={shown(value)} and {other}={shown(as_other)} are two names of one setting; give one of them"
+        )
+    return (name, value) if as_other is None else (other, as_other)
+
+
 def flag(name: str, value: Any) -> bool:
     """The value as a bool; SettingError unless it is True or False."""
     if not isinstance(value, (bool, np.bool_)):
