@@ -77,8 +77,8 @@ def check_documents(batch: Batch) -> None:
     empty = np.flatnonzero(length == 0)
     if len(empty):
         raise DataError(
-            f"{batch.name}: {len(empty)} document(s) without any word, first at row {empty[0]}; they say nothing "
-            "about clusters. Drop them before training or prediction: counts[counts.sum(axis=1) > 0]"
+            f"{batch.name}: {len(empty)} document(s) without any word, first at row {empty[0]}; they say "
+            "nothing. Drop them before training or prediction: counts[counts.sum(axis=1) > 0]"
         )
 
 

@@ -161,7 +161,7 @@ class Dependence:
 
         Shares, and patches without their mean, follow from one another by nature: that is no mistake of their user.
         """
-        nothing = "they carry no information about clusters, and every cluster gets the same spread along them"
+        nothing = "they carry no information, and get the same spread everywhere"
         if self.constant:
             warn(f"column(s) {self.constant} are constant: {nothing}; consider dropping them")
         if self.following:
@@ -265,9 +265,9 @@ def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
     names = _following(survey, found.square, found.square.diagonal() <= 0.0, NEAR**2)
     if names:
         warn(
-            f"column(s) {names} follow from others, but {type(model).__name__} takes columns as independent within a "
-            "cluster: it counts them as evidence of their own, and may split clusters along them. Drop them, or use "
-            "Gaussian"
+            f"column(s) {names} follow from others, but {type(model).__name__} takes columns as independent of each "
+            "other: it counts them as evidence of their own, and may split the data along them. Drop them, or "
+            "use Gaussian"
         )
 
 

@@ -173,8 +173,8 @@ def mean_counts(survey: Survey) -> np.ndarray:
     if zero.any():
         columns = np.flatnonzero(zero)
         warn(
-            f"{len(columns)} column(s) hold only zeros (first: {survey.called(columns)}): they carry no information "
-            "about clusters; consider dropping them"
+            f"{len(columns)} column(s) hold only zeros (first: {survey.called(columns)}): they carry no information; "
+            "consider dropping them"
         )
         mean[zero] = 1.0 / max(survey.total_weight, 1.0)
     return mean

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bnp_dask._version import __version__
 from bnp_dask.core.location import Location
@@ -20,9 +20,6 @@ from bnp_dask.core.table import Table
 from bnp_dask.data.output import put
 from bnp_dask.errors import DataError, StoreError, redacted
 from bnp_dask.inputs.paths import local_path
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MARK = b"<footer>bnp-dask "
 """Footer of every page of this package."""
@@ -42,7 +39,7 @@ class Paragraph:
 class Picture:
     """A figure of matplotlib, and its description."""
 
-    figure: Figure
+    figure: Any
     text: str
 
     kind = "picture"

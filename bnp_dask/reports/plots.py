@@ -55,7 +55,7 @@ def shown_in_notebooks(ax: Axes) -> Axes:
     return ax
 
 
-def _png_of(figure: Figure) -> bytes:
+def _png_of(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
     return buffer.getvalue()

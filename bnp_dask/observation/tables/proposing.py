@@ -83,7 +83,7 @@ def proposed_groups(
     left = [f"{name!r} ({each.why})" for name, each in found.items() if each.kind is None]
     named = {c.name: c.role for c in columns if c.role and c.name in found and found[c.name].kind is not None}
     if not groups:
-        raise DataError(f"no column of the table says anything about clusters: {', '.join(left)}")
+        raise DataError(f"the table has no column to learn from: {', '.join(left)}")
     if named:
         told = ", ".join(f"{name!r} seems to be {role} by its name" for name, role in named.items())
         warn(f"{told}, and becomes a feature; leave it out: Product.of(table[[...]])")

@@ -28,7 +28,7 @@ from bnp_dask.moves.memory import Memory, as_start, with_rejected
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import Observation
 from bnp_dask.store import Checkpoint, MemoryStore
-from bnp_dask.structure.nouns import count_of
+from bnp_dask.structure.nouns import count_of, noun_of
 from bnp_dask.training.alternatives.living import Living
 from bnp_dask.training.alternatives.priors import same_settings, told
 from bnp_dask.training.alternatives.shadow import Shadow
@@ -150,7 +150,7 @@ class Beside:
             logger.info("no shadow after lap %d: %s", state.lap, error)
             self._failed += 1
             return False
-        logger.info("a shadow begins after lap %d with %s", state.lap, count_of(first))
+        logger.info("a shadow begins after lap %d with %s", state.lap, noun_of(model).count(first.n_clusters))
         return True
 
     def _model_of_turn(self, model: Model) -> Model:
