@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 LIMIT = 30
 """Clusters that a table shows."""
 
+READ_FROM = "run directory"
+"""Begin of the reason of a result that was read from a run directory."""
+
 MOVES_SHOWN = 200
 """Proposals that a page lists one by one."""
 
@@ -97,7 +100,7 @@ def open_subject(what: Subject) -> tuple[Posterior, TrainResult | None]:
         return load(what), None
     posterior, rows = load(place), read_history(what)
     seconds = float(rows[-1].get("seconds", 0.0)) if rows else 0.0
-    return posterior, TrainResult(posterior, History(rows), reason=f"run directory {os.fspath(what)}", seconds=seconds)
+    return posterior, TrainResult(posterior, History(rows), reason=f"{READ_FROM} {os.fspath(what)}", seconds=seconds)
 
 
 # -- page -----------------------------------------------------------------------------------------------------
@@ -220,7 +223,10 @@ def _ended(result: TrainResult) -> str:
 
 
 def _run_facts(result: TrainResult) -> dict[str, str]:
-    facts = {"Ended": f"{'converged' if result.converged else result.reason or 'not converged'}"}
+    if result.reason.startswith(READ_FROM):  # its end is not known
+        facts = {"Read from": result.reason}
+    else:
+        facts = {"Ended": "converged" if result.converged else result.reason or "not converged"}
     if result.converged and result.reason not in ("", "converged"):
         facts["Reason"] = result.reason
     facts["Time"] = f"{result.seconds:.1f} s"
