@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.analysis.prices import ClusterPrice
 from bnp_dask.core.table import Table
-from bnp_dask.errors import SettingError
+from bnp_dask.inputs.optional import pandas_for
 from bnp_dask.model import Posterior
 from bnp_dask.reports.describe import ClusterRow, cluster_rows
 from bnp_dask.structure.nouns import CLUSTER, Noun, count_of, in_use, noun_of, unused_line
@@ -79,18 +79,15 @@ class ClusterTable(Sequence[ClusterRow]):
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per cluster, its id as index."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
+        pandas = pandas_for("to_pandas")
         names = {"id": self.noun.one, "count": self.noun.atoms, "text": "parameters"}
-        frame = pd.DataFrame([asdict(row) for row in self.rows], columns=["id", "weight", "count", "text"])
+        frame = pandas.DataFrame([asdict(row) for row in self.rows], columns=["id", "weight", "count", "text"])
         frame = frame.rename(columns=names).set_index(self.noun.one)
         found = [row.price for row in self.rows if row.price is not None]
         if found:
             frame.insert(2, "without", [price.without for price in found])
             frame.insert(3, "united", [price.united for price in found])
-            frame.insert(4, "nearest", pd.array([price.nearest for price in found], dtype="Int64"))
+            frame.insert(4, "nearest", pandas.array([price.nearest for price in found], dtype="Int64"))
         return frame
 
     @property

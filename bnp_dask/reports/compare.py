@@ -11,6 +11,7 @@ from bnp_dask.analysis.score import score
 from bnp_dask.core.table import Table
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.optional import pandas_for
 from bnp_dask.reports.run_page import Subject, open_subject
 from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of
 from bnp_dask.training.growing.listing import objective_of_version
@@ -69,11 +70,8 @@ class Comparison(Sequence[RunLine]):
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per run, its name as index."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
-        return pd.DataFrame([asdict(line) for line in self.lines]).drop(columns="noun").set_index("run")
+        pandas = pandas_for("to_pandas")
+        return pandas.DataFrame([asdict(line) for line in self.lines]).drop(columns="noun").set_index("run")
 
     def __str__(self) -> str:
         return self._table().text()

@@ -69,13 +69,19 @@ def clusters(
     what
         Posterior, or result, of a likelihood over pixels.
     kind
-        ``"mean"``, ``"directions"`` of largest variance, ``"covariance"``, or ``"auto"``: means if there are any.
+        ``"mean"``: the expected atom.  ``"directions"``: the four directions of largest variance, for Gaussians with a
+        covariance.  ``"covariance"``: the covariance matrix.  ``"auto"``: means if there are any, else directions.
     limit
         Most clusters shown.
     shape
         Rows and columns of an image; by default D must be a square.
     ax
         Where to draw.
+
+    Raises
+    ------
+    SettingError
+        The likelihood has no such image, or D is not a square and no shape was given.
     """
     return plot_clusters(_posterior(what), kind, limit, shape, ax)
 
@@ -99,9 +105,10 @@ def segmentation(
     sequences
         Sequences of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.
     truth
-        True labels, drawn below.
+        True labels, drawn below; a state then has the colour of the true label with which it overlaps most (thesis
+        Fig. 6.4), and white lines mark changes between states of the same colour.
     x
-        The data, whose columns are drawn as lines above the strips.
+        The data ``(n, D)``, or one matrix for each sequence: columns (six at most) are drawn as lines above the strips.
     names
         Names of the sequences.
     limit

@@ -199,28 +199,7 @@ def plot_clusters(
     shape: tuple[int, int] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The heaviest clusters as small images.
-
-    Parameters
-    ----------
-    posterior
-        Clusters of a likelihood over pixels.
-    kind
-        ``"mean"``: the expected atom.  ``"directions"``: the four directions of largest variance, for Gaussians
-        with a covariance.  ``"covariance"``: the covariance matrix.  ``"auto"``: means where there are any, else
-        directions.
-    limit
-        Most clusters shown.
-    shape
-        Rows and columns of an image; by default D must be a square.
-    ax
-        Where to draw.
-
-    Raises
-    ------
-    SettingError
-        The likelihood has no such image, or D is not a square and no shape was given.
-    """
+    """The heaviest clusters as small images; see :func:`bnp_dask.plot.clusters`."""
     order = np.argsort(-posterior.weights, kind="stable")[:limit]
     tiles, each = _tiles(posterior, kind, order, shape)
     n_columns = min(len(tiles), 8 if each == 1 else 3)

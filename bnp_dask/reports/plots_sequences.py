@@ -69,30 +69,14 @@ def plot_segments(
     steps: tuple[int, int] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Sequences as coloured strips, one below the other.
+    """Sequences as coloured strips, one below the other; see :func:`bnp_dask.plot.segmentation`.
 
     Parameters
     ----------
-    labels
-        State of each step, ``(n,)``, or one vector for each sequence.
-    sequences
-        Sequences of one vector: offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source; None:
-        one sequence.
-    truth
-        True labels, as ``labels``.  They are drawn below, and a state then has the colour of the true label with
-        which it overlaps most (thesis Fig. 6.4); white lines mark changes between states of the same colour.
-    names
-        Names of the sequences, to write beside them.
-    x
-        The data ``(n, D)``, or one matrix for each sequence: columns (six at most) are drawn as lines above the strips.
     marks
         For each sequence steps to mark below its strip, such as known changes.
-    limit
-        Most sequences shown, from the first.
     steps
         First step shown and one past the last; default: all.
-    ax
-        Where to draw.
     """
     found = as_list(labels, sequences)
     true = None if truth is None else as_list(truth, sequences)

@@ -10,6 +10,7 @@ import numpy as np
 
 from bnp_dask.core.rows import Rows, plain
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.optional import pandas_for
 
 if TYPE_CHECKING:
     import pandas
@@ -74,11 +75,8 @@ class History(Sequence[Mapping[str, Any]]):
 
     def to_pandas(self) -> pandas.DataFrame:
         """The history as a DataFrame, one row per step."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
-        return pandas.DataFrame([dict(row) for row in self._rows], columns=self.columns)
+        rows = [dict(row) for row in self._rows]
+        return pandas_for("to_pandas").DataFrame(rows, columns=self.columns)
 
     def to_xarray(self) -> xarray.Dataset:
         """Columns of numbers, NaN for rows that have none, along the dimension ``row``."""

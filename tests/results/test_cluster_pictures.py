@@ -13,7 +13,7 @@ from bnp_dask.cli import main
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import SettingError
 from bnp_dask.reports.mixtures import page, pictures, telling
-from bnp_dask.reports.mixtures.images import image_shape
+from bnp_dask.reports.mixtures.page import image_shape
 from bnp_dask.reports.mixtures.parts import parts_of
 from bnp_dask.reports.pages import Picture
 from tests.results.cases import OBSERVATIONS, atoms, fitted

@@ -13,8 +13,9 @@ import numpy as np
 from bnp_dask.analysis.metrics import match_labels
 from bnp_dask.analysis.sequences.labels import is_list_of_arrays, label_pieces
 from bnp_dask.core.table import Table
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.optional import pandas_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,11 +90,8 @@ class SequenceDistances(Sequence[SequenceDistance]):
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per recording, its name as index."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise SettingError("to_pandas needs pandas: pip install 'bnp-dask[dataframe]'") from error
-        return pd.DataFrame([asdict(row) for row in self.rows]).set_index("sequence")
+        pandas = pandas_for("to_pandas")
+        return pandas.DataFrame([asdict(row) for row in self.rows]).set_index("sequence")
 
     def __str__(self) -> str:
         cells = [HEAD, *(row.cells() for row in (*self.rows, self.whole))]
