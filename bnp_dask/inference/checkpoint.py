@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
 import numpy as np
@@ -296,4 +296,6 @@ def _proposal_from_json(saved: list[Any] | dict[str, Any]) -> AnyProposal:
     name, values = (OF_KIND.get(saved["kind"], "Proposal"), saved) if isinstance(saved, dict) else saved
     if name not in PROPOSALS:
         raise StoreError(f"the checkpoint holds a proposal of an unknown kind, {name!r}; it needs a newer version")
-    return PROPOSALS[name](**{**_with_tuples(values), "edit": _edit_from_json(values["edit"])})
+    found = {**_with_tuples(values), "edit": _edit_from_json(values["edit"])}
+    known = {field.name for field in fields(PROPOSALS[name])}
+    return PROPOSALS[name](**{name: value for name, value in found.items() if name in known})

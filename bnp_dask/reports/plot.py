@@ -14,9 +14,9 @@ import numpy as np
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.topics.over import TopicShares
+from bnp_dask.analysis.topics.words import in_tables
 from bnp_dask.analysis.tree import Tree
 from bnp_dask.analysis.tree import tree as grown
-from bnp_dask.analysis.topics.words import in_tables
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import number_from, whole_number
@@ -30,8 +30,8 @@ from bnp_dask.reports.plots_sequences import plot_segments
 from bnp_dask.reports.plots_topics import plot_topic_map, plot_topics_over
 from bnp_dask.reports.tree_picture import SHOWN as SHOWN_LEAVES
 from bnp_dask.reports.tree_picture import draw_tree
-from bnp_dask.training.certainty import NATS
 from bnp_dask.structure.nouns import noun_of
+from bnp_dask.training.certainty import NATS
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:

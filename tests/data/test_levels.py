@@ -89,8 +89,8 @@ def test_new_tables_are_read_by_the_levels_of_training(kind, tmp_path):
 def test_an_unseen_level_is_named_with_its_row(kind, tmp_path):
     trained = bnp.as_source(frame(), levels=KEYS).columns
     new = frame()
-    new.loc[1, "colour"] = "grey"
-    with pytest.raises(DataError, match=r"row 1, column 'colour' is 'grey'.*'blue', 'green', 'red'.*'green'.*Correct"):
+    new.loc[1, "colour"] = "gren"
+    with pytest.raises(DataError, match=r"row 1, column 'colour' is 'gren'.*'blue', 'green', 'red'.*'green'.*Correct"):
         rows(bnp.as_source(as_stored(new, kind, tmp_path), columns=trained))
 
 

@@ -232,7 +232,7 @@ def test_places_where_nothing_can_be_computed(folder, capsys, client, message):
         ["ingest", "atoms.npy", "x.zarr", "--min-df", "nan"],
         ["ingest", "atoms.npy", "x.zarr", "--token-pattern", "("],
         ["ingest", "atoms.npy", "x.zarr", "--patch", "3"],
-        ["predict", "run", "atoms.npy", "x.csv"],
+        ["predict", "run", "atoms.npy", "x.txt"],
         ["predict", "run", "atoms.npy", "x.zarr", "--group-column", "g"],
         ["predict", "run", "atoms.npy", "x.zarr", "--cut", "3"],
         ["score", "run", "atoms.npy", "--split", "words"],

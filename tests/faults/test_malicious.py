@@ -47,7 +47,7 @@ def test_the_package_cannot_unpickle_or_load_yaml_unsafely():
     banned = {"pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib"}
     # tasks and Dask collections travel to workers as pickles of this session, and never lie in a file
     memory = {f"data/sources/dask_collections/{name}.py" for name in ("arrays", "frames", "graphs")}
-    memory |= {"execute/message.py"}
+    memory |= {"execute/message.py", "training/planning/probe.py"}  # the forecast measures the size of messages
     memory |= {f"testing/{name}.py" for name in ("allocation", "move", "observation", "source", "structure")}
     for path in sorted((ROOT / "bnp_dask").rglob("*.py")):
         if path.relative_to(ROOT / "bnp_dask").as_posix() in memory:

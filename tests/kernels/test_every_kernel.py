@@ -35,6 +35,7 @@ UNTESTED = {
     "gaussian_density": GIVEN_FEW,
     "known_variance_density": GIVEN_FEW,
     "matrix_of": "scratch of fit_groups",
+    "n_kept": "no kernel: counts the files of compiled ones",
     "pair_sums": "part of fit_groups and of the sweeps",
     "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
     "places_for": "scratch of fit_groups",
