@@ -47,6 +47,7 @@ ELSEWHERE = {
              "structure/answers/documents.py", "structure/answers/drawing.py", "training/defaults.py"], WORDS
         ),
         "estimators/criteria.py": "shares of words sum to one",
+        "estimators/fitting.py": "which data are texts",
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
         "inference/sampling/reseating.py": "documents are seated again by a compiled loop",

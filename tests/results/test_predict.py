@@ -286,7 +286,7 @@ def test_outputs_are_never_overwritten_and_failures_leave_nothing(tmp_path):
     (tmp_path / "labels.zarr").mkdir()
     with pytest.raises(StoreError, match="exists already"):
         predict(posterior, x, out=tmp_path / "labels.zarr")
-    with pytest.raises(SettingError, match=r"\.zarr, \.parquet"):
+    with pytest.raises(SettingError, match=r"\.csv, \.parquet or \.zarr"):
         predict(posterior, x, out=tmp_path / "labels.txt")
     x[59] = np.inf
     for ending in ("zarr", "parquet"):

@@ -38,6 +38,7 @@ from bnp_dask.inputs.arrow_streams import unlabelled
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
 from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of, shown
+from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
 
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, xarray
@@ -145,6 +146,8 @@ def as_source(
     wanted = columns if isinstance(columns, Columns) else check_names(columns, {"order": order})
     if batch_size is not None:
         check_batch_size(batch_size)
+    if isinstance(columns, Columns) and is_corpus(data):
+        data = counts_of_corpus(data, columns.n_features)
     data = plain_form(data, None, text)
     if isinstance(data, Documents):
         if any(given is not None for given in (wanted, groups, order, cut, format, storage_options, on_bad_cell)):
