@@ -109,7 +109,7 @@ FOLLOWING = [name for name in ADDED if name.startswith(("doubled", "a sum"))]
 def told(family, added):
     """Words of the warning of a family of likelihoods about an added column; "" for none."""
     if added == "zero" or (added == "constant" and family != "ZeroMeanGaussian"):
-        return "are constant: they carry no information about clusters"
+        return "are constant: they carry no information"
     return "Drop them, or use Gaussian" if family in INDEPENDENT and added in FOLLOWING else ""
 
 
