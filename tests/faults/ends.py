@@ -10,6 +10,7 @@ Everything else is a fault.  ``python -m tests.faults.ends`` prints the outcome 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import shutil
@@ -97,6 +98,7 @@ class Web:
         from moto.server import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import make_server
 
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._app = DomainDispatcherApplication(create_backend_app)
         self._count, self._lock = 0, threading.Lock()
         self.mode: Callable[[int], str] = lambda number: ""
