@@ -18,7 +18,7 @@ accepted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln
@@ -29,7 +29,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.inference.sampling.visit import statistics
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
-from bnp_dask.moves.pairs import unions
+from bnp_dask.moves.pairs import evidence_gains, unions
 
 GROWTH, ENOUGH = 0.3, 1000
 """Atoms of the leading batch that are allocated at once, relative to the atoms allocated before; and the number after
@@ -165,23 +165,9 @@ def union_gains(model: Model, one: Summary, others: Summary) -> np.ndarray:
     The log evidence of the union minus the log evidence of both, and the gain in probability of the partition under a
     Dirichlet process.  Only the order matters.
     """
-    k = others.n_clusters
-    doubled = replace(
-        others,
-        values={
-            name: _with(value, one.values[name], others.fields[name].dims) for name, value in others.values.items()
-        },
-    )
-    apart = model.best_data_terms(others) + model.best_data_terms(one)[0]
     n_one, n = float(one["N"][0]), others["N"]
-    prior = gammaln(n + n_one) - gammaln(n) - gammaln(n_one)
-    gains: np.ndarray = model.best_data_terms(doubled) - apart + prior
-    assert gains.shape == (k,)
+    gains: np.ndarray = evidence_gains(model, others, one) + gammaln(n + n_one) - gammaln(n) - gammaln(n_one)
     return gains
-
-
-def _with(value: np.ndarray, one: np.ndarray, dims: tuple[str, ...]) -> np.ndarray:
-    return value + one if dims[:1] == ("cluster",) else value
 
 
 def partner_shares(gains: np.ndarray) -> np.ndarray:
