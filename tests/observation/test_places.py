@@ -60,6 +60,7 @@ ELSEWHERE = {
     },
     "Product": {
         "estimators/criteria.py": "the sum of its parts",
+        "estimators/fitting.py": "made of the table that fit is given",
         "estimators/mixture.py": "made of a table; without settings there is none",
         "reports/mixtures/parts.py": "each of its parts has pictures of its own",
     },

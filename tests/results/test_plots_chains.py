@@ -111,9 +111,9 @@ def test_the_page_of_a_hidden_markov_model(tmp_path):
     bnp.report(posterior, tmp_path / "page.html", data=bnp.as_source(parts, cut=20))
     text = (tmp_path / "page.html").read_text()
     assert "6 sequences of 95 steps in list of arrays; they were cut in 3 places" in text
-    for heading in ("Sequences", "How long states last", "Transitions", "States"):
+    for heading in ("Sequences", "How long states last", "Transitions", "States", "Tree"):
         assert f"<h2>{heading}</h2>" in text
-    assert text.count("<img") == 5
+    assert text.count("<img") == 6
     assert ("not met yet" in text) == (transitions(posterior).unused.max() > 0.005)
     truth = [np.repeat(["<a>", "b"], [len(part) - 9, 9]) for part in parts]
     bnp.report(posterior, tmp_path / "page.html", data=bnp.as_source(parts, cut=20), reference=truth)

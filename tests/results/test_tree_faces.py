@@ -89,7 +89,7 @@ def test_a_tree_is_drawn_with_every_cluster_and_few_leaves_on_demand(result):
 
 def test_pages_have_the_tree_of_a_posterior_that_has_one(result, tmp_path):
     section = tree_section(result.posterior)
-    assert section[0][0] == "Tree"
+    assert [part.heading for part in section] == ["Tree"]
     bnp.report(result, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "<h2>Tree</h2>" in page and "Clusters united one after the other. Tree of 4 clusters" in page
