@@ -13,6 +13,7 @@ import numpy as np
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inference.prior import PRIOR
+from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import SORT
 from bnp_dask.reports import describe
@@ -235,6 +236,7 @@ def _tiles(
     """An image per cluster, and how many pictures stand side by side in it."""
     observation, params = posterior.model.observation, posterior.observation
     means = describe.means(observation, params)
+    one_of("kind", kind, ("auto", "mean", "directions", "covariance"))
     if kind == "auto":
         kind = "mean" if means is not None else "directions"
     if kind == "mean" and means is not None:
@@ -248,8 +250,6 @@ def _tiles(
                 return full, 1
             side = _side(len(full[0]), shape)
             return [_directions(m, side) for m in full], 4
-    if kind not in ("mean", "directions", "covariance"):
-        raise SettingError(f'kind={kind!r}: needs "auto", "mean", "directions" or "covariance"')
     raise SettingError(f"{type(observation).__name__} has no {kind} to draw as images")
 
 

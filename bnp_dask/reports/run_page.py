@@ -166,7 +166,7 @@ def report(
         raise SettingError(f"reference= is for labels of sequences; {title_of(posterior)} has none")
     if counts_words(posterior.model):
         run = {} if result is None else _run_facts(result)
-        documents = documents_for(what, data)
+        documents = documents_for(posterior, what, data)
         settings = _settings(posterior)
         page = page_of_topics(posterior, result, names, documents, run, settings, client)
     else:

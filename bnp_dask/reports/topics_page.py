@@ -141,10 +141,13 @@ def page_of_topics(
     return topics_page(posterior, facts)
 
 
-def documents_for(what: Any, data: Any) -> Source | str:
-    """Documents to show: the given ones, else the training data of a run directory; or the reason for none."""
+def documents_for(posterior: Posterior, what: Any, data: Any) -> Source | str:
+    """Documents to show: the given ones, else the training data of a run directory; or the reason for none.
+
+    Texts are counted with the words of the posterior, as for :func:`bnp_dask.predict`.
+    """
     if data is not None:
-        return as_source(data)
+        return open_for(posterior, data)
     if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
         return "No documents were given to this page."
     facts = RunStore.view(what).settings.get("data", {})

@@ -11,8 +11,14 @@ import pytest
 
 ROLES = Path(__file__).parent / "roles"
 EXPECTED = {
+    "cloud": "clusters: 3",
+    "notebooks": "clusters: 3",
     "recordings": "states: 3",
+    "scikit_learn": "species foretold: True",
     "slurm": "clusters: 3",
+    "tables": "clusters: 3",
+    "texts": "several topics: True",
+    "weekly": "clusters: 3",
 }
 
 

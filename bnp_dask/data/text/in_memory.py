@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from bnp_dask.errors import DataError, warn
 from bnp_dask.inputs.arrow_streams import KNOWN, is_stream, library
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.sparse_rows import from_parts
+
+logger = logging.getLogger("bnp_dask")
 
 Kind = Literal["texts", "lists of words", "counts of words"]
 """Forms of documents: str, lists of str, or mappings from words to counts."""
@@ -134,12 +137,23 @@ class Documents:
         return "\0".join(texts).encode("utf-8", "surrogatepass")
 
 
+UNKNOWN_SHARE = 1 / 3
+"""Share of unknown tokens from which a warning says so; below it a line of the log does.
+
+A model drops rare words on purpose: of docstrings of scikit-learn counted by ``min_df=5`` it does not know a sixth of the
+tokens that it was trained on.  Texts in another language, or cut in another way, have half and more.
+"""
+
+
 def tell_of_unknown(unknown: float, n_all: float, name: str) -> None:
-    """Warn, in one line, of tokens that the vocabulary of a model lacks."""
-    if unknown > 0:
-        warn(
-            f"{name}: {unknown:,.15g} of {n_all:,.15g} tokens are left out: the model does not know their words",
-        )
+    """Say in one line how many tokens the vocabulary of a model lacks: in the log, or as a warning where it is many."""
+    if unknown <= 0:
+        return
+    line = f"{name}: {unknown:,.15g} of {n_all:,.15g} tokens are left out: the model does not know their words"
+    if unknown < UNKNOWN_SHARE * n_all:
+        logger.info(line)
+    else:
+        warn(line)
 
 
 def listed(data: Any) -> Any:
