@@ -1,7 +1,7 @@
 """A table of what people hold, and verbs: each cell equals that of the plain form, or is refused by name at once."""
 
-import logging
 import itertools
+import logging
 import shutil
 import time
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+
 import sklearn.cluster
 import sklearn.linear_model
 import sklearn.metrics
