@@ -140,8 +140,8 @@ class Documents:
 UNKNOWN_SHARE = 1 / 3
 """Share of unknown tokens from which a warning says so; below it a line of the log does.
 
-A model drops rare words on purpose: of docstrings counted by ``min_df=5`` it does not know a sixth of the tokens that it was
-trained on.  Texts in another language, or cut in another way, have half and more.
+A model drops rare words on purpose: of docstrings counted by ``min_df=5`` it does not know a sixth of its own training
+tokens.  Texts in another language, or cut in another way, have half and more.
 """
 
 
