@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,7 +27,10 @@ PATIENCE = 2.0
 
 
 EVERY = 10.0
-"""Seconds between two lines about compiling."""
+"""Seconds between two lines about compiling, or another part of a run that has no laps."""
+
+MINUTE = 60.0
+"""Seconds of a lap before a line tells how many of its batches are done."""
 
 
 @dataclass(frozen=True)
@@ -142,19 +145,28 @@ class Progress:
             self._bar.close()
 
 
-@dataclass(frozen=True)
+@dataclass
 class LogLaps:
-    """One INFO line per lap on the logger ``bnp_dask``; ``train`` always adds it."""
+    """One INFO line per lap on the logger ``bnp_dask``, and one every minute of a lap; ``train`` always adds it."""
+
+    _info: RunInfo | None = field(default=None, repr=False)
+    _lap: int = field(default=1, repr=False)
+    _told: float = field(default=0.0, repr=False)
 
     def on_start(self, info: RunInfo) -> None:
         logger.info("%d atoms in %d batches, %s", info.n_atoms, info.n_batches, info.where)
+        self._info, self._lap, self._told = info, info.first_lap + 1, time.perf_counter()
 
     def on_batch(self, done: int) -> bool | None:
-        """No-op: batches are too many to log."""
+        now = time.perf_counter()
+        if self._info is not None and now - self._told > MINUTE and done < self._info.n_batches:
+            logger.info("lap %d: %d of %d batches", self._lap, done, self._info.n_batches)
+            self._told = now
         return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         logger.info("%s", lap_line(row, posterior))
+        self._lap, self._told = int(row["lap"]) + 1, time.perf_counter()
         return None
 
     def on_end(self, reason: str) -> None:
@@ -180,35 +192,39 @@ COMPILING = (
 
 
 @contextmanager
-def tell_of_compiling(
-    patience: float = PATIENCE, every: float = EVERY, count: Callable[[], int] | None = None
+def telling(
+    what: str,
+    short: str,
+    done: str,
+    patience: float = PATIENCE,
+    every: float = EVERY,
+    so_far: Callable[[], str] | None = None,
 ) -> Iterator[None]:
-    """Log a line if the block takes longer than loading kernels does, then lines with how far it is, and a last one.
+    """Log what a block does if it takes a while, then for how long it has, and at its end how long it took.
 
     Parameters
     ----------
+    what, short, done
+        The first line, the word that begins those after it, and the word that begins the last.
     patience, every
         Seconds before the first line, and between two.
-    count
-        Number of kernels that are compiled and kept, to count the new ones; None if that is not known.
+    so_far
+        Returns how far it is, with a comma and a blank behind it; None if nobody knows.
     """
-    started, ended = time.perf_counter(), threading.Event()
-    before = 0 if count is None else count()
-    told = threading.Event()
+    started, ended, told = time.perf_counter(), threading.Event(), threading.Event()
 
-    def so_far() -> str:
-        new = "" if count is None else f"{count() - before} kernels, "
-        return f"{new}{time.perf_counter() - started:.0f} s"
+    def far() -> str:
+        return f"{'' if so_far is None else so_far()}{time.perf_counter() - started:.0f} s"
 
     def tell() -> None:
         if ended.wait(patience):
             return
         told.set()
-        logger.info(COMPILING)
+        logger.info("%s", what)
         while not ended.wait(every):
-            logger.info("compiling: %s so far", so_far())
+            logger.info("%s: %s so far", short, far())
 
-    thread = threading.Thread(target=tell, name="bnp-dask-compiling", daemon=True)
+    thread = threading.Thread(target=tell, name="bnp-dask-telling", daemon=True)
     thread.start()
     try:
         yield
@@ -216,4 +232,13 @@ def tell_of_compiling(
         ended.set()
         thread.join()
         if told.is_set():
-            logger.info("compiled: %s", so_far())
+            logger.info("%s: %s", done, far())
+
+
+def tell_of_compiling(
+    patience: float = PATIENCE, every: float = EVERY, count: Callable[[], int] | None = None
+) -> AbstractContextManager[None]:
+    """Log a line if the block takes longer than loading kernels does; ``count`` returns the number of kept kernels."""
+    before = 0 if count is None else count()
+    so_far = None if count is None else lambda: f"{count() - before} kernels, "
+    return telling(COMPILING, "compiling", "compiled", patience, every, so_far)

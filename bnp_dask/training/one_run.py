@@ -49,6 +49,7 @@ from bnp_dask.training.callbacks import (
     tell_of_compiling,
     tell_of_idle,
     tell_of_lap,
+    telling,
 )
 from bnp_dask.training.compiling.warmup import warm_task
 from bnp_dask.training.doors import require_savable_parameters
@@ -159,7 +160,10 @@ class OneRun:
                 require_sound(state, self.work.survey, f"the result of {self.work.source.name}")
             posterior = state.posterior
             if not stopped:  # a stopped run does not wait for passes over the data
-                posterior = self.scores.found(self.work, state)
+                with telling(
+                    "counting words for scores, without each document's own", "counting", "counted words for scores"
+                ):
+                    posterior = self.scores.found(self.work, state)
             reason = stopped or ended(state, run.schedule)
         finally:
             for callback in self.callbacks:
@@ -317,7 +321,8 @@ class OneRun:
                 if work.unread is not None:
                     source = CheckedSource(source, work.survey.checksums, work.unread)
                 context = InitContext(work.model, source, survey, work.executor, rng, drafts)
-                state = State.start(work.model, self.init.start(context), work.source.n_batches)
+                with telling(f"looking for a start by {type(self.init).__name__}", "looking", "found a start"):
+                    state = State.start(work.model, self.init.start(context), work.source.n_batches)
             except Exception:
                 gone = gone_since(work.source, survey, work.executor) if work.skips else {}
                 if not gone:

@@ -37,7 +37,7 @@ from bnp_dask.moves import Move
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.training.alternatives.priors import other_priors
 from bnp_dask.training.alternatives.shadow import Shadow
-from bnp_dask.training.callbacks import Callback, LogLaps
+from bnp_dask.training.callbacks import Callback, LogLaps, telling
 from bnp_dask.training.compiling.first_run import FirstRun
 from bnp_dask.training.defaults import check_schedule, default_moves, filled_in, start_of
 from bnp_dask.training.doors import check_parts, require_savable
@@ -219,7 +219,11 @@ def train(
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
-            found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint := memo.load(), skips)
+            checkpoint = memo.load()
+            with telling(
+                f"reading {source.name} once, {source.n_batches} batch(es): sums, ranges, checksums", "reading", "read"
+            ):
+                found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint, skips)
             warn_of_light_weights(found.survey)
             plan.require_surveyed(found.source, found.survey)
             init = start_of(schedule, model, found.survey) if init is None else init

@@ -1,9 +1,10 @@
-"""A run whose kernels are not compiled yet says what it waits for."""
+"""A run that compiles, reads, or makes a long lap says what it waits for."""
 
 import logging
 import threading
+from types import SimpleNamespace
 
-from bnp_dask.training.callbacks import logger, tell_of_compiling
+from bnp_dask.training.callbacks import LogLaps, RunInfo, logger, tell_of_compiling, telling
 
 
 class Heard(logging.Handler):
@@ -51,3 +52,25 @@ def test_kernels_that_are_only_loaded_are_no_news(caplog):
             pass
 
     assert heard_in(caplog, block) == []
+
+
+def test_any_part_of_a_run_that_takes_a_while_says_so(caplog):
+    def block(heard):
+        with telling("reading x.zarr once", "reading", "read", patience=0.0, every=3600.0):
+            assert heard.any.wait(60.0)
+
+    assert heard_in(caplog, block) == ["reading x.zarr once", "read: 0 s"]
+
+
+def test_a_long_lap_tells_each_minute_how_many_batches_are_done(caplog, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("bnp_dask.training.callbacks.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    laps = LogLaps()
+
+    def block(heard):
+        laps.on_start(RunInfo(n_batches=8, n_atoms=80, laps=9, first_lap=2, first_batch=0, where="here"))
+        for done in range(1, 9):
+            now[0] += 25.0
+            laps.on_batch(done)
+
+    assert heard_in(caplog, block) == ["80 atoms in 8 batches, here", "lap 3: 3 of 8 batches", "lap 3: 6 of 8 batches"]
