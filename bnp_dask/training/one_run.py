@@ -160,9 +160,7 @@ class OneRun:
                 require_sound(state, self.work.survey, f"the result of {self.work.source.name}")
             posterior = state.posterior
             if not stopped:  # a stopped run does not wait for passes over the data
-                with telling(
-                    "counting words for scores, without each document's own", "counting", "counted words for scores"
-                ):
+                with telling("counting words for scores, each document without its own", "counting", "counted words"):
                     posterior = self.scores.found(self.work, state)
             reason = stopped or ended(state, run.schedule)
         finally:

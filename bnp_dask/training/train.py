@@ -220,9 +220,8 @@ def train(
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
             checkpoint = memo.load()
-            with telling(
-                f"reading {source.name} once, {source.n_batches} batch(es): sums, ranges, checksums", "reading", "read"
-            ):
+            reads = f"reading all of {source.name} once ({source.n_batches} batches): sums, ranges, checksums"
+            with telling(reads, "reading", "read"):
                 found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint, skips)
             warn_of_light_weights(found.survey)
             plan.require_surveyed(found.source, found.survey)
