@@ -152,6 +152,19 @@ begun together by two workers, one family would be compiled by both.  The others
 """
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Cases but the first of a test that is marked ``first_case`` are long."""
+    if item.get_closest_marker("first_case") is not None:
+        name = f"{item.nodeid.partition('[')[0]}"
+        if _FIRST_CASES.setdefault(name, item.nodeid) != item.nodeid:
+            item.add_marker(pytest.mark.long)
+
+
+_FIRST_CASES: dict[str, str] = {}
+"""The first case of each test that is marked ``first_case``."""
+
+
 @pytest.hookimpl(trylast=True)  # of the tests that are run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files in an order that keeps two workers busy to the end: some first, then those with the most tests."""

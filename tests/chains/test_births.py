@@ -199,6 +199,7 @@ def never_falls(result):
     return (np.diff([row["elbo"] for row in rows]) >= -1e-12 * size).all()
 
 
+@pytest.mark.long
 def test_births_at_batches_from_many_workers():
     moves = (Birth(where="batch", share=0.7), Merge(), Delete())
     result = go(moves)
@@ -216,6 +217,7 @@ def test_births_at_batches_from_many_workers():
     assert sum(posterior.model.elbo(posterior, fresh).values()) >= before - 1e-8 * abs(before)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("moves", [(Birth(), Delete()), (Birth(where="batch", share=0.7), Delete())])
 def test_same_bits_serial_and_on_threads(moves):
     kept = []
@@ -256,6 +258,7 @@ def test_starts_of_other_likelihoods():
                 assert result.posterior.summary["start"].sum() == pytest.approx(4)
 
 
+@pytest.mark.long
 def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path):
     data, _ = walks(n=6, length=120)
     model = Model(HDPHMM(kappa=5.0), Gaussian())

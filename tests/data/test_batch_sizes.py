@@ -53,6 +53,7 @@ def test_rows(n_rows, workers):
     assert told in report.sizing and f"\n  {report.sizing}\n" in f"{report}\n"
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("n_documents", [10, 400, 4000])  # 20 entries each: 240 bytes
 @pytest.mark.parametrize("workers", [1, 4, 30])
 def test_counts(n_documents, workers):

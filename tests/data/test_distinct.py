@@ -118,6 +118,7 @@ def test_projected_rows(table, tmp_path):
     assert whole.n_atoms == 300 and whole.n_features == 2
 
 
+@pytest.mark.long
 def test_copies_learn_the_number_of_the_rows_that_they_copy(tmp_path):
     """Twelve clusters of a hundred rows, each row twenty times: with its copies each row is a cluster, nearly."""
     centers = 30.0 * np.random.default_rng(5).standard_normal((12, 4))

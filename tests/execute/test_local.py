@@ -76,6 +76,7 @@ def test_settings_reach_the_workers():
     assert found == (str(2**27), str(2**25), "200ms")
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("dashboard", [None, DASHBOARD])
 def test_a_port_that_is_in_use_is_nobodys_concern(dashboard):
     """Dask warns of it, also where no dashboard is asked for; here warnings are errors."""
@@ -116,6 +117,7 @@ def test_processes_are_counted(workers):
         local_client(workers).__enter__()
 
 
+@pytest.mark.long
 def test_same_bits_and_nothing_changes_that_was_sent(monkeypatch):
     """The scheduler keeps the very arrays that were sent, to compute again what is lost."""
     sent = []

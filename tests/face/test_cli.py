@@ -201,6 +201,7 @@ def test_a_run_stopped_before_its_first_lap_can_be_started_again(folder, monkeyp
     assert "3 clusters" in capsys.readouterr().out
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (cli.Terminated, 143)])
 def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code):
     edit_job(folder, moves=[])

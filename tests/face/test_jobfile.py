@@ -194,6 +194,7 @@ def test_aliases_within_reason_are_what_they_stand_for(tmp_path):
     assert job_of(tmp_path, text).store == str(tmp_path / "atoms.npy")
 
 
+@pytest.mark.long
 def test_a_job_at_the_limits_can_be_resumed(tmp_path):
     """What is kept of it has more values, names and characters than it had itself."""
     resp = [0, 1] * 9_980

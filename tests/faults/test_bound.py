@@ -139,6 +139,7 @@ def go_and_listen(name, path):
     return result, [str(warning.message) for warning in said]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("name", "wrong"), [("mixture", other_run), ("topics", other_batch), ("chains", gone)])
 def test_a_wrong_file_of_both_checkpoints_is_an_error_that_names_it(run, name, wrong):
     path = run(name)
@@ -213,6 +214,7 @@ class Recording(SerialExecutor):
         return super().result(handle)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", some("mixture", "chains", "topics, full batch", of=[*KINDS, "topics, full batch"]))
 def test_it_is_told_and_done_by_tasks_before_the_first_batch(tmp_path, caplog, monkeypatch, name):
     monkeypatch.setattr(verify, "MOST", 2)

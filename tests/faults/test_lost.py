@@ -518,6 +518,7 @@ def sequences():
 MIXED = [(sequences, Memoized), (topics, FullBatch), (patches, Stochastic)]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("make", "schedule"), cases([topics, patches, sequences], [Memoized, FullBatch, Stochastic], MIXED)
 )

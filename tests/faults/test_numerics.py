@@ -100,6 +100,7 @@ def check_totals(tmp_path, schedule):
     return result.history[-1]["lap"]
 
 
+@pytest.mark.long
 def test_a_run_to_its_fixed_point_does_not_drift(tmp_path):
     laps = check_totals(tmp_path, bnp.Memoized(laps=1000, window=2, tolerance=0.0, count_tolerance=0.0))
     assert laps > 10
@@ -147,6 +148,7 @@ def test_near_singular_data_are_finite_or_refused(name, observation):
     assert np.isfinite(bnp.score(result.posterior, x))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("tiny", [0.0, 1e-300, 1e-30, 1e-9])
 @pytest.mark.parametrize("observation", GAUSSIANS[:3], ids=lambda o: type(o).__name__)
 def test_clusters_of_next_to_nothing(observation, tiny):

@@ -151,6 +151,7 @@ def error_of(capsys, *words: str) -> str:
 
 
 # -- schedulers ---------------------------------------------------------------------------------------------------
+@pytest.mark.long
 def test_resuming_a_run_of_a_stranger_runs_nothing_that_its_scheduler_answers(theirs, impostor):
     rewrite_job(theirs, client={"scheduler": impostor.address})
     command = [sys.executable, "-m", "bnp_dask", "resume", str(theirs)]

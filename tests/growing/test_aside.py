@@ -282,6 +282,7 @@ def test_the_command_line_sets_aside_and_tells(run, capsys):
     assert "set aside" not in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_job_file_says_what_to_do_with_bad_files(tmp_path):
     """From outside: a weekly job in a process of its own, whose first file of the week is damaged."""
     paths = files(tmp_path / "in", 3)

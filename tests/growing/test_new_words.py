@@ -55,6 +55,7 @@ def store(folder, number, words):
     return place
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("kind", "laps", "exact"), [("mixture", 2, 1e-10), ("topics", 15, 1e-5)])
 def test_growing_equals_knowing_all_words_from_the_start(tmp_path, kind, laps, exact):
     ends = {}
@@ -69,6 +70,7 @@ def test_growing_equals_knowing_all_words_from_the_start(tmp_path, kind, laps, e
     np.testing.assert_allclose(x, final, rtol=exact, atol=100 * exact)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", MODELS)
 def test_statistics_and_objective_of_old_data_are_those_of_the_wider_model(tmp_path, kind):
     begin(tmp_path / "run", rows(0, 16), model=MODELS[kind])

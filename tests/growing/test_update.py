@@ -104,6 +104,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kills", KILLS, ids=["begin", "records", "commit", "publish"])
 def test_a_killed_update_is_repeated_to_the_same_bits(tmp_path, quiet_run, kills, monkeypatch):
     first, expected = quiet_run

@@ -49,6 +49,7 @@ def test_every_observation_model_gives_a_posterior(name, kind):
     assert sum(better.values()) > sum(worse.values())
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("observation", [DiagGaussian, Gaussian])
 @pytest.mark.parametrize("kind", BOTH)
 def test_finds_separated_blobs_in_most_seeds(kind, observation):

@@ -155,6 +155,7 @@ def test_responsibilities_are_those_of_all_pairs(way, seed, data):
         np.testing.assert_allclose(entropy, expected, rtol=1e-9, atol=1e-8)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("condition", [1.0, 1e4])
 def test_objective_is_the_dense_one(way, condition):

@@ -24,6 +24,7 @@ def run(request, tmp_path_factory):
     return kind, folder, bits(kind.train(folder, client=SerialExecutor()))
 
 
+@pytest.mark.first_case
 def test_the_bits_do_not_depend_on_where_atoms_are(run, tmp_path, monkeypatch):
     kind, folder, expected = run
     written = []

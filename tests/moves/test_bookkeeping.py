@@ -76,6 +76,7 @@ def test_budgets(plans):
         assert len(plan.gather.targets) <= 2 + 2 * (1 + 3)
 
 
+@pytest.mark.long
 def test_each_move_has_its_own_limit_of_gathered_atoms(plans):
     few, many = Delete(), Birth(sample=9000)
     run((many,))

@@ -227,6 +227,7 @@ def test_clusters_are_in_one_proposal_while_many_plan(contexts):
     assert {"birth", "delete"} <= kinds
 
 
+@pytest.mark.long
 def test_the_same_bits_and_pauses():
     """The plan depends on what tasks find and not on when."""
     work, state, schedule = grow()

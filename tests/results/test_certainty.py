@@ -176,6 +176,7 @@ def test_all_numbers_travel_as_json(whole):
     assert " of 2 starts agree, ARI " in repr(whole)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 def test_topics_and_states_of_sequences_have_a_certainty():
     corpus, _ = bars_corpus(40, 60)

@@ -67,6 +67,7 @@ def test_columns_of_a_product_are_found_where_they_lie():
         bnp.plot.mixture(posterior, columns=(0, 1))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", sorted(OBSERVATIONS))
 def test_every_likelihood_has_its_picture(kind):
     posterior = fitted(kind)
@@ -92,6 +93,7 @@ def test_ellipses_are_two_standard_deviations_of_the_cluster():
     np.testing.assert_allclose(distance, 4.0)
 
 
+@pytest.mark.long
 def test_a_page_draws_atoms_that_are_given_and_those_of_a_run(tmp_path):
     x = atoms("gaussian", n=300)
     np.save(tmp_path / "x.npy", x)

@@ -199,6 +199,7 @@ def test_the_page_stands_alone(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", sorted(OBSERVATIONS))
 def test_a_page_for_every_likelihood(kind, tmp_path):
     pytest.importorskip("matplotlib")

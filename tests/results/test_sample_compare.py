@@ -29,6 +29,7 @@ def mixture(likelihood, data, k=2):
     return fit(bnp.Model(bnp.DPMixture(1.0), likelihood), data, init=bnp.BregmanKMeans(k))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("likelihood", [*LIKELIHOODS, bnp.Poisson, bnp.Bernoulli], ids=lambda c: c.__name__)
 def test_the_mean_log_density_of_draws_is_the_entropy_that_importance_weights_give(likelihood):
     data = gaussians() if likelihood in LIKELIHOODS else (gaussians() > 0).astype(float)

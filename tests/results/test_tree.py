@@ -99,6 +99,7 @@ def test_the_loss_counted_atom_by_atom_is_within_the_slack(kind):
         assert found.losses[k - 1] - found.slacks[k - 1] - 1e-6 <= lost <= found.losses[k - 1] + 1e-6
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["gaussian", "chains", "hdp", "lda"])
 def test_the_union_of_a_tracked_pair_has_the_objective_of_an_accepted_merge(kind):
     posterior, before, batch = learned(kind)

@@ -31,6 +31,7 @@ def drawn(likelihood):
     return model, observation.global_step(held), found, batch.rows(8, 11)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_likelihoods_at_draws_average_to_the_predictive_density(likelihood):
     model, params, found, atoms = drawn(likelihood)
@@ -44,6 +45,7 @@ def test_likelihoods_at_draws_average_to_the_predictive_density(likelihood):
         assert abs(at[i].mean() - expected) < 5.0 * error, likelihood
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_forms_and_scores_of_draws_are_their_likelihoods(likelihood):
     model, _, found, atoms = drawn(likelihood)

@@ -138,6 +138,7 @@ def test_clusters_are_proposed_in_proportion_to_weight_and_density():
     assert out.tolist() == (np.cumsum(mass, axis=1) <= (uniform * mass.sum(axis=1))[:, None]).sum(axis=1).tolist()
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("others", [[], [5, 7, 6]], ids=["alone", "joined"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_density_of_an_atom_that_others_joined_is_that_of_the_summary_of_all(likelihood, others):

@@ -167,6 +167,7 @@ def undisturbed(name):
     return bits(make(schedule, moves))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", CASES)
 def test_workers_that_write_for_themselves_give_the_same_bits(tmp_path, name):
     make, schedule, moves = CASES[name]
@@ -186,6 +187,7 @@ class Counting(SerialExecutor):
         return super().submit(name, function, *args)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("effort, n_workers, tasks", [(np.inf, 1, 3), (0.0, 1, 12), (np.inf, 3, 12)])
 def test_small_batches_share_a_task_where_every_worker_has_one(tmp_path, monkeypatch, effort, n_workers, tasks):
     monkeypatch.setattr("bnp_dask.inference.local_steps.SMALL_EFFORT", effort)
@@ -196,6 +198,7 @@ def test_small_batches_share_a_task_where_every_worker_has_one(tmp_path, monkeyp
     assert client.tasks == tasks
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     "n_workers, effort, numbers, tasks",
     [
@@ -216,6 +219,7 @@ def test_tasks_of_many_batches(tmp_path, monkeypatch, n_workers, effort, numbers
     assert client.tasks == tasks
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("numbers, few, additions", [(np.inf, 16, 0), (np.inf, 4, 3), (0, 16, 3), (np.inf, 1, 3)])
 def test_workers_add_what_is_much_or_of_many(tmp_path, monkeypatch, numbers, few, additions):
     monkeypatch.setattr("bnp_dask.inference.local_steps.SMALL_EFFORT", 0.0)
@@ -280,6 +284,7 @@ def test_a_group_that_is_sent_back_is_counted_once(tmp_path, monkeypatch, where)
         assert total == pytest.approx(2400.0, rel=1e-12)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     "name", ["mixture", "births at batches", "births at batches of the first lap", "full batch", "topics"]
 )

@@ -110,6 +110,7 @@ def test_outdated_posteriors_do_not_lower_the_objective(name, window, unguarded)
     assert fell[-1]["elbo"] < rows[-1]["elbo"]  # and it never came back
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "topics, warm"])
 def test_a_fall_that_is_nothing_beside_the_objective_is_noticed(name, unguarded):
     assert not falls(run(MODELS[name], memoized_laps(2), heavy=1e5))

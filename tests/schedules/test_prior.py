@@ -131,6 +131,7 @@ def test_a_job_file_says_how_the_prior_is_learned(tmp_path):
         read_job(path)
 
 
+@pytest.mark.long
 def test_an_estimator_learns_the_prior_and_a_report_says_so(blobs):
     found = bnp.DirichletProcessMixture(learn_prior="diagonal", max_laps=100, random_state=0).fit(blobs)
     assert found.posterior_.model.reference is not None
@@ -171,6 +172,7 @@ def test_a_gaussian_whose_prior_is_left_open_learns_it_and_keeps_the_concentrati
     assert found.allocation == bnp.DPMixture()
 
 
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 @pytest.mark.parametrize(
     "more",

@@ -111,6 +111,7 @@ def laps_until(make, **tolerances):
     return state, np.array(counts), np.array(elbo)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("make", [Memoized, FullBatch])
 @pytest.mark.parametrize(("name", "limit"), [("tolerance", 1e-4), ("tolerance", 1e-6), ("count_tolerance", 1e-3)])
 def test_objective_and_counts_must_both_have_settled(make, name, limit):

@@ -60,6 +60,7 @@ def pairs(names, ways, short):
     ]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("name", "how"),
     pairs(
@@ -77,6 +78,7 @@ def test_the_bits_do_not_depend_on_reach(tmp_path, failing, name, how):
     assert bits(run(tmp_path, name)) == undisturbed(name)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("name", "how"),
     pairs(
@@ -93,6 +95,7 @@ def test_the_bits_do_not_depend_on_how_it_fails(tmp_path, failing, name, how):
     assert bits(run(tmp_path, name)) == undisturbed(name)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("name", "how"),
     pairs(

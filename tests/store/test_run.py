@@ -249,6 +249,7 @@ def test_numbers_keep_all_bits(path):
 
 
 # -- kills ----------------------------------------------------------------------------------------------------------
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", ["replace", "fsync", "unlink"])
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_every_call(tmp_path, monkeypatch, name, after):

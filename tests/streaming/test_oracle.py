@@ -36,6 +36,7 @@ def test_evidence_by_prediction_is_the_integral(likelihood):
     assert_allclose(oracle.log_evidence((0, 3, 2)), oracle.log_evidence((2, 0, 3)), rtol=1e-9)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("prior", PRIORS, ids=["DP", "NGGP"])
 def test_two_atoms_are_filtered_exactly(likelihood, prior):

@@ -76,6 +76,7 @@ def trained(request, tmp_path_factory):
 
 
 # -- job files and commands -------------------------------------------------------------------------------------------
+@pytest.mark.first_case
 def test_a_job_file_trains_what_python_does(trained):
     job = read_job(trained.folder / "run.yaml")
     assert job.schedule == SCHEDULES[trained.name]
@@ -84,6 +85,7 @@ def test_a_job_file_trains_what_python_does(trained):
     assert_array_equal(again.posterior.summary["N"], trained.posterior.summary["N"])
 
 
+@pytest.mark.first_case
 def test_commands_take_the_run(trained, capsys):
     store, folder = str(trained.store), trained.folder
     assert main(["resume", store]) == 0
@@ -111,6 +113,7 @@ def test_a_run_that_is_not_exact_takes_in_no_more_and_says_why(trained, capsys):
 
 
 # -- functions --------------------------------------------------------------------------------------------------------
+@pytest.mark.first_case
 def test_functions_take_the_posterior_and_the_run(trained, tmp_path):
     posterior, new = trained.posterior, blobs(50, seed=1)
     soft = bnp.predict(posterior, new, soft=True)
@@ -145,6 +148,7 @@ def test_prices_need_an_objective(trained):
 
 
 # -- estimators -------------------------------------------------------------------------------------------------------
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore:limit of 3 laps.*give the schedule more laps:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_mixture_estimator_takes_the_schedule(name):

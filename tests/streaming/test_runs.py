@@ -98,6 +98,7 @@ def test_dask_changes_no_bit(dask_client):
     assert bits(go(EP, client=dask_client(2))) == bits(go(EP, client=SerialExecutor()))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name, stop):

@@ -137,6 +137,7 @@ def test_a_cluster_that_only_one_atom_held_keeps_its_id():
     assert_allclose(result.posterior.summary["N"], [50.0, 1.0], atol=1e-3)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("likelihood", ["Gaussian", "Multinomial"])
 @pytest.mark.parametrize("prior", PRIORS, ids=["DP", "NGGP"])
 def test_propagation_stays_near_enumeration(likelihood, prior):

@@ -199,6 +199,7 @@ def test_side_by_side_or_not_blobs_are_found():
 
 
 # -- everything that uses a result ------------------------------------------------------------------------------------
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["points", "topics"])
 def test_everything_that_uses_a_posterior_takes_it(tmp_path, kind):
     data = KINDS[kind][1]

@@ -92,6 +92,7 @@ def test_threads_and_serial_agree(name):
         executor.close()
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name):
     whole = go(SCHEDULES[name], SerialExecutor())

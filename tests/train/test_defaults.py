@@ -147,6 +147,7 @@ def test_topics_start_from_a_state_whose_size_the_data_set():
 
 
 # -- when it ends -----------------------------------------------------------------------------------------------
+@pytest.mark.long
 def test_a_run_ends_after_some_calm_laps_unless_a_tolerance_is_given():
     rng = np.random.default_rng(1)
     x = np.concatenate([rng.normal(0, 1, (300, 1)), rng.normal(2.0, 1, (300, 1))])  # overlapping: slow

@@ -224,6 +224,7 @@ def files_of(path):
     return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", FILES)
 def test_a_resumed_run_reads_nothing_for_its_survey(tmp_path, kind):
     path = FILES[kind](tmp_path, atoms())
@@ -236,6 +237,7 @@ def test_a_resumed_run_reads_nothing_for_its_survey(tmp_path, kind):
     assert bits(rest) == bits(train(path, tmp_path / "whole", laps=4))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", FILES)
 def test_files_of_another_time_are_surveyed_again_and_may_be_the_same(tmp_path, kind):
     path = FILES[kind](tmp_path, atoms())
@@ -262,6 +264,7 @@ def test_files_of_another_content_are_refused_and_the_batch_is_named(tmp_path, k
         train(path, tmp_path / "run", laps=4, resume=True, on_bad_batch=mode)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("kind", "mode"), WAYS)
 def test_a_silent_change_is_an_error_at_the_first_visit(tmp_path, kind, mode):
     """Sizes and times are what they were; the content of one batch is not."""
@@ -354,6 +357,7 @@ def test_batches_that_were_bad_are_not_tried_again(tmp_path, caplog):
 
 
 # -- damage ---------------------------------------------------------------------------------------------------------
+@pytest.mark.first_case
 @pytest.mark.parametrize("suffix", [".npz", ".rows"])
 @pytest.mark.parametrize("how", ["one bit", "gone"])
 def test_a_list_of_batches_that_is_damaged_is_made_again(tmp_path, suffix, how):

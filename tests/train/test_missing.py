@@ -52,6 +52,7 @@ def test_a_mixture_with_all_moves_finds_the_clusters_behind_the_holes(likelihood
     assert np.isfinite(bnp.score(result.posterior, holed))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("allocation", [bnp.DPMixture(1.0), bnp.HDPTopics(2.0, 0.5), bnp.HDPHMM()], ids=repr)
 @pytest.mark.parametrize("likelihood", [bnp.Gaussian, bnp.DiagGaussian])
 def test_nothing_missing_gives_the_same_bits_in_every_kind_of_model(allocation, likelihood):
@@ -67,6 +68,7 @@ def test_nothing_missing_gives_the_same_bits_in_every_kind_of_model(allocation, 
     assert_array_equal(plain.posterior.observation.m, asked.posterior.observation.m)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["topics", "hmm"])
 @pytest.mark.parametrize("likelihood", [bnp.Gaussian, bnp.DiagGaussian])
 def test_groups_and_sequences_with_holes_train_and_are_imputed(kind, likelihood):

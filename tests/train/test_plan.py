@@ -69,6 +69,7 @@ def test_clusters_to_plan_for_are_those_of_the_plan():
     assert bnp.plan(MIXTURE, X[:1000], n_clusters=4000).n_clusters == 4000
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     "schedule, allocation",
     [
@@ -85,6 +86,7 @@ def test_every_schedule_is_planned(schedule, allocation):
     assert found.lap_seconds > 0 and found.n_clusters >= 1 and found.disk_bytes is None
 
 
+@pytest.mark.long
 def test_topics_keep_the_states_of_documents():
     counts = sparse.csr_array(RNG.poisson(0.3, size=(60, 30)).astype(float))
     model = bnp.Model(bnp.LDA(), bnp.Multinomial())

@@ -92,6 +92,7 @@ def test_a_run_whose_priors_fail_ends_as_without(plain):
     assert rows == rows_of(plain)
 
 
+@pytest.mark.long
 def test_threads_dask_a_store_and_little_memory_give_the_same_bits(whole, dask_client, tmp_path):
     for name, more in {
         "threads and little memory": {"client": ThreadExecutor(2), "memory": 100},
@@ -154,6 +155,7 @@ def test_more_data_come_under_the_prior_that_took_over(whole, tmp_path):
     assert exact(more.posterior) == pytest.approx(more.history[-1]["elbo"], abs=1e-8)
 
 
+@pytest.mark.long
 def test_births_that_one_prior_rejected_are_offered_to_another():
     """With moves that propose births a shadow begins with those as well."""
     many = {**go.keywords, "moves": [bnp.Birth(), Merge(), Delete()], "init": BregmanKMeans(3)}

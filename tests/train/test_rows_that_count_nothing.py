@@ -144,6 +144,7 @@ class Stored:
         return bnp.Batch(with_stored_zeros(COUNTS), None, self.name)
 
 
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 @pytest.mark.parametrize("case", ["documents", "topics"])
 @pytest.mark.parametrize("data", [with_stored_zeros(COUNTS), Stored()], ids=["matrix", "source"])

@@ -69,6 +69,7 @@ def undisturbed(name):
     return go(SerialExecutor(), *SCHEDULES[name])
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_threads_and_serial_agree(name):
     schedule, moves = SCHEDULES[name]
@@ -91,6 +92,7 @@ def test_the_current_client_is_used(dask_client):
     assert bits(there) == bits(go(SerialExecutor(), Memoized(laps=2, window=3)))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("name", "stop"), [(name, 1 + i % 2) for i, name in enumerate(SCHEDULES)])
 def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, name, stop):
     schedule, moves = SCHEDULES[name]
@@ -113,6 +115,7 @@ go(schedule=Memoized(laps=5, window=3), store={store!r}, resume=True, checkpoint
 """
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_and_resumed_is_the_uninterrupted_run(tmp_path):
     schedule = Memoized(laps=5, window=3)
     whole = go(SerialExecutor(), schedule)

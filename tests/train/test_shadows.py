@@ -95,6 +95,7 @@ def assert_never_falls(result):
         assert row["elbo"] >= before["elbo"] - 1e-9 * abs(row["elbo"])
 
 
+@pytest.mark.long
 def test_births_that_were_rejected_alone_pay_together_and_the_objective_never_falls(whole, plain):
     assert [move["accepted"] for move in told(whole)] == [True]
     assert whole.history[-1]["elbo"] > plain.history[-1]["elbo"] + 10.0
@@ -172,6 +173,7 @@ def test_a_lap_with_a_shadow_reads_each_batch_once(make, kept, whole, monkeypatc
     assert len(shared) > 1 and all(reads == [1] * N_BATCHES for reads in shared.values())
 
 
+@pytest.mark.long
 def test_threads_dask_a_store_and_little_memory_give_the_same_bits(short, dask_client, tmp_path):
     for name, more in {
         "threads and little memory": {"client": ThreadExecutor(2), "memory": 100},
@@ -332,6 +334,7 @@ def test_estimators_have_shadows():
         again.fit(overlapping())
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["topics", "chains"])
 def test_estimators_of_topics_and_sequences_have_shadows(kind):
     estimator, data = {

@@ -41,6 +41,7 @@ def reads(monkeypatch):
     return counts
 
 
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 @pytest.mark.parametrize("make", [Memoized, FullBatch, Stochastic])
 def test_four_starts_read_each_batch_once_in_a_lap(make, reads, monkeypatch):

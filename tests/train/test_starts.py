@@ -75,6 +75,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_start_that_goes_on_has_the_bits_of_its_run_alone(kind):
     model, data, more = KINDS[kind]
@@ -156,6 +157,7 @@ def test_a_callback_that_stops_in_the_first_lap_leaves_the_first_start(tmp_path)
     assert bits(go(model, data(), n_init=3, store=tmp_path / "run", resume=True, **more)) == bits(whole)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["mixture with moves", "topics"])
 def test_starts_in_a_run_directory_go_on_after_a_stop_to_the_same_bits(kind, tmp_path):
     model, data, more = KINDS[kind]
@@ -177,6 +179,7 @@ def test_a_run_is_resumed_with_as_many_starts_as_it_has(tmp_path):
         go(model, data(), n_init=3, store=tmp_path / "run", resume=True, **more)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("store", [True, False])
 def test_starts_with_hardly_any_memory_have_the_same_bits(store, tmp_path):
     model, data, more = KINDS["mixture with moves"]

@@ -63,6 +63,7 @@ def outcomes(*followers):
 
 
 # -- mixtures ---------------------------------------------------------------------------------------------------
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     *in_pairs(
         made=[(MOVES, 1, 1), (MOVES, 4, 9), (AT_BATCH, 1, 2), (AT_BATCH, 3, 9)],
@@ -78,6 +79,7 @@ def test_memoized_mixtures(run, estimate, top, made):
     run(MixtureTwin, model, batches, memoized(window), k, moves)
 
 
+@pytest.mark.long
 def test_births_beside_their_neighbours(run):
     """Donors that stay keep their places, and the gains of newborn clusters beside them are exact."""
     x, _, _ = overlapping(2, (3.0, 3.5), 1200, 2, 12)
@@ -123,6 +125,7 @@ def topics(kind, **more):
     return topic_allocation(kind, **step)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ["hdp", "lda"])
 @pytest.mark.parametrize(("start", "k", "window", "weights"), [("best", 2, 3, False), ("warm", 12, 1, True)])
 def test_memoized_topics(run, kind, start, k, window, weights):
@@ -132,6 +135,7 @@ def test_memoized_topics(run, kind, start, k, window, weights):
     assert outcomes(follower) >= {("merge", True), *(few if k == 2 else many)}
 
 
+@pytest.mark.long
 def test_births_of_topics_at_batches(run):
     moves = (Birth(where="batch", share=0.6, min_atoms=5), Merge(), Delete(per_lap=2))
     _, follower = run(TopicTwin, Model(topics("hdp"), Multinomial(lam=0.1)), words(True), memoized(2, 8), 1, moves)
@@ -154,6 +158,7 @@ def chains(weighted=False):
     return [sequences((30, 0, 20, 1), seed=seed, weighted=weighted) for seed in range(4)]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("kind", "moves", "window", "k", "weighted"),
     [
@@ -170,6 +175,7 @@ def test_memoized_sequences(run, kind, moves, window, k, weighted):
     assert outcomes(follower) >= {("birth", True), ("birth", False)}
 
 
+@pytest.mark.long
 def test_full_batches_of_sequences(run):
     schedule = FullBatch(laps=5, window=2, tolerance=0.0, count_tolerance=0.0)
     _, follower = run(ChainTwin, Model(chain_allocation("sticky"), DiagGaussian()), chains(), schedule, 8)
