@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.allocation import HDPHMM
 from bnp_dask.analysis.predict import predict
@@ -20,13 +19,9 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import Gaussian
+from bnp_dask.reproduce.data import MEANS, toy_sequences
+from bnp_dask.reproduce.measures import hamming
 from bnp_dask.training.train import train
-
-MEANS = np.array([[0, 20], [20, 0], [-30, -30], [30, -30], [-20, 0], [0, -20], [30, 30], [-30, 30]], np.float64)
-"""Where the states are, ``(8, 2)``; each has unit covariance."""
-
-LEAVE = 0.001
-"""Probability to go on to the next state; the last is followed by the first."""
 
 
 def sequences(n: int = 32, length: int = 1000, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
@@ -35,21 +30,7 @@ def sequences(n: int = 32, length: int = 1000, seed: int = 0) -> tuple[list[np.n
     The "diagonally dominant" toy of Foti et al. (2014) as the authors of the thesis generate it: sequence i starts in
     state i modulo 8.
     """
-    rng = np.random.default_rng(seed)
-    points, states = [], []
-    for i in range(n):
-        z = (i + np.concatenate([[0], np.cumsum(rng.random(length - 1) < LEAVE)])) % len(MEANS)
-        points.append(MEANS[z] + rng.normal(size=(length, 2)))
-        states.append(z)
-    return points, np.concatenate(states)
-
-
-def hamming(found: np.ndarray, true: np.ndarray) -> float:
-    """Share of steps in another state than the true one, after the best one-to-one alignment."""
-    table = np.zeros((found.max() + 1, true.max() + 1))
-    np.add.at(table, (found, true), 1.0)
-    rows, columns = linear_sum_assignment(-table)
-    return 1.0 - table[rows, columns].sum() / len(true)
+    return toy_sequences(n, length, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +80,6 @@ def run(
     last = {row["lap"]: row["n_clusters"] for row in history}
     solved_at = max([lap for lap, k in last.items() if k != len(MEANS)], default=0) + 1
     return Run(
-        result.posterior.n_clusters, hamming(found, true), solved_at, history[-1]["lap"], history[-1]["elbo"], seconds,
+        result.posterior.n_clusters, hamming(true, found), solved_at, history[-1]["lap"], history[-1]["elbo"], seconds,
         history, result.posterior,
     )  # fmt: skip

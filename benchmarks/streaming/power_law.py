@@ -23,6 +23,7 @@ from scipy.special import gammaln
 
 import bnp_dask as bnp
 from bnp_dask.reports.plots import new_figure
+from bnp_dask.reproduce.data import pitman_yor
 
 DOCUMENTS, FIRST, TRAINED = 10_000, 1_000, 7_000
 WORDS, LENGTH, TOPIC = 200, 50, 0.5
@@ -42,22 +43,10 @@ class Drawn:
     label: np.ndarray
 
 
-def partition(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Clusters of atoms seated by the Pitman-Yor rule, ``(n,)``."""
-    counts, label = np.zeros(n), np.zeros(n, np.int64)
-    k = 0
-    for i in range(n):
-        seats = np.append(counts[:k] - DISCOUNT, CONCENTRATION + DISCOUNT * k)
-        label[i] = rng.choice(k + 1, p=seats / seats.sum())
-        k = max(k, int(label[i]) + 1)
-        counts[label[i]] += 1.0
-    return label
-
-
 def documents(seed: int) -> Drawn:
     """Documents in random order."""
     rng = np.random.default_rng(seed)
-    label = rng.permutation(partition(DOCUMENTS, rng))
+    label = rng.permutation(pitman_yor(DOCUMENTS, DISCOUNT, CONCENTRATION, rng))
     words = rng.dirichlet(np.full(WORDS, TOPIC), label.max() + 1)
     x = np.array([rng.multinomial(LENGTH, words[k]) for k in label], float)
     return Drawn(sparse.csr_array(x), label)

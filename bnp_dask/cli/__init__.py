@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bnp_dask._version import __version__
-from bnp_dask.cli import data, demos, growing, guests, look, run
+from bnp_dask.cli import data, demos, growing, guests, look, reproducing, run
 from bnp_dask.cli.stop import Terminated, named
 from bnp_dask.errors import BnpDaskError, ExecutionError, StoreError, near
 from bnp_dask.execute.base import plain_interrupts
@@ -22,7 +22,7 @@ from bnp_dask.inputs.lines import one_line, open_standard_files, tell
 
 EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143
 
-GROUPS = (demos, data, run, growing, look)
+GROUPS = (demos, data, run, growing, look, reproducing)
 """Modules that each add some commands."""
 
 

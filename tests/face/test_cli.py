@@ -58,6 +58,7 @@ def test_version(capsys):
     "command",
     [
         "demo",
+        "reproduce",
         "ingest",
         "train",
         "resume",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,18 +19,9 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import Move
 from bnp_dask.observation import Multinomial, ZeroMeanGaussian
+from bnp_dask.reproduce import data
 from tests.batches import Batches
 from tests.moves.parts import DictMemo
-
-FONT = {
-    "A": "0C1E33333F3333", "B": "3F66663E66663F", "C": "3C66030303663C", "D": "1F36666666361F", "E": "7F46161E16467F",
-    "F": "7F46161E16060F", "G": "3C66030373667C", "H": "3333333F333333", "I": "1E0C0C0C0C0C1E", "J": "7830303033331E",
-    "K": "6766361E366667", "L": "0F06060646667F", "M": "63777F7F6B6363", "N": "63676F7B736363", "O": "1C36636363361C",
-    "P": "3F66663E06060F", "Q": "1E3333333B1E38", "R": "3F66663E366667", "S": "1E33070E38331E", "T": "3F2D0C0C0C0C1E",
-    "U": "3333333333333F", "V": "33333333331E0C", "W": "6363636B7F7763", "X": "6363361C1C3663", "Y": "3333331E0C0C1E",
-    "Z": "7F6331184C667F",
-}  # fmt: skip
-"""Letters of 8 x 7 pixels: one byte per row, lowest bit at the left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,31 +34,15 @@ class Toy:
     n_true: int
 
 
-def letter_pictures() -> np.ndarray:
-    """26 pictures of 8 x 8 pixels, 0 and 1, ``(26, 64)``."""
-    rows = np.array([list(bytes.fromhex(code)) for code in FONT.values()])
-    pictures = np.zeros((26, 8, 8))
-    pictures[:, :7] = (rows[:, :, None] >> np.arange(8)) & 1
-    return pictures.reshape(26, 64)
-
-
 def letters(n: int = 50_000, n_batches: int = 50, seed: int = 0, noise: float = 0.05) -> Toy:
     """Thesis 3.6.1: patches that vary where a letter has ink; each letter is 95 % as frequent as the one before."""
-    covariances = [np.diag(p + noise**2) for p in letter_pictures()]
     weights = 0.95 ** np.arange(26)
-    return gaussian_toy(covariances, weights / weights.sum(), n, n_batches, seed)
+    return gaussian_toy(data.letter_covariances(noise), weights / weights.sum(), n, n_batches, seed)
 
 
 def edges(n: int = 100_000, n_batches: int = 100, seed: int = 0, directions: int = 8, side: int = 5) -> Toy:
     """Thesis 4.4.2: patches of 5 x 5 with a strong edge in one of 8 directions; or other sizes of it."""
-    rows, columns = np.mgrid[0:side, 0:side] - (side - 1) / 2
-    covariances = []
-    for j in range(directions):
-        rng = np.random.default_rng(100 + j)
-        across = np.cos(np.pi * j / directions) * columns + np.sin(np.pi * j / directions) * rows
-        sides = rng.normal(size=(400, 2))
-        steps = [np.where(across > rng.uniform(-1.5, 1.5), a, b).ravel() for a, b in sides]
-        covariances.append(np.cov(np.array(steps).T, bias=True) + 0.05 * np.eye(side * side))
+    covariances = data.edge_covariances(directions, side)
     return gaussian_toy(covariances, np.full(directions, 1 / directions), n, n_batches, seed)
 
 
@@ -90,30 +64,20 @@ def sticky(
     return sequences
 
 
-def gaussian_toy(covariances: Sequence[np.ndarray], weights: np.ndarray, n: int, n_batches: int, seed: int) -> Toy:
+def gaussian_toy(covariances: np.ndarray, weights: np.ndarray, n: int, n_batches: int, seed: int) -> Toy:
     """Atoms of zero-mean Gaussians."""
-    rng = np.random.default_rng(seed)
-    labels = rng.choice(len(weights), size=n, p=weights)
-    x = rng.normal(size=(n, len(covariances[0])))
-    for k, covariance in enumerate(covariances):
-        x[labels == k] = x[labels == k] @ np.linalg.cholesky(covariance).T
+    x, labels = data.gaussian_atoms(covariances, weights, n, seed)
     batches = [Batch(part, name=f"toy batch {b}") for b, part in enumerate(np.array_split(x, n_batches))]
     return Toy(Model(DPMixture(5.0), ZeroMeanGaussian()), batches, labels, len(weights))
 
 
 def bars(n: int = 1000, length: int = 100, n_batches: int = 10, seed: int = 0) -> Toy:
     """Toy bars: 30 x 30 words, 5 horizontal and 5 vertical bars 6 wide, one bar per document, 5 % of words anywhere."""
-    rng = np.random.default_rng(seed)
-    topics = np.zeros((10, 30, 30))
-    for j in range(5):
-        topics[j, 6 * j : 6 * j + 6] = 1
-        topics[5 + j, :, 6 * j : 6 * j + 6] = 1
-    share = 0.95 * topics.reshape(10, 900) / 180 + 0.05 / 900
-    labels = rng.integers(10, size=n)
-    counts = np.array([rng.multinomial(length, share[k] / share[k].sum()) for k in labels], np.float64)
-    batches = [Batch(sparse.csr_array(part), name=f"toy batch {b}") for b, part in enumerate(
-        np.array_split(counts, n_batches)
-    )]  # fmt: skip
+    x, labels = data.bar_documents(n, length, seed)
+    batches = [
+        Batch(sparse.csr_array(part), name=f"toy batch {b}")
+        for b, part in enumerate(np.array_split(x.toarray(), n_batches))
+    ]
     return Toy(Model(DPMixture(1.0), Multinomial()), batches, labels, 10)
 
 

@@ -95,7 +95,8 @@ def test_another_likelihood_touches_its_file_the_public_names_and_a_page():
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE).as_posix()
         for name, lines in lines_that_name(ast.parse(path.read_text())).items():
-            if file != file_of(name):
+            # experiments choose a likelihood as a user does
+            if file != file_of(name) and not file.startswith("reproduce/"):
                 places[name][file] = len(lines)
     for name, found in places.items():
         assert {file: n for file, n in found.items() if file in LISTS} == LISTS, name

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
+from bnp_dask.reproduce import data
+
 SIDE = 30
 WIDTH = 6
 """Rows or columns of a bar: five bars each way tile the square."""
@@ -16,24 +18,12 @@ SMOOTH = 0.05
 
 def bars(smooth: float = SMOOTH) -> np.ndarray:
     """Word probabilities of the ten bars, ``(10, 900)``: five lying, then five standing."""
-    out = []
-    for b in range(SIDE // WIDTH):
-        picture = np.zeros((SIDE, SIDE))
-        picture[b * WIDTH : (b + 1) * WIDTH] = 1.0
-        out += [picture, picture.T]
-    flat = np.array([p.ravel() / p.sum() for p in [*out[::2], *out[1::2]]])
-    return (1.0 - smooth) * flat + smooth / flat.shape[1]
+    return data.bar_topics(smooth)
 
 
 def bars_corpus(n_docs: int = 1000, length: int = 200, seed: int = 0) -> tuple[sparse.csr_array, np.ndarray]:
     """Documents of one to three bars in random proportions, ``(D, 900)``, and the bars."""
-    rng = np.random.default_rng(seed)
-    phi = bars()
-    rows = []
-    for _ in range(n_docs):
-        used = rng.choice(N_BARS, rng.integers(1, 4), replace=False)
-        rows.append(rng.multinomial(length, rng.dirichlet(np.ones(len(used))) @ phi[used]))
-    return sparse.csr_array(np.array(rows, np.float64)), phi
+    return data.mixed_bar_documents(n_docs, length, seed), bars()
 
 
 def thin_bars(seed: int, side: int = 12, n_docs: int = 1000, length: int = 120) -> tuple[sparse.csr_array, np.ndarray]:

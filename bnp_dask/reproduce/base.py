@@ -1,0 +1,294 @@
+"""One figure or table of a paper as one experiment: what it is run on, what is compared, and what the paper prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bnp_dask._version import __version__
+from bnp_dask.errors import DataError, SettingError, StoreError, near
+from bnp_dask.inputs.paths import local_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPERS = {
+    "000": "M. C. Hughes, Reliable and scalable variational inference for nonparametric mixtures, topics, and "
+    "sequences (thesis, Brown University, 2016)",
+    "001": "C. Wang and D. Blei, Truncation-free stochastic variational inference for Bayesian nonparametric models "
+    "(2012)",
+    "002": "M. C. Hughes and E. Sudderth, Memoized online variational inference for Dirichlet process mixtures, "
+    "supplement (2013)",
+    "003": "X. Nguyen, Clustering, mixture models and Bayesian nonparametrics (lecture notes)",
+    "004": "A. Tank, N. Foti and E. Fox, Streaming variational inference for Bayesian nonparametric mixture models "
+    "(2015)",
+}
+"""Numbers of the papers, as figures are named by them, and their titles."""
+
+NO_FIGURES = {"003": "lecture notes without experiments: their samplers and bounds are in the tests of the package"}
+"""Papers of which nothing is reproduced, and why."""
+
+DOTS = 65
+"""Dots per inch of pictures: below 100 kB each."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of a figure.
+
+    Parameters
+    ----------
+    what
+        What was measured.
+    printed
+        What the text of the paper says of it: a number, or a statement in few words.
+    found
+        The number measured here.
+    low, high
+        Tolerance: the check holds if ``low <= found <= high``.  None for no bound.
+    """
+
+    what: str
+    printed: str
+    found: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the number lies within the tolerance; a number that is not finite never does."""
+        below = self.low is None or self.found >= self.low
+        return bool(abs(self.found) < float("inf") and below and (self.high is None or self.found <= self.high))
+
+    @property
+    def tolerance(self) -> str:
+        """The tolerance in words."""
+        if self.low is not None and self.high is not None:
+            return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        if self.low is not None:
+            return f"at least {self.low:g}"
+        return "none" if self.high is None else f"at most {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment came to.
+
+    Parameters
+    ----------
+    data
+        The data, in one sentence.
+    checks
+        Comparisons with the paper.
+    picture
+        The figure.
+    differences
+        How the experiment differs from the paper's, in words.
+    """
+
+    data: str
+    checks: list[Check]
+    picture: Figure
+    differences: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """How an experiment is run.
+
+    Parameters
+    ----------
+    quick
+        Whether to run its small version.
+    folder
+        Folder of real data sets, one subfolder each; None for synthetic stand-ins.
+    seed
+        Seed of all random numbers.
+    cache
+        Folder in which counts of raw texts are kept; None for none.
+    """
+
+    quick: bool = True
+    folder: Path | None = None
+    seed: int = 0
+    cache: Path | None = None
+
+    def size(self, full: int, quick: int) -> int:
+        """A number that depends on the version."""
+        return quick if self.quick else full
+
+    def path(self, name: str) -> Path | None:
+        """The subfolder of a data set, if there is one."""
+        path = None if self.folder is None else self.folder / name
+        return path if path is not None and path.is_dir() else None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table, and the function that makes it anew.
+
+    Parameters
+    ----------
+    name
+        Paper and figure, such as ``"000-4.6"``.
+    shows
+        What it shows.
+    source
+        Where the printed values are from.
+    function
+        From the task to the outcome.
+    needs
+        Subfolder of the real data, or None if the paper's data are drawn at random.
+    """
+
+    name: str
+    shows: str
+    source: str
+    function: Callable[[Task], Outcome] = field(repr=False)
+    needs: str | None = None
+
+    def data_state(self, folder: Path | None) -> str:
+        """Whether its data are drawn as in the paper, present, or a stand-in."""
+        if self.needs is None:
+            return "drawn as in the paper"
+        return "present" if Task(folder=folder).path(self.needs) is not None else f"stand-in ({self.needs} not given)"
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
+"""All experiments by name; the modules of this package add theirs when they are imported."""
+
+
+def figure(
+    name: str, shows: str, source: str, needs: str | None = None
+) -> Callable[[Callable[[Task], Outcome]], Callable[[Task], Outcome]]:
+    """Enter a function into the list of experiments."""
+
+    def enter(function: Callable[[Task], Outcome]) -> Callable[[Task], Outcome]:
+        if name in EXPERIMENTS:
+            raise SettingError(f"there is an experiment {name!r} already; needs another name")
+        EXPERIMENTS[name] = Experiment(name=name, shows=shows, source=source, function=function, needs=needs)
+        return function
+
+    return enter
+
+
+def chosen(names: Iterable[str]) -> list[Experiment]:
+    """Experiments by their names; a paper's number stands for all of its figures, no name for all there are.
+
+    Raises
+    ------
+    SettingError
+        There is no such figure; the nearest one is named.
+    """
+    wanted: dict[str, Experiment] = {}
+    given = list(names)
+    for name in given:
+        found = [name] if name in EXPERIMENTS else [e for e in EXPERIMENTS if e.split("-")[0] == name]
+        if not found and name in NO_FIGURES:
+            raise SettingError(f"nothing of {name} is reproduced: {NO_FIGURES[name]}")
+        if not found:
+            meant = near(name, EXPERIMENTS)
+            hint = f"; did you mean {meant!r}?" if meant else ""
+            raise SettingError(f"there is no figure {name!r}{hint} (bnp-dask reproduce --list names all)")
+        wanted.update({each: EXPERIMENTS[each] for each in found})
+    return list(wanted.values()) if given else list(EXPERIMENTS.values())
+
+
+# -- results ---------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Result:
+    """An outcome as it is kept beside its picture, in ``NAME.json`` and ``NAME.png``."""
+
+    name: str
+    shows: str
+    source: str
+    data: str
+    data_state: str
+    differences: str
+    version: str
+    mode: str
+    seed: int
+    cpu_seconds: float
+    wall_seconds: float
+    checks: list[Check]
+
+    @property
+    def n_held(self) -> int:
+        """Checks that hold."""
+        return sum(check.holds for check in self.checks)
+
+    @property
+    def line(self) -> str:
+        """The result in a few words."""
+        return f"{self.n_held} of {len(self.checks)} hold, {self.mode}, {self.cpu_seconds:.0f} s of CPU"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; checks say whether they hold, and their tolerance in words."""
+        more = [{"holds": check.holds, "tolerance": check.tolerance} for check in self.checks]
+        checks = [{**asdict(check), **words} for check, words in zip(self.checks, more, strict=True)]
+        return {**asdict(self), "checks": checks}
+
+    @staticmethod
+    def read(path: Path) -> Result:
+        """The result in a file; DataError if it is none."""
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            names = ("what", "printed", "found", "low", "high")
+            checks = [Check(**{name: check[name] for name in names}) for check in kept.pop("checks")]
+            return Result(**kept, checks=checks)
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{path} holds no result of bnp-dask reproduce ({error}); remove it") from error
+
+
+def results_in(out: str | os.PathLike[str]) -> dict[str, Result]:
+    """Results that a folder holds, by name, in the order of the experiments."""
+    folder = local_path(out)
+    return {name: Result.read(folder / f"{name}.json") for name in EXPERIMENTS if (folder / f"{name}.json").is_file()}
+
+
+def run(experiment: Experiment, task: Task, out: str | os.PathLike[str]) -> Result:
+    """Run one experiment in this process and keep its result and picture in a folder."""
+    from bnp_dask.execute import one_blas_thread
+    from bnp_dask.training.train import ConvergenceWarning
+
+    folder = local_path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{out}: {error.strerror}; choose another folder with --out") from error
+    wall, cpu = time.perf_counter(), time.process_time()
+    with warnings.catch_warnings(), one_blas_thread():
+        # laps are fixed by the experiment, as in the paper: that a run could go on is no news
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        outcome = experiment.function(replace(task, cache=folder / "counts" if task.cache is None else task.cache))
+    result = Result(
+        name=experiment.name,
+        shows=experiment.shows,
+        source=experiment.source,
+        data=outcome.data,
+        data_state=experiment.data_state(task.folder),
+        differences=outcome.differences,
+        version=__version__,
+        mode="quick" if task.quick else "full",
+        seed=task.seed,
+        cpu_seconds=round(time.process_time() - cpu, 1),
+        wall_seconds=round(time.perf_counter() - wall, 1),
+        checks=outcome.checks,
+    )
+    outcome.picture.savefig(folder / f"{experiment.name}.png", dpi=DOTS)
+    (folder / f"{experiment.name}.json").write_text(json.dumps(result.to_json(), indent=1) + "\n", encoding="utf-8")
+    return result
+
+
+def listing(folder: Path | None, out: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Figure, what it shows, state of its data, and last result of each experiment."""
+    kept = results_in(out) if local_path(out).is_dir() else {}
+    for name, experiment in EXPERIMENTS.items():
+        last = kept[name].line if name in kept else "not run"
+        yield name, experiment.shows, experiment.data_state(folder), last

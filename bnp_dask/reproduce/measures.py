@@ -1,0 +1,113 @@
+"""What experiments measure of runs and draw of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from bnp_dask.analysis.metrics import contingency
+from bnp_dask.model import Posterior
+from bnp_dask.reports.plot import history
+from bnp_dask.reports.plots import new_figure
+from bnp_dask.training.results import TrainResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#553c9a", "#b7791f", "#97266d", "#4a5568")
+"""Colours of runs in one picture."""
+
+
+def last_objective(result: TrainResult) -> float:
+    """Objective at the end of a run, nats."""
+    return float(result.history[-1]["elbo"])
+
+
+def in_use(posterior: Posterior, least: float = 1.0) -> int:
+    """Clusters that hold at least one atom ("effective" clusters, thesis 3.6.1)."""
+    return int(np.sum(posterior.summary["N"] >= least))
+
+
+def own_clusters(truth: np.ndarray, found: np.ndarray) -> int:
+    """True clusters with a cluster of their own: most of its atoms are theirs, and most of theirs are its."""
+    table = contingency(truth, found).toarray()
+    true, own = linear_sum_assignment(-table)
+    shared = table[true, own]
+    return int(((shared > 0.5 * table.sum(axis=1)[true]) & (shared > 0.5 * table.sum(axis=0)[own])).sum())
+
+
+def majority_share(truth: np.ndarray, found: np.ndarray) -> float:
+    """Share of atoms with the label that most atoms of their cluster have (alignment accuracy, thesis 4.4.3)."""
+    known = truth >= 0
+    return float(contingency(truth[known], found[known]).toarray().max(axis=0).sum() / known.sum())
+
+
+def hamming(truth: np.ndarray, found: np.ndarray) -> float:
+    """Share of steps in another state than the true one, after the best one-to-one alignment (thesis 6.6)."""
+    known = truth >= 0
+    table = contingency(truth[known], found[known]).toarray()
+    return float(1.0 - table[linear_sum_assignment(-table)].sum() / known.sum())
+
+
+def joined(labels: Any) -> np.ndarray:
+    """Labels of all steps in one vector."""
+    return np.concatenate(labels) if isinstance(labels, list) else np.asarray(labels)
+
+
+def grid(rows: int, columns: int, width: float = 10.0, height: float = 3.2) -> tuple[Figure, np.ndarray]:
+    """A figure and its axes, ``(rows, columns)``."""
+    figure = new_figure(width, height * rows)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def traces(ax: Axes, runs: Mapping[str, TrainResult], column: str = "elbo") -> None:
+    """One column of several histories in one picture."""
+    for place, (name, result) in enumerate(runs.items()):
+        before = len(ax.lines)
+        history(result, column, ax=ax)
+        ax.lines[before].set(color=COLORS[place % len(COLORS)], marker="", label=name)
+    low, high = zip(*((np.nanmin(y), np.nanmax(y)) for y in (line.get_ydata() for line in ax.lines)), strict=True)
+    margin = 0.05 * (max(high) - min(low)) or 0.5
+    ax.set_ylim(min(low) - margin, max(high) + margin)
+    ax.legend(frameon=False, fontsize=7)
+
+
+def lines(
+    ax: Axes, x: Sequence[float], curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, log: bool = False
+) -> None:
+    """Lines with marks over common places."""
+    for place, (name, y) in enumerate(curves.items()):
+        ax.plot(x, y, "o-", color=COLORS[place % len(COLORS)], markersize=4, label=name)
+    if log:
+        ax.set_xscale("log")
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=7)
+
+
+def dots(ax: Axes, values: Mapping[str, Sequence[float]], ylabel: str) -> None:
+    """One column of dots for each kind of run, one dot for each run."""
+    for place, (_, y) in enumerate(values.items()):
+        shift = np.linspace(-0.15, 0.15, len(y)) if len(y) > 1 else [0.0]
+        ax.plot(place + np.asarray(shift), y, "o", color=COLORS[place % len(COLORS)], markersize=4)
+    ax.set_xticks(range(len(values)), list(values), fontsize=7)
+    ax.set_ylabel(ylabel)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def pictures(ax: Axes, rows: np.ndarray, side: int, columns: int = 8, limit: int = 40) -> None:
+    """Rows ``(n, side^2)`` as small images in a grid, each on its own scale."""
+    shown = rows[:limit].reshape(-1, side, side)
+    height = -(-len(shown) // columns)
+    sheet = np.full((height * (side + 1) - 1, columns * (side + 1) - 1), np.nan)
+    for place, image in enumerate(shown):
+        i, j = divmod(place, columns)
+        top = np.abs(image).max() or 1.0
+        sheet[i * (side + 1) : i * (side + 1) + side, j * (side + 1) : j * (side + 1) + side] = image / top
+    ax.imshow(sheet, cmap="gray_r", interpolation="nearest", vmin=min(0.0, float(np.nanmin(sheet))), vmax=1.0)
+    ax.axis("off")
