@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,35 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LEAST_DECAY = 0.51
+"""Decay of learning rates where the thesis has 0.5, which does not settle (Robbins and Monro) and is refused."""
+
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#553c9a", "#b7791f", "#97266d", "#4a5568")
 """Colours of runs in one picture."""
+
+
+class Watch:
+    """Keeps the posterior and the CPU seconds of each lap."""
+
+    def __init__(self) -> None:
+        self.posteriors: list[Posterior] = []
+        self.seconds: list[float] = []
+        self.began = time.process_time()
+
+    def on_start(self, info: Any) -> None:
+        """Start the clock."""
+        self.began = time.process_time()
+
+    def on_batch(self, done: int) -> None:
+        """Nothing to do."""
+
+    def on_lap(self, row: Any, posterior: Posterior) -> None:
+        """Keep a lap."""
+        self.posteriors.append(posterior)
+        self.seconds.append(time.process_time() - self.began)
+
+    def on_end(self, reason: str) -> None:
+        """Nothing to do."""
 
 
 def last_objective(result: TrainResult) -> float:
@@ -95,7 +123,7 @@ def dots(ax: Axes, values: Mapping[str, Sequence[float]], ylabel: str) -> None:
     for place, (_, y) in enumerate(values.items()):
         shift = np.linspace(-0.15, 0.15, len(y)) if len(y) > 1 else [0.0]
         ax.plot(place + np.asarray(shift), y, "o", color=COLORS[place % len(COLORS)], markersize=4)
-    ax.set_xticks(range(len(values)), list(values), fontsize=7)
+    ax.set_xticks(range(len(values)), list(values), fontsize=7 if len(values) <= 4 else 5.5)
     ax.set_ylabel(ylabel)
     ax.spines[["top", "right"]].set_visible(False)
 

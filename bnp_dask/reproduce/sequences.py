@@ -10,7 +10,17 @@ import numpy as np
 import bnp_dask as bnp
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure
-from bnp_dask.reproduce.measures import dots, grid, hamming, in_use, joined, last_objective, majority_share, traces
+from bnp_dask.reproduce.measures import (
+    LEAST_DECAY,
+    dots,
+    grid,
+    hamming,
+    in_use,
+    joined,
+    last_objective,
+    majority_share,
+    traces,
+)
 
 MOVES = (bnp.Birth(), bnp.Merge(), bnp.Delete())
 MERGES = (bnp.Merge(), bnp.Delete())
@@ -130,10 +140,11 @@ def six_recordings(task: Task) -> Outcome:
     recording = data.motion_capture(task)
     x = recording.sequences
     model = bnp.Model(bnp.HDPHMM(gamma=10.0, alpha=0.5, alpha0=10.0, kappa=300.0), autoregressive(x))
+    longest = max(map(len, x))
     laps, many = task.size(40, 12), (30, 60) if not task.quick else (30,)
-    runs: dict[str, bnp.TrainResult] = {f"fixed {k}": fit(model, x, k, (), laps, 1, task.seed) for k in many}
-    runs |= {f"merges, deletes {k}": fit(model, x, k, MERGES, laps, 1, task.seed) for k in many}
-    runs["births"] = fit(model, x, 1, MOVES, laps, 1, task.seed)
+    runs: dict[str, bnp.TrainResult] = {f"fixed {k}": fit(model, x, k, (), laps, longest, task.seed) for k in many}
+    runs |= {f"merges, deletes {k}": fit(model, x, k, MERGES, laps, longest, task.seed) for k in many}
+    runs["births"] = fit(model, x, 1, MOVES, laps, longest, task.seed)
     labels = {name: joined(bnp.predict(run.posterior, x)) for name, run in runs.items()}
     distance = {name: 1.0 - majority_share(recording.labels, found) for name, found in labels.items()}
     adaptive = [name for name in runs if not name.startswith("fixed")]
@@ -175,7 +186,7 @@ def many_recordings(task: Task) -> Outcome:
     x = recording.sequences
     model = bnp.Model(bnp.HDPHMM(gamma=10.0, alpha=0.5, alpha0=10.0, kappa=50.0), autoregressive(x))
     batch = sum(map(len, x)) // 20
-    slow = bnp.Stochastic(laps=laps, window=1, decay=0.5, delay=1.0)
+    slow = bnp.Stochastic(laps=laps, window=1, decay=LEAST_DECAY, delay=1.0)
     runs = {
         "stochastic": fit(model, x, start, (), laps, batch, task.seed, schedule=slow),
         "memoized": fit(model, x, start, (), laps, batch, task.seed),
@@ -233,7 +244,7 @@ def chromatin_states(task: Task) -> Outcome:
     bins, start, laps = task.size(200_000, 20_000), task.size(100, 30), task.size(10, 8)
     x, words = data.chromatin(task, bins)
     model = bnp.Model(bnp.HDPHMM(gamma=10.0, alpha=0.5, alpha0=10.0, kappa=0.0), bnp.Bernoulli(0.1, 0.3))
-    batch = bins // 10
+    batch = max(bins // 10, *map(len, x))
     runs = {
         f"fixed {start}": fit(model, x, start, (), laps, batch, task.seed, 200),
         "births": fit(model, x, 1, MOVES, laps, batch, task.seed, 200),

@@ -14,7 +14,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.mixture.resp import resp_from_weights, top_resp_from_weights
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure
-from bnp_dask.reproduce.measures import grid, lines
+from bnp_dask.reproduce.measures import Watch, grid, lines
 
 
 def cpu_seconds(function: Callable[[], object], times: int = 3) -> float:
@@ -241,30 +241,6 @@ def _sparse_runs(task: Task) -> tuple[str, dict[tuple[str, int, int | None], tup
     return corpus.words, found, float(corpus.train.sum())
 
 
-class Watch:
-    """Keeps the posterior and the CPU seconds of each lap."""
-
-    def __init__(self) -> None:
-        self.posteriors: list[bnp.Posterior] = []
-        self.seconds: list[float] = []
-        self.began = time.process_time()
-
-    def on_start(self, info: Any) -> None:
-        """Start the clock."""
-        self.began = time.process_time()
-
-    def on_batch(self, done: int) -> None:
-        """Nothing to do."""
-
-    def on_lap(self, row: Any, posterior: bnp.Posterior) -> None:
-        """Keep a lap."""
-        self.posteriors.append(posterior)
-        self.seconds.append(time.process_time() - self.began)
-
-    def on_end(self, reason: str) -> None:
-        """Nothing to do."""
-
-
 def _draw(found: dict[tuple[str, int, int | None], tuple[list[float], list[float]]], ax: Any, k: int) -> None:
     for (name, size, top), (seconds, scores) in found.items():
         if size == k:
@@ -322,6 +298,7 @@ def sizes_of_topics(task: Task) -> Outcome:
             Check("CPU of the same laps, all over L=4", "several times faster (> 1)", faster, 1.0),
         ],
         picture=picture,
-        differences=f"{' and '.join(map(str, sizes))} topics; SparseGibbs, GibbsInSVI, Wikipedia and the New York "
-        "Times are left out. Time is CPU of training; loops over all topics are vector code: L saves little here.",
+        differences=f"The runs of figure 7.4, {' and '.join(map(str, sizes))} topics; SparseGibbs, GibbsInSVI, "
+        "Wikipedia and the New York Times are left out. Time is CPU of training; loops over all topics are vector "
+        "code: L saves little here.",
     )

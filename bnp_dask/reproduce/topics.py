@@ -12,7 +12,7 @@ import bnp_dask as bnp
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure
-from bnp_dask.reproduce.measures import dots, grid, in_use, lines, pictures, traces
+from bnp_dask.reproduce.measures import LEAST_DECAY, dots, grid, in_use, lines, pictures, traces
 
 TOKENS = bnp.Completion(split="tokens", share=0.5)
 """Half of each held-out document's tokens are predicted from the other half (5.59)."""
@@ -34,6 +34,7 @@ def empty_topics(task: Task) -> Outcome:
     picture, axes = grid(1, 1, 5.6, 3.4)
     curves = {"point estimate of u": point - point[0], "surrogate bound": bound - bound[0]}
     lines(axes[0, 0], [10 + more for more in empty], curves, "topics", "change of the objective, nats")
+    axes[0, 0].set_xticks([10 + more for more in empty])
     axes[0, 0].axhline(0.0, color="#a0aec0", linewidth=0.8)
     return Outcome(
         data="200 synthetic documents of 100 tokens in ten topics",
@@ -99,7 +100,7 @@ def variational_bound(counts: np.ndarray, gamma: float, alpha: float) -> float:
 @figure("000-5.6", "Toy bars: fixed numbers of topics, and merges and deletes", "thesis, 5.6.1")
 def toy_bars(task: Task) -> Outcome:
     """HDP topics of 1,000 documents of one to three bars, from 50 and 100 topics with and without moves."""
-    n, laps = task.size(1000, 300), task.size(40, 25)
+    n, laps = task.size(1000, 200), task.size(40, 20)
     starts = (50, 100) if not task.quick else (50,)
     x = data.mixed_bar_documents(n + 100, 200, task.seed)
     train, held = x[:n], x[n:]
@@ -113,7 +114,7 @@ def toy_bars(task: Task) -> Outcome:
     for k in starts:
         runs[f"MOfix {k}"] = fit(bnp.Memoized(laps=laps), k, ())
         runs[f"MOdm {k}"] = fit(bnp.Memoized(laps=laps), k, MERGES)
-    runs["SOfix 50"] = fit(bnp.Stochastic(laps=laps, window=1, decay=0.5, delay=1.0), 50, ())
+    runs["SOfix 50"] = fit(bnp.Stochastic(laps=laps, window=1, decay=LEAST_DECAY, delay=1.0), 50, ())
     scores = {name: bnp.score(run.posterior, held, completion=TOKENS) for name, run in runs.items()}
     moved = [run.posterior for name, run in runs.items() if name.startswith("MOdm")]
     phi = moved[0].observation.lam / moved[0].observation.lam.sum(axis=1, keepdims=True)
@@ -149,11 +150,11 @@ def toy_bars(task: Task) -> Outcome:
 @figure("000-5.7", "Papers: random and anchor topics, fixed and with merges and deletes", "thesis, 5.6.2", "nips12")
 def paper_topics(task: Task) -> Outcome:
     """Predictions and numbers of topics of NIPS papers, a fifth of which is held out."""
-    n, words, k, laps = task.size(1740, 500), task.size(4000, 1000), task.size(100, 50), task.size(15, 8)
+    n, words, k, laps = task.size(1740, 300), task.size(4000, 800), task.size(100, 30), task.size(15, 6)
     corpus = data.documents(task, "nips12", n, words)
     size = -(-corpus.train.shape[0] // 20)
     model = bnp.Model(bnp.HDPTopics(gamma=10.0, alpha=0.5), bnp.Multinomial(0.1))
-    schedules = {"MO": bnp.Memoized(laps=laps), "SO": bnp.Stochastic(laps=laps, window=1, decay=0.5, delay=1.0)}
+    schedules = {"MO": bnp.Memoized(laps=laps), "SO": bnp.Stochastic(laps=laps, window=1, decay=LEAST_DECAY, delay=1.0)}
 
     def fit(schedule: str, init: Any, moves: tuple[Any, ...]) -> bnp.TrainResult:
         return bnp.train(
@@ -197,7 +198,7 @@ def paper_topics(task: Task) -> Outcome:
 @figure("000-5.8", "Image patches: a mixture for all, and an HDP of images", "thesis, 5.6.3", "bsds500")
 def image_topics(task: Task) -> Outcome:
     """Zero-mean Gaussians of 8 x 8 patches; the HDP gives each image its own weights; other images are held out."""
-    images, stride, laps, k = task.size(60, 20), task.size(6, 8), task.size(12, 8), task.size(40, 20)
+    images, stride, laps, k = task.size(60, 15), task.size(6, 12), task.size(12, 8), task.size(40, 16)
     found, words = data.patches(task, images, stride)
     n_held = images // 5
     train, held = found[n_held:], found[:n_held]
