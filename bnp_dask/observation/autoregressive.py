@@ -227,7 +227,9 @@ class AutoRegressiveGaussian:
         scale, root, log_det = wishart.factor(scale, summary.ids, name)
         lam = nu[:, None, None] * matmul(root.transpose(0, 2, 1), root)
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI) - self._unrecorded_loss(lam)
-        typical = np.sqrt(np.diagonal(sums, axis1=1, axis2=2) / np.maximum(summary["N"], 1.0)[:, None])
+        # stochastic steps leave squares of almost empty clusters below zero by rounding
+        squares = np.maximum(np.diagonal(sums, axis1=1, axis2=2), 0.0)
+        typical = np.sqrt(squares / np.maximum(summary["N"], 1.0)[:, None])
         whiten = wishart.needs_whitening(_precision(lam, shift, d * inverse_v), typical)
         theta = _theta(lam, shift, d * inverse_v, level)
         mean = shift + known("M", self.M)

@@ -189,7 +189,7 @@ def documents(task: Task, name: str, n: int, vocabulary: int, held: float = 0.2)
     n_held = round(held * x.shape[0])
     what = {"kos": "posts of the KOS blog", "nips12": "NIPS papers", "newsgroups20": "posts of 20 Newsgroups"}
     kind = "synthetic documents of 60 power-law topics (stand-in)" if path is None else what[name]
-    total = f"{x.shape[0] - n_held:,} {kind}, {x.shape[1]:,} words, {n_held:,} more held out"
+    total = f"{x.shape[0] - n_held:,} {kind}, {x.shape[1]:,} words" + (f", {n_held:,} more held out" if n_held else "")
     return Documents(train=x[n_held:], held=x[:n_held], words=total)
 
 

