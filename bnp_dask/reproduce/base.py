@@ -178,6 +178,11 @@ def figure(
     return enter
 
 
+def in_order() -> list[str]:
+    """Names of all experiments, paper by paper."""
+    return sorted(EXPERIMENTS, key=lambda name: name.split("-")[0])
+
+
 def chosen(names: Iterable[str]) -> list[Experiment]:
     """Experiments by their names; a paper's number stands for all of its figures, no name for all there are.
 
@@ -197,7 +202,7 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
             hint = f"; did you mean {meant!r}?" if meant else ""
             raise SettingError(f"there is no figure {name!r}{hint} (bnp-dask reproduce --list names all)")
         wanted.update({each: EXPERIMENTS[each] for each in found})
-    return list(wanted.values()) if given else list(EXPERIMENTS.values())
+    return list(wanted.values()) if given else [EXPERIMENTS[name] for name in in_order()]
 
 
 # -- results ---------------------------------------------------------------------------------------------------
@@ -247,9 +252,9 @@ class Result:
 
 
 def results_in(out: str | os.PathLike[str]) -> dict[str, Result]:
-    """Results that a folder holds, by name, in the order of the experiments."""
+    """Results that a folder holds, by name, paper by paper."""
     folder = local_path(out)
-    return {name: Result.read(folder / f"{name}.json") for name in EXPERIMENTS if (folder / f"{name}.json").is_file()}
+    return {name: Result.read(folder / f"{name}.json") for name in in_order() if (folder / f"{name}.json").is_file()}
 
 
 def run(experiment: Experiment, task: Task, out: str | os.PathLike[str]) -> Result:
@@ -289,6 +294,7 @@ def run(experiment: Experiment, task: Task, out: str | os.PathLike[str]) -> Resu
 def listing(folder: Path | None, out: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
     """Figure, what it shows, state of its data, and last result of each experiment."""
     kept = results_in(out) if local_path(out).is_dir() else {}
-    for name, experiment in EXPERIMENTS.items():
+    for name in in_order():
+        experiment = EXPERIMENTS[name]
         last = kept[name].line if name in kept else "not run"
         yield name, experiment.shows, experiment.data_state(folder), last

@@ -19,11 +19,10 @@ that a statement of the text is compared, with a tolerance. A check that fails i
 `--data FOLDER`, one subfolder each; where neither they nor a package have the data of a paper, a synthetic stand-in
 takes their place, and is called so. CPU is that of one process on a shared machine, compilation included.
 
-<!-- not run: takes minutes -->
-```bash
-bnp-dask reproduce --list
-bnp-dask reproduce 000-4.6 004 --data ../shared/data
-bnp-dask reproduce --quick
+```console
+$ bnp-dask reproduce --list
+$ bnp-dask reproduce 000-4.6 004 --data FOLDER
+$ bnp-dask reproduce --quick
 ```
 """
 
@@ -51,8 +50,8 @@ def sections(results: dict[str, Result], pictures: str) -> Iterator[str]:
     held, checks = sum(r.n_held for r in results.values()), sum(len(r.checks) for r in results.values())
     seconds = sum(r.cpu_seconds for r in results.values())
     modes = [sum(r.mode == mode for r in results.values()) for mode in ("full", "quick")]
-    yield f"{len(results)} of {len(EXPERIMENTS)} figures were run, {modes[0]} in full and {modes[1]} in the quick"
-    yield f"version, in {seconds:.0f} CPU seconds altogether; {held} of {checks} checks hold.\n"
+    yield f"{len(results)} of {len(EXPERIMENTS)} figures were run: {modes[0]} in full, {modes[1]} in the quick version,"
+    yield f"in {seconds:.0f} CPU seconds altogether; {held} of {checks} checks hold.\n"
     yield "| figure | what it shows | data | version | CPU seconds | checks that hold |"
     yield "|---|---|---|---|---|---|"
     for name, result in results.items():
@@ -74,8 +73,8 @@ def anchor(result: Result) -> str:
 def section(result: Result, pictures: str) -> Iterator[str]:
     """Lines of one figure."""
     yield f"\n### {result.name}\n"
-    yield f"{result.shows} ({result.source}). Data: {result.data}; {result.data_state}. Seed {result.seed}, "
-    yield f"{result.mode} version, {result.cpu_seconds:.0f} s of CPU.\n"
+    yield f"{result.shows} ({result.source}). Data: {result.data}; {result.data_state}."
+    yield f"Seed {result.seed}, {result.mode} version, {result.cpu_seconds:.0f} s of CPU.\n"
     yield f"![{result.shows}]({pictures}/{result.name}.png)\n"
     yield "| what | printed | here | tolerance | |"
     yield "|---|---|---|---|---|"

@@ -93,7 +93,7 @@ def test_run_list_and_page(tmp_path, monkeypatch, capsys):
     page = (tmp_path / "page.md").read_text()
     assert "![One word against two components" in page
     assert "](kept/001-2.png)" in page
-    assert f"1 of {len(WANTED)} figures were run, 0 in full and 1 in the quick" in page
+    assert f"1 of {len(WANTED)} figures were run: 0 in full, 1 in the quick" in page
 
     assert main(["reproduce", "--list", "--out", "kept"]) == 0
     out = capsys.readouterr().out
@@ -127,7 +127,7 @@ def test_empty_topics_is_what_the_thesis_says(tmp_path):
 def test_a_point_estimate_is_a_maximum_of_the_joint_probability():
     counts = np.array([[5.0, 2.0], [1.0, 4.0]])
     best = topics.point_estimate(counts, 2.0, 0.5)
-    u = np.stack(np.meshgrid(*[np.linspace(0.01, 0.99, 99)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
+    u = np.stack(np.meshgrid(*[np.linspace(0.02, 0.98, 25)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
     values = []
     for a, b in u:
         pi = np.array([a, (1 - a) * b, (1 - a) * (1 - b)])
@@ -137,7 +137,7 @@ def test_a_point_estimate_is_a_maximum_of_the_joint_probability():
             for row in counts
         )  # fmt: skip
         values.append(likelihood + 2 * math.log(2.0) + math.log(1 - a) + math.log(1 - b))
-    assert max(values) <= best < max(values) + 1e-2
+    assert max(values) <= best < max(values) + 5e-2
 
 
 def test_the_score_of_true_clusters_is_that_of_dirichlet_multinomials():
