@@ -151,7 +151,7 @@ def toy_bars(task: Task) -> Outcome:
 @figure("000-5.7", "Papers: random and anchor topics, fixed and with merges and deletes", "thesis, 5.6.2", "nips12")
 def paper_topics(task: Task) -> Outcome:
     """Predictions and numbers of topics of NIPS papers, a fifth of which is held out."""
-    n, words, k, laps = task.size(1740, 300), task.size(4000, 800), task.size(100, 30), task.size(15, 6)
+    n, words, k, laps = task.size(1740, 300), task.size(4000, 800), task.size(100, 60), task.size(15, 6)
     corpus = data.documents(task, "nips12", n, words)
     size = -(-corpus.train.shape[0] // 20)
     model = bnp.Model(bnp.HDPTopics(gamma=10.0, alpha=0.5), bnp.Multinomial(0.1))
@@ -191,7 +191,7 @@ def paper_topics(task: Task) -> Outcome:
             ),
         ],
         picture=picture,
-        differences=f"{k} topics at the start in place of up to 200, {laps} laps; Wikipedia, Science and the New York "
+        differences=f"{n:,} papers, {k} topics at the start in place of up to 200, {laps} laps; Wikipedia, Science and the New York "
         "Times are not at hand; the sampler and the programs of others are not run.",
     )
 
