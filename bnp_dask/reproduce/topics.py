@@ -191,8 +191,8 @@ def paper_topics(task: Task) -> Outcome:
             ),
         ],
         picture=picture,
-        differences=f"{n:,} papers, {k} topics at the start in place of up to 200, {laps} laps; Wikipedia, Science and the New York "
-        "Times are not at hand; the sampler and the programs of others are not run.",
+        differences=f"{n:,} papers, {k} topics at the start in place of up to 200, {laps} laps; Wikipedia, "
+        "Science and the New York Times are not at hand; the sampler and the programs of others are not run.",
     )
 
 
