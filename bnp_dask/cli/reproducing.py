@@ -59,7 +59,7 @@ def reproduce_command(args: argparse.Namespace) -> None:
             say(json.dumps(result.to_json()))
             continue
         say(f"{result.name}: {result.line}; {result.data}")
-        rows = [
+        compared = [
             (
                 check.what,
                 check.printed,
@@ -69,7 +69,7 @@ def reproduce_command(args: argparse.Namespace) -> None:
             )
             for check in result.checks
         ]
-        say(table(("what", "printed", "here", "tolerance", ""), rows))
+        say(table(("what", "printed", "here", "tolerance", ""), compared))
     say(f"results and pictures: {args.out}", args.quiet)
     if args.page is not None:
         say(f"page: {write_page(args.page, args.out)}", args.quiet)

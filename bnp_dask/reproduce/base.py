@@ -284,7 +284,7 @@ def run(experiment: Experiment, task: Task, out: str | os.PathLike[str]) -> Resu
         seed=task.seed,
         cpu_seconds=round(time.process_time() - cpu, 1),
         wall_seconds=round(time.perf_counter() - wall, 1),
-        checks=outcome.checks,
+        checks=[replace(check, found=float(check.found)) for check in outcome.checks],
     )
     outcome.picture.savefig(folder / f"{experiment.name}.png", dpi=DOTS)
     (folder / f"{experiment.name}.json").write_text(json.dumps(result.to_json(), indent=1) + "\n", encoding="utf-8")

@@ -55,9 +55,15 @@ def last_objective(result: TrainResult) -> float:
     return float(result.history[-1]["elbo"])
 
 
+def cluster_counts(posterior: Posterior) -> np.ndarray:
+    """Expected atoms of each cluster, ``(K,)``."""
+    assert posterior.summary is not None  # posteriors of runs have one
+    return np.asarray(posterior.summary["N"])
+
+
 def in_use(posterior: Posterior, least: float = 1.0) -> int:
     """Clusters that hold at least one atom ("effective" clusters, thesis 3.6.1)."""
-    return int(np.sum(posterior.summary["N"] >= least))
+    return int(np.sum(cluster_counts(posterior) >= least))
 
 
 def own_clusters(truth: np.ndarray, found: np.ndarray) -> int:

@@ -91,7 +91,7 @@ def toy_chain(task: Task) -> Outcome:
         ],
         picture=picture,
         differences=f"From {start} states in place of 50 and 100; one run a setting, of at most {laps} "
-        "laps; the Gibbs sampler is not run.",
+        "laps; the Gibbs sampler is not run. With kappa 50 the fixed run empties its spare states within these laps.",
     )
 
 
