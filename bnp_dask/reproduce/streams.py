@@ -152,8 +152,8 @@ def _truncation_figure(task: Task, kind: str, truncation: str) -> Outcome:
         ],
         picture=picture,
         differences="KOS in place of Nature and the New York Times, a few laps in place of ten hours: on so few "
-        "documents large minibatches of the truncated method are nearly batch inference and do best. Minibatches of "
-        f"{', '.join(map(str, sizes))} documents; {truncation}",
+        "documents large minibatches of the truncated method are nearly batch inference: near the best, or best. "
+        f"Sizes: {', '.join(map(str, sizes))}; {truncation}",
     )
 
 
