@@ -38,6 +38,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def reproduce_command(args: argparse.Namespace) -> None:
     """List or run experiments."""
+    from bnp_dask.cli.demo import needs_extras
     from bnp_dask.reproduce import Task, chosen, listing, run
     from bnp_dask.reproduce.page import write_page
 
@@ -54,7 +55,8 @@ def reproduce_command(args: argparse.Namespace) -> None:
         return
     for experiment in experiments:
         say(f"{experiment.name}: {experiment.shows} ...", args.quiet)
-        result = run(experiment, Task(quick=args.quick, folder=folder, seed=args.seed), args.out)
+        with needs_extras(f"the figure {experiment.name}"):
+            result = run(experiment, Task(quick=args.quick, folder=folder, seed=args.seed), args.out)
         if args.format == "json":
             say(json.dumps(result.to_json()))
             continue

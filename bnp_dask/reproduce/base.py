@@ -34,6 +34,9 @@ PAPERS = {
 NO_FIGURES = {"003": "lecture notes without experiments: their samplers and bounds are in the tests of the package"}
 """Papers of which nothing is reproduced, and why."""
 
+UNREADABLE = "no reader"
+"""What an experiment needs whose real data no reader here opens: it always draws a stand-in."""
+
 DOTS = 65
 """Dots per inch of pictures: below 100 kB each."""
 
@@ -144,7 +147,7 @@ class Experiment:
     function
         From the task to the outcome.
     needs
-        Subfolder of the real data, or None if the paper's data are drawn at random.
+        Subfolder of the real data; None if the paper's data are drawn at random; :data:`UNREADABLE` if there is none.
     """
 
     name: str
@@ -157,6 +160,8 @@ class Experiment:
         """Whether its data are drawn as in the paper, present, or a stand-in."""
         if self.needs is None:
             return "drawn as in the paper"
+        if self.needs == UNREADABLE:
+            return "stand-in (the paper's data are not at hand)"
         return "present" if Task(folder=folder).path(self.needs) is not None else f"stand-in ({self.needs} not given)"
 
 

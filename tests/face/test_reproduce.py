@@ -103,6 +103,7 @@ def test_run_list_and_page(tmp_path, monkeypatch, capsys):
     (tmp_path / "real" / "kos").mkdir(parents=True)
     assert main(["reproduce", "004-T1", "--list", "--format", "json", "--data", "real"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["data"] == "present"
+    assert "not at hand" in EXPERIMENTS["000-6.5"].data_state(tmp_path / "real")
 
 
 def test_a_wrong_figure_or_folder_is_told_and_nothing_runs(tmp_path, monkeypatch, capsys):

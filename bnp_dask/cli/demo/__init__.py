@@ -150,14 +150,14 @@ def _clear(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def needs_extras() -> Iterator[None]:
+def needs_extras(what: str = "the demonstration") -> Iterator[None]:
     """Turn a missing scikit-learn or pillow into an error that names the package to install."""
     try:
         yield
     except ImportError as error:
         raise SettingError(
-            f'the demonstration needs scikit-learn, pillow and matplotlib ({error}): pip install "bnp-dask[all]"'
+            f'{what} needs scikit-learn, pillow and matplotlib ({error}): pip install "bnp-dask[all]"'
         ) from error
 
 
-__all__ = ["Stage", "own_folder", "run_demo", "size"]
+__all__ = ["Stage", "needs_extras", "own_folder", "run_demo", "size"]
