@@ -196,8 +196,8 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 
 def ingest_command(args: argparse.Namespace) -> None:
     """Make a store and print its contents."""
-    from bnp_dask.data.ingestion.batch_sizes import WORKERS
     from bnp_dask.data.ingestion.ingest import ingest
+    from bnp_dask.data.ingestion.writers import WORKERS
 
     columns = None if args.columns is None else [c.strip() for c in args.columns.split(",")]
     project = int(args.project) if args.project is not None and args.project.isdecimal() else args.project

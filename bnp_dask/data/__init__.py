@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bnp_dask.data.base import Reader as Reader
     from bnp_dask.data.base import Source as Source
-    from bnp_dask.data.ingestion.formats import FORMATS as FORMATS
     from bnp_dask.data.ingestion.ingest import IngestReport as IngestReport
     from bnp_dask.data.ingestion.ingest import ingest as ingest
     from bnp_dask.data.ingestion.patches import Patches as Patches
-    from bnp_dask.data.sources.files import open_path as open_path
+    from bnp_dask.data.ingestion.streams import FORMATS as FORMATS
     from bnp_dask.data.sources.open import as_source as as_source
-    from bnp_dask.data.sources.zarr_counts import read_vocabulary as read_vocabulary
+    from bnp_dask.data.sources.open import open_path as open_path
+    from bnp_dask.data.sources.zarr import read_vocabulary as read_vocabulary
     from bnp_dask.data.text.ingest import TextReport as TextReport
     from bnp_dask.data.text.options import Text as Text
     from bnp_dask.data.text.vocabulary import Analysis as Analysis
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "Analysis": "bnp_dask.data.text.vocabulary",
-    "FORMATS": "bnp_dask.data.ingestion.formats",
+    "FORMATS": "bnp_dask.data.ingestion.streams",
     "IngestReport": "bnp_dask.data.ingestion.ingest",
     "Patches": "bnp_dask.data.ingestion.patches",
     "Reader": "bnp_dask.data.base",
@@ -45,7 +45,7 @@ _PLACES = {
     "load_dropped": "bnp_dask.data.text.vocabulary",
     "load_vocabulary": "bnp_dask.data.text.vocabulary",
     "open_path": "bnp_dask.data.sources.open",
-    "read_vocabulary": "bnp_dask.data.sources.zarr_counts",
+    "read_vocabulary": "bnp_dask.data.sources.zarr",
 }
 
 

@@ -30,7 +30,7 @@ from bnp_dask.analysis.topics.words import (
 )
 from bnp_dask.data import as_source, load_documents
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
+from bnp_dask.data.sources.zarr import ZarrCountsSource
 from bnp_dask.data.text.options import BEGINS
 from bnp_dask.errors import BnpDaskError, DataError
 from bnp_dask.execute.base import Executor
