@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
+from bnp_dask.store.migrations import FIRST, is_readable, upgraded
 from bnp_dask.store.place import DamagedError, Key, place_of
 
 META = "meta.json"
@@ -158,14 +159,14 @@ def unsealed(data: bytes, path: Path | Key, kind: str, version: int) -> dict[str
     content = json.loads(envelope[2])
     if content["format"] != kind:
         raise StoreError(f"{path} is a {content['format']!r}, needs a {kind!r}; pass the path of a run directory")
-    if content["version"] < version:
-        raise StoreError(
-            f"{path} has format version {content['version']}, of a version before 0.3.0; this bnp-dask reads from "
-            f"{version} on. Go on with the version that wrote it, or start a new run in another directory"
-        )
     if content["version"] > version:
         raise StoreError(
             f"{path} has format version {content['version']}, this bnp-dask reads up to {version}; "
             "upgrade with: pip install --upgrade bnp-dask"
         )
-    return content
+    if not is_readable(kind, content["version"], version):
+        raise StoreError(
+            f"{path} has format version {content['version']}, of a version before 0.3.0; this bnp-dask reads from "
+            f"{FIRST.get(kind, version)} on. Go on with the version that wrote it, or start a new run in another directory"
+        )
+    return upgraded(content, kind, content["version"], version)

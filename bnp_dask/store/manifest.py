@@ -15,6 +15,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inputs.places import name_in_file
 from bnp_dask.store.files import dump_json, pack, unpack
 from bnp_dask.store.log import append, read_extent
+from bnp_dask.store.migrations import upgraded
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of
 
 MANIFEST_FORMAT = "bnp-dask manifest"
@@ -158,6 +159,7 @@ class Manifest:
                 f"{head} has format version {meta['version']}, this bnp-dask reads up to {VERSION}; "
                 "upgrade with: pip install --upgrade bnp-dask"
             )
+        meta = upgraded(meta, MANIFEST_FORMAT, meta["version"], VERSION)
         self._extent = Extent.from_json(meta["rows"])
         self._parts = [np.frombuffer(read_extent(self._file(".rows"), self._extent), ROW)]
         self._identity, self.arrays = meta["identity"], arrays

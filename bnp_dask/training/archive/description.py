@@ -12,10 +12,11 @@ from bnp_dask._version import __version__
 from bnp_dask.core.location import Location
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inputs.settings import path_text
+from bnp_dask.store.migrations import is_readable, upgraded
 from bnp_dask.store.place import TEMPORARY
 from bnp_dask.training.archive.files import replacing
 
-FORMAT = 3
+KIND, FORMAT = "bnp-dask model", 3
 """Version of the layout of a saved posterior that this version writes and reads."""
 
 MARK = "bnp_dask"
@@ -90,7 +91,7 @@ def read_body(place: Location, kind: str) -> dict[str, Any]:
     if body.get("kind") != kind:
         wanted = "a saved posterior" if kind == "posterior" else "saved draws"
         raise StoreError(f"{place.name}: is a {body.get('kind')!r} of this package, not {wanted}")
-    if body.get("format") != FORMAT:
+    if not is_readable(KIND, body.get("format"), FORMAT):
         raise StoreError(
             f"{place.name}: saved in format {body.get('format')!r} by version {body.get('software')}; version "
             f"{__version__} reads format {FORMAT}. Use the version that wrote it"
@@ -99,7 +100,7 @@ def read_body(place: Location, kind: str) -> dict[str, Any]:
         raise StoreError(f"{place.name}: zarr.json is damaged (its checksum does not match); restore it from a copy")
     if not is_state(body.get("state")):
         raise StoreError(f"{place.name}: zarr.json names no folder or file of arrays")
-    return body
+    return upgraded(body, KIND, body["format"], FORMAT)
 
 
 def is_state(name: object) -> bool:
