@@ -1,41 +1,4 @@
-"""Job files: a whole run as YAML, checked name by name before anything starts.
-
-.. code-block:: yaml
-
-    model:
-      allocation: {type: DPMixture, gamma: 10.0}
-      observation: ZeroMeanGaussian          # the short form of {type: ZeroMeanGaussian}
-    data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...,
-                                             # on_bad_cell: missing}
-    init: {type: BregmanKMeans, n_clusters: 25}
-    schedule: {type: Memoized, laps: 50}
-    moves: [Birth, Merge, {type: Delete, per_lap: 3}]   # [] for none; left out: all, if the model learns K
-    client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
-    store: runs/patches
-    rng: 0
-    n_init: 1                                # starts, of which the best continues after ten laps
-    shadow: {laps: 12}                       # a second state, which replaces the run's when it is better
-    collapsed: 4                             # passes at the end that find words of topics for scores; 0 for none
-    on_bad_batch: raise                      # or skip: leave out batches that cannot be read
-    reproducible: false                      # or true: the same bits on other processors
-    memory: 256MB                            # of this process for data of batches; the rest is kept in files
-    update: {revisit: 0.2, half_life: 30d}   # defaults of bnp-dask update and follow
-
-Classes of other packages go by their module, ``{type: negbin.NegativeBinomial, r: 2.0}``, once that is imported
-(``bnp-dask train --import negbin ...``) or installed with an entry point; see :func:`bnp_dask.register`.  So may the
-source of the data, ``data: {type: sqlite_rows.SqliteRows, ...}``, and the executor, ``client: {type: pool.Pool}``.
-Reading a job file imports nothing else that it names.
-
-A job file may come from a stranger, and runs no code: it names data at paths and URLs of a list of protocols
-(:mod:`bnp_dask.inputs.places`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
-
-Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` if that is given.
-Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
-Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits, calls": Poisson}}``.
-
-A job file is UTF-8 and has at most a million bytes, 20,000 values and names, and 32 levels of nested lists and
-settings; each alias counts as its expansion.  Larger arrays belong into ``.npy`` files.
-"""
+"""Job files: a whole run as YAML, checked name by name before anything starts."""
 
 from __future__ import annotations
 
@@ -44,19 +7,26 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec, ExecutorSpec, UpdateSpec
-from bnp_dask.cli.job_roles import EXECUTOR, INIT, MOVE, SCHEDULE, SOURCE, class_of
-from bnp_dask.cli.job_sections import place_of_setting
 from bnp_dask.cli.settings import (
+    EXECUTOR,
+    INIT,
+    MOVE,
+    SCHEDULE,
+    SOURCE,
     UnknownSettingError,
     absolute,
     build,
+    class_of,
     kind_and_settings,
+    known_settings,
     mapping,
     object_of,
     settings_of,
@@ -83,6 +53,47 @@ if TYPE_CHECKING:
     from bnp_dask.training.callbacks import Callback
 
 
+# -- sections and their settings, to tell where a setting belongs that stands in the wrong one ---------------------
+def place_of_setting(name: str, top: type) -> str:
+    """A hint that says in which section a setting of this name belongs, with an example; empty if there is none.
+
+    ``top`` is the class of the settings at the top of a job file.
+    """
+    for section, kind, cls in _sections(top):
+        if name in known_settings(cls):
+            if not section:
+                return f"; {name!r} belongs to the top of the file"
+            inside = f"{name}: ..." if kind is None else f"type: {kind}, {name}: ..."
+            shape = f"[{{{inside}}}]" if section == "moves" else f"{{{inside}}}"
+            *above, last = section.split(".")
+            example = f"{last}: {shape}"
+            for word in reversed(above):
+                example = f"{word}: {{{example}}}"
+            return f"; {name!r} belongs to {section!r}, such as {example}"
+    return ""
+
+
+def _sections(top: type) -> Iterator[tuple[str, str | None, type]]:
+    """Name of each section, name of the class whose settings it has if it may have several, and the class."""
+    yield "", None, top
+    yield from _of("schedule", SCHEDULES, "Memoized")
+    yield "data", None, DataSpec
+    yield from _of("model.allocation", ALLOCATIONS, "DPMixture")
+    yield from _of("model.observation", OBSERVATIONS, "Gaussian")
+    yield from _of("init", INITIALIZATIONS, "BregmanKMeans")
+    yield from _of("moves", MOVES, "Birth")
+    yield "client", None, ClientSpec
+    yield "update", None, UpdateSpec
+    yield "shadow", None, Shadow
+
+
+def _of(section: str, known: Group, usual: str) -> Iterator[tuple[str, str, type]]:
+    """The classes of a section, the usual one first."""
+    for kind in sorted(known, key=lambda name: (name != usual, name)):
+        yield section, kind, getattr(import_module(known[kind]), kind)
+
+
+# -- jobs ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Job:
     """One run, as a job file describes it.

@@ -1,7 +1,7 @@
 """Views: sources with the batches of another source, read in another way.
 
-A view has the name, batches and features of its source, except where its class says otherwise.  Each class says what it
-changes: weights, the order and names of columns, atoms that count, or batches that are left out.
+A view has the name, batches and features of its source.  Each class states its change: weights, the order and names of
+columns, atoms that count, or batches that are left out.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class WeightedSource(View):
 
 
 def _weighted(batch: Batch, weights: Weights, span: Span) -> Batch:
-    """The batch with its weights; those of a file are read now."""
+    """The batch with its weights; a file of weights is read now."""
     held = weights if isinstance(weights, np.ndarray) else weights.read(span, np.dtype(np.float64))[:, 0]
     return replace(batch, weights=check_weights(held, batch.n_atoms, batch.name))
 

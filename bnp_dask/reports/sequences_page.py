@@ -21,7 +21,7 @@ from bnp_dask.errors import BnpDaskError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.model import Posterior
-from bnp_dask.reports import plots_sequences as plots_chains
+from bnp_dask.reports import plots as plots_chains
 from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.store import RunStore, holds_run
 

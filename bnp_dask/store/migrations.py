@@ -1,9 +1,9 @@
 """Formats of files since 0.3.0, and the steps that bring an older one up to date while it is read.
 
-Every later version reads run directories and saved models of 0.3.0.  Whoever changes a format raises its version where
-it is written, and adds to :data:`STEPS` how content of the version before becomes content of the new one.  Files on the
-disk stay as they are until they are written anew.  ``tests/store/test_stored.py`` opens, resumes, updates and predicts
-with a directory that 0.3.0 wrote.
+Every later version reads run directories and saved models of 0.3.0.  A change of a format raises its version and adds a
+function to :data:`STEPS` that turns content of the version before into content of the new one.  Files on the disk stay
+as they are until they are written anew.  ``tests/faults/test_old_runs.py`` opens, resumes, updates and predicts with a
+directory that 0.3.0 wrote.
 """
 
 from __future__ import annotations

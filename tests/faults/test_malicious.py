@@ -137,7 +137,7 @@ def test_a_model_names_only_classes_that_are_data(tmp_path, bomb, trained):
     import shutil
     import zlib
 
-    from bnp_dask.training.archive.description import canonical
+    from bnp_dask.training.archive import canonical
     from bnp_dask.training.results import load
 
     for name in ("os.mkdir", "Popen", "LocalCluster", "RunStore", "Location"):
@@ -159,7 +159,7 @@ def test_a_model_cannot_name_a_folder_elsewhere(tmp_path, trained, state):
     import shutil
     import zlib
 
-    from bnp_dask.training.archive.description import canonical
+    from bnp_dask.training.archive import canonical
     from bnp_dask.training.results import load
 
     shutil.copytree(trained / "posterior.zarr", tmp_path / "m.zarr")
@@ -181,7 +181,7 @@ def test_a_model_cannot_name_an_array_elsewhere(tmp_path, trained, array):
 
     import zarr
 
-    from bnp_dask.training.archive.description import canonical
+    from bnp_dask.training.archive import canonical
     from bnp_dask.training.results import load
 
     secret = zarr.create_array(tmp_path / "secret", shape=(3,), dtype="f8")

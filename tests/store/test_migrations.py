@@ -9,7 +9,7 @@ import pytest
 from bnp_dask.errors import StoreError
 from bnp_dask.store import layout, manifest, migrations, versions
 from bnp_dask.store.files import seal, unseal
-from bnp_dask.training.archive import description
+from bnp_dask.training import archive as description
 from bnp_dask.training.growing.incoming import aside
 
 NOW = {
