@@ -1,4 +1,41 @@
-"""Job files: a whole run as YAML, checked name by name before anything starts."""
+"""Job files: a whole run as YAML, checked name by name before anything starts.
+
+.. code-block:: yaml
+
+    model:
+      allocation: {type: DPMixture, gamma: 10.0}
+      observation: ZeroMeanGaussian          # the short form of {type: ZeroMeanGaussian}
+    data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...,
+                                             # on_bad_cell: missing}
+    init: {type: BregmanKMeans, n_clusters: 25}
+    schedule: {type: Memoized, laps: 50}
+    moves: [Birth, Merge, {type: Delete, per_lap: 3}]   # [] for none; left out: all, if the model learns K
+    client: {workers: 4}                     # or {scheduler: tcp://...} or {scheduler_file: ...}; left out: no Dask
+    store: runs/patches
+    rng: 0
+    n_init: 1                                # starts, of which the best continues after ten laps
+    shadow: {laps: 12}                       # a second state, which replaces the run's when it is better
+    collapsed: 4                             # passes at the end that find words of topics for scores; 0 for none
+    on_bad_batch: raise                      # or skip: leave out batches that cannot be read
+    reproducible: false                      # or true: the same bits on other processors
+    memory: 256MB                            # of this process for data of batches; the rest is kept in files
+    update: {revisit: 0.2, half_life: 30d}   # defaults of bnp-dask update and follow
+
+Classes of other packages go by their module, ``{type: negbin.NegativeBinomial, r: 2.0}``, once that is imported
+(``bnp-dask train --import negbin ...``) or installed with an entry point; see :func:`bnp_dask.register`.  So may the
+source of the data, ``data: {type: sqlite_rows.SqliteRows, ...}``, and the executor, ``client: {type: pool.Pool}``.
+Reading a job file imports nothing else that it names.
+
+A job file may come from a stranger, and runs no code: it names data at paths and URLs of a list of protocols
+(:mod:`bnp_dask.inputs.places`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
+
+Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` if that is given.
+Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
+Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits, calls": Poisson}}``.
+
+A job file is UTF-8 and has at most a million bytes, 20,000 values and names, and 32 levels of nested lists and
+settings; each alias counts as its expansion.  Larger arrays belong into ``.npy`` files.
+"""
 
 from __future__ import annotations
 
