@@ -91,8 +91,8 @@ from bnp_dask.observation import VonMisesFisher as VonMisesFisher
 from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
 from bnp_dask.reports import plot as plot
 from bnp_dask.reports.compare import compare as compare
-from bnp_dask.reports.lineage import lineage as lineage
 from bnp_dask.reports.run_page import inspect as inspect
+from bnp_dask.reports.run_page import lineage as lineage
 from bnp_dask.reports.run_page import report as report
 from bnp_dask.training.alternatives.shadow import Shadow as Shadow
 from bnp_dask.training.callbacks import Progress as Progress

@@ -13,14 +13,14 @@ Group = Mapping[str, str]
 """Public names and the modules that define them."""
 
 
-def _read_stub() -> dict[str, str]:
-    """Module of each name that the stub of the package imports."""
-    stub = ast.parse(Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8"))
+def names_in_stub(folder: Path) -> Group:
+    """Module of each name that the stub of a package, ``__init__.pyi``, imports."""
+    stub = ast.parse((folder / "__init__.pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module for node in imports for alias in node.names if node.module is not None}
+    return MappingProxyType({a.name: node.module for node in imports for a in node.names if node.module is not None})
 
 
-PUBLIC: Group = MappingProxyType(_read_stub())
+PUBLIC: Group = names_in_stub(Path(__file__).parent)
 """All public names and their modules."""
 
 

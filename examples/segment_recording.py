@@ -30,8 +30,7 @@ import bnp_dask as bnp
 from bnp_dask.analysis.metrics import hamming_distance
 from bnp_dask.analysis.sequences import split_sequences, state_durations
 from bnp_dask.observation import with_previous
-from bnp_dask.reports.plots import new_figure
-from bnp_dask.reports.plots_sequences import plot_segments
+from bnp_dask.reports.plots import new_figure, plot_segments
 
 
 @dataclass

@@ -21,8 +21,7 @@ DASK_DOORS = {
 DASK_DOORS |= {"bnp_dask.training.train", "bnp_dask.cli", "bnp_dask.cli.console", "bnp_dask.training.memory_plan"}
 """Who may import Dask, besides the modules of ``data`` that read and write its collections."""
 
-DASK_COLLECTIONS = {f"bnp_dask.data.sources.dask_collections.{name}" for name in ("arrays", "graphs", "open")}
-DASK_COLLECTIONS |= {"bnp_dask.data.output_lazy"}
+DASK_COLLECTIONS = {"bnp_dask.data.sources.dask_collections", "bnp_dask.data.output_lazy"}
 
 OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
 """Packages of the extras."""

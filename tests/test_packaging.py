@@ -73,7 +73,8 @@ def third_parties(path: Path, eager: bool = False) -> set[str]:
 # -- the package ----------------------------------------------------------------------------------------------
 def test_version_is_that_of_the_installed_package():
     assert bnp_dask.__version__ == metadata.version("bnp-dask")
-    assert re.search(rf"^## \[{re.escape(bnp_dask.__version__)}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    version, changes = re.escape(bnp_dask.__version__), (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## (\[{version}\] - \d|\[Unreleased\] \({version}\)$)", changes, re.MULTILINE)
 
 
 def test_templates_of_pages_lie_beside_the_code():

@@ -23,7 +23,7 @@ import bnp_dask as bnp
 from benchmarks.timing import workers
 from bnp_dask.core.location import Location
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.data.grouped.offsets import Cut
+from bnp_dask.data.groups import Cut
 from bnp_dask.data.ingestion.writers import RowsWriter
 from bnp_dask.model import Posterior
 

@@ -21,7 +21,7 @@ import numpy as np
 
 import bnp_dask as bnp
 from benchmarks.timing import emit
-from bnp_dask.data.sources.npy import NpySource
+from bnp_dask.data.sources.arrays import NpySource
 from bnp_dask.execute import SerialExecutor
 
 FEATURES = 8

@@ -11,9 +11,9 @@ from bnp_dask.analysis.matching import needs_of
 from bnp_dask.analysis.running import WINDOW, computing_as
 from bnp_dask.core.survey import Survey, extend, require_atoms
 from bnp_dask.data.base import Source, batch_reader, columns_of
-from bnp_dask.data.grouped.lagged import taking_lags
-from bnp_dask.data.skipping import CountedSource
-from bnp_dask.data.sources.missing import opened
+from bnp_dask.data.groups import taking_lags
+from bnp_dask.data.sources.open import opened
+from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order

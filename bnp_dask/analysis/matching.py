@@ -13,12 +13,12 @@ from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
 from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.placed import placed
-from bnp_dask.data.sources.arrays import ArraySource, WeightedSource
+from bnp_dask.data.sources.arrays import ArraySource
 from bnp_dask.data.sources.forms import Documents, Needs, plain_form
-from bnp_dask.data.sources.missing import opened
 from bnp_dask.data.sources.named import matched
-from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
+from bnp_dask.data.sources.open import opened
+from bnp_dask.data.sources.zarr import ZarrCountsSource
+from bnp_dask.data.view import WeightedSource, placed
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation, WideningObservation, read_as
@@ -113,7 +113,7 @@ def words_of(source: Source) -> Words | None:
     """The vocabulary of a store of counts, or of documents in memory; None for other sources."""
     match source:
         case WeightedSource():
-            return words_of(source.atoms)
+            return words_of(source.whole)
         case ArraySource():
             return source.words
         case ZarrCountsSource() if source.vocabulary_digest is not None:

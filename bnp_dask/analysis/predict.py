@@ -18,8 +18,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
-from bnp_dask.data.sources.dask_collections.arrays import block_rows
-from bnp_dask.data.sources.dask_collections.graphs import is_dask, is_dask_frame
+from bnp_dask.data.sources.dask_collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order

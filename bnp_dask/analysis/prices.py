@@ -20,7 +20,7 @@ from bnp_dask.core.edits import Exchange, Merge
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.table import Table
 from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.grouped.lagged import lagged
+from bnp_dask.data.groups import lagged
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order

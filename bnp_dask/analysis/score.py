@@ -15,7 +15,7 @@ from bnp_dask.analysis.sequences.lags import density_of_recorded
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.data.base import Reader
-from bnp_dask.data.grouped.lagged import lagged
+from bnp_dask.data.groups import lagged
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior

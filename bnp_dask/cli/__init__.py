@@ -145,13 +145,13 @@ def _way_on(error: Exception, args: argparse.Namespace) -> str:
 @contextlib.contextmanager
 def _quiet_libraries(debug: bool) -> Iterator[None]:
     """Hide log lines of libraries that have no handler; errors contain all information."""
-    nobody = logging.NullHandler()
+    silent = logging.NullHandler()
     if not debug:
-        logging.getLogger().addHandler(nobody)
+        logging.getLogger().addHandler(silent)
     try:
         yield
     finally:
-        logging.getLogger().removeHandler(nobody)
+        logging.getLogger().removeHandler(silent)
 
 
 @contextlib.contextmanager

@@ -17,9 +17,8 @@ import numpy as np
 from bnp_dask._names import Group
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.cli.job_parts import ClientSpec, DataSpec, UpdateSpec
-from bnp_dask.cli.job_roles import ALLOCATION, INIT, MOVE, OBSERVATION, SCHEDULE
 from bnp_dask.cli.jobfile import Top
-from bnp_dask.cli.settings import known_settings
+from bnp_dask.cli.settings import ALLOCATION, INIT, MOVE, OBSERVATION, SCHEDULE, known_settings
 from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation

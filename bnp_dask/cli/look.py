@@ -213,7 +213,7 @@ def tree_command(args: argparse.Namespace) -> None:
         found.cut(args.at, loss=args.loss).save(args.out)
         say(f"wrote {args.out}", args.quiet)
     if args.picture is not None:
-        from bnp_dask.reports.tree_picture import save_tree
+        from bnp_dask.reports.plots import save_tree
 
         save_tree(found, args.picture)
         say(f"wrote {args.picture}", args.quiet)

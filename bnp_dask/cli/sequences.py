@@ -108,7 +108,7 @@ def _said(args: argparse.Namespace) -> dict[str, Any]:
 def _is_table(path: str) -> bool:
     """Whether a path holds a table with named columns."""
     from bnp_dask.core.location import Location
-    from bnp_dask.data.ingestion.formats import detect
+    from bnp_dask.data.ingestion.streams import detect
     from bnp_dask.errors import BnpDaskError
 
     try:

@@ -2,7 +2,7 @@
 
 Libraries of object stores retry for minutes when a network or a service is down: a command that only looked took 160
 seconds to say so.  A storage that has answered once in this process is trusted: later requests have the patience of its
-library and of :mod:`bnp_dask.store.place.objects`, so that a run outlives an outage of a minute.
+library and of :mod:`bnp_dask.store.place.bucket`, so that a run outlives an outage of a minute.
 """
 
 from __future__ import annotations

@@ -10,11 +10,10 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
-from bnp_dask.data.sources.dask_collections.arrays import as_declared, block_rows
-from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
-from bnp_dask.data.sources.dask_collections.graphs import is_dask_frame
+from bnp_dask.data.sources.dask_collections import DaskFrameSource, as_declared, block_rows, is_dask_frame
 from bnp_dask.data.sources.frames import frame_batch
-from bnp_dask.data.sources.named import coded_rows, codes_of_unnamed
+from bnp_dask.data.sources.named import codes_of_unnamed
+from bnp_dask.data.view import coded_rows
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.levels import Codes
 

@@ -19,14 +19,12 @@ from bnp_dask.core.columns import NO_ROLES, Columns
 from bnp_dask.core.frozen import frozen
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.arrow import as_table
-from bnp_dask.data.sources.choose import PLAIN_READING, choose, frame_columns, in_values
-from bnp_dask.data.sources.dask_collections.arrays import as_declared
-from bnp_dask.data.sources.dask_collections.graphs import is_dask_array
+from bnp_dask.data.sources.columns import PLAIN_READING, as_table, choose, frame_columns, in_values
+from bnp_dask.data.sources.dask_collections import as_declared, is_dask_array
 from bnp_dask.data.sources.forms import Documents, Needs, plain_form
 from bnp_dask.data.sources.frames import check_column, frame_batch, is_frame
 from bnp_dask.data.sources.held import in_memory
-from bnp_dask.data.sources.missing import with_nan
+from bnp_dask.data.sources.open import with_nan
 from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.inference import Memoized

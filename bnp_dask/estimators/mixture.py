@@ -15,7 +15,7 @@ from bnp_dask.analysis.matching import needs_of_likelihood
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
-from bnp_dask.data.sources.dask_collections.graphs import is_dask
+from bnp_dask.data.sources.dask_collections import is_dask
 from bnp_dask.data.sources.forms import Documents, Needs
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters

@@ -19,7 +19,7 @@ from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import transitions
 from bnp_dask.analysis.sequences.states import decoded
 from bnp_dask.data import as_source
-from bnp_dask.data.sources.choose import require_no_groups
+from bnp_dask.data.sources.columns import require_no_groups
 from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters

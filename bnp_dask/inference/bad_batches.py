@@ -13,7 +13,7 @@ from dataclasses import replace
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.data.base import Source, naming_batch
-from bnp_dask.data.skipping import EmptyReader, WithoutBatches, stand_in
+from bnp_dask.data.view import EmptyReader, WithoutBatches, stand_in
 from bnp_dask.errors import DataError
 from bnp_dask.inference.state import Loss, State, Work
 from bnp_dask.model import Model

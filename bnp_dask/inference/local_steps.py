@@ -21,7 +21,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.group_states import GroupStates
-from bnp_dask.data.coalesce import SMALL_BYTES
+from bnp_dask.data.base import SMALL_BYTES
 from bnp_dask.errors import StoreError
 from bnp_dask.execute.base import Handle, is_remote
 from bnp_dask.execute.ordered import collected, submitted

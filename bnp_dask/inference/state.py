@@ -16,7 +16,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source, batch_reader
-from bnp_dask.data.skipping import CheckedReader
+from bnp_dask.data.view import CheckedReader
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.posted import Board

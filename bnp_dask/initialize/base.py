@@ -14,8 +14,7 @@ from bnp_dask.allocation.mixture_step import mixture_tiles
 from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
-from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.coalesce import in_words, n_together
+from bnp_dask.data.base import Reader, Source, batch_reader, in_words, n_together
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor, Handle, Task
 from bnp_dask.execute.ordered import submitted

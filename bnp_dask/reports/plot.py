@@ -23,13 +23,18 @@ from bnp_dask.inputs.settings import number_from, whole_number
 from bnp_dask.inputs.settings import shown as in_words
 from bnp_dask.model import Posterior
 from bnp_dask.reports import describe
-from bnp_dask.reports.mixtures.parts import parts_of
-from bnp_dask.reports.mixtures.pictures import Atoms, Shown, cluster_colors, draw_pair
-from bnp_dask.reports.plots import BLUE, new_axes, plot_clusters, plot_history
-from bnp_dask.reports.plots_sequences import plot_segments
-from bnp_dask.reports.plots_topics import plot_topic_map, plot_topics_over
-from bnp_dask.reports.tree_picture import SHOWN as SHOWN_LEAVES
-from bnp_dask.reports.tree_picture import draw_tree
+from bnp_dask.reports.mixtures import Atoms, Shown, cluster_colors, draw_pair, parts_of
+from bnp_dask.reports.plots import (
+    BLUE,
+    draw_tree,
+    new_axes,
+    plot_clusters,
+    plot_history,
+    plot_segments,
+    plot_topic_map,
+    plot_topics_over,
+)
+from bnp_dask.reports.plots import SHOWN as SHOWN_LEAVES
 from bnp_dask.structure.nouns import noun_of
 from bnp_dask.training.certainty import NATS
 from bnp_dask.training.results import History, TrainResult

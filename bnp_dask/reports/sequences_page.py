@@ -15,13 +15,13 @@ from bnp_dask.analysis.sequences.labels import is_list_of_arrays
 from bnp_dask.analysis.sequences.states import namer_of
 from bnp_dask.core.table import Table
 from bnp_dask.data.base import Source
-from bnp_dask.data.grouped.offsets import GroupedSource
-from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
+from bnp_dask.data.groups import GroupedSource
+from bnp_dask.data.sources.dask_collections import DaskFrameSource
 from bnp_dask.errors import BnpDaskError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.model import Posterior
-from bnp_dask.reports import plots_sequences as plots_chains
+from bnp_dask.reports import plots as plots_chains
 from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.store import RunStore, holds_run
 

@@ -30,14 +30,13 @@ from bnp_dask.analysis.topics.words import (
 )
 from bnp_dask.data import as_source, load_documents
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
+from bnp_dask.data.sources.zarr import ZarrCountsSource
 from bnp_dask.data.text.options import BEGINS
 from bnp_dask.errors import BnpDaskError, DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
 from bnp_dask.reports.pages import render
-from bnp_dask.reports.plots import lap_positions
-from bnp_dask.reports.plots_topics import map_radii
+from bnp_dask.reports.plots import lap_positions, map_radii
 from bnp_dask.store import RunStore, holds_run
 from bnp_dask.structure.nouns import count_of, unused_line
 from bnp_dask.training.results import History, TrainResult

@@ -27,9 +27,8 @@ checkpoint's list holds the visit, the bytes and the CRC-32 of every summary, an
 
 from bnp_dask.store.background import BackgroundCommits
 from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
-from bnp_dask.store.growth import GrowthLog
 from bnp_dask.store.layout import JOB_NAME, holds_run, may_hold_runs, posterior_place, read_note, run_folder
-from bnp_dask.store.manifest import Manifest
+from bnp_dask.store.manifest import GrowthLog, Manifest
 from bnp_dask.store.memory import MemoryStore
 from bnp_dask.store.place import DamagedError, Key, place_of
 from bnp_dask.store.reach import Drafts, SharedFiles

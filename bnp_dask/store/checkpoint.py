@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.code import Code
-from bnp_dask.store.log import read_extent
+from bnp_dask.store.files import read_extent
 from bnp_dask.store.packs import keys_of
 from bnp_dask.store.parts import Part
 from bnp_dask.store.place import Extent, Key

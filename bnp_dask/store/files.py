@@ -1,4 +1,7 @@
-"""Content of files: arrays in one file, JSON with a checksum."""
+"""Content of files: arrays in one file, JSON with a checksum; and files that only grow.
+
+The committed part of a file that grows is identified by its length and its CRC-32.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.place import DamagedError, Key, place_of
+from bnp_dask.store.migrations import FIRST, is_readable, upgraded
+from bnp_dask.store.place import DamagedError, Extent, Key, place_of
 
 META = "meta.json"
 ARRAY = "array/"
@@ -158,14 +162,49 @@ def unsealed(data: bytes, path: Path | Key, kind: str, version: int) -> dict[str
     content = json.loads(envelope[2])
     if content["format"] != kind:
         raise StoreError(f"{path} is a {content['format']!r}, needs a {kind!r}; pass the path of a run directory")
-    if content["version"] < version:
-        raise StoreError(
-            f"{path} has format version {content['version']}, of a version before 0.3.0; this bnp-dask reads from "
-            f"{version} on. Go on with the version that wrote it, or start a new run in another directory"
-        )
     if content["version"] > version:
         raise StoreError(
             f"{path} has format version {content['version']}, this bnp-dask reads up to {version}; "
             "upgrade with: pip install --upgrade bnp-dask"
         )
-    return content
+    if not is_readable(kind, content["version"], version):
+        first = FIRST.get(kind, version)
+        raise StoreError(
+            f"{path} has format version {content['version']}, of a version before 0.3.0; this bnp-dask reads from "
+            f"{first} on. Go on with the version that wrote it, or start a new run in another directory"
+        )
+    return upgraded(content, kind, content["version"], version)
+
+
+# -- files that only grow ------------------------------------------------------------------------------------------
+def append(path: Path | Key, data: bytes, committed: Extent) -> Extent:
+    """Add data to a file, after the committed part and in place of anything uncommitted.
+
+    The new end is on the disk on return; a caller commits it by recording the returned extent.
+
+    Raises
+    ------
+    StoreError
+        The disk is full, or the file may not be written.
+    """
+    return place_of(path).append(path, data, committed)
+
+
+def check_extent(path: Path | Key, committed: Extent) -> None:
+    """DamagedError unless the file begins with the committed part; takes little memory."""
+    for _ in _pieces(path, committed):
+        pass
+
+
+def read_extent(path: Path | Key, committed: Extent) -> bytes:
+    """Committed part of a file; DamagedError if it is missing."""
+    return b"".join(_pieces(path, committed))
+
+
+def _pieces(path: Path | Key, committed: Extent) -> Iterator[bytes]:
+    nbytes, crc = 0, 0
+    for piece in place_of(path).pieces(path, committed):
+        nbytes, crc = nbytes + len(piece), zlib.crc32(piece, crc)
+        yield piece
+    if Extent(nbytes, crc) != committed:
+        raise DamagedError(f"{path} is damaged (its first {committed.nbytes} bytes do not fit their checksum)")

@@ -1,10 +1,14 @@
-"""The batches of a run's data, as a pass over them found them: a list that only grows, and is never read from the data
-again."""
+"""The batches of a run's data, as a pass over them found them: a list that only grows.
+
+It is never read from the data again.  Data that a run took in after its first stand in two files beside it.
+"""
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,8 @@ import numpy as np
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs.places import name_in_file
-from bnp_dask.store.files import dump_json, pack, unpack
-from bnp_dask.store.log import append, read_extent
+from bnp_dask.store.files import append, dump_json, pack, read_extent, unpack
+from bnp_dask.store.migrations import upgraded
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of
 
 MANIFEST_FORMAT = "bnp-dask manifest"
@@ -158,8 +162,74 @@ class Manifest:
                 f"{head} has format version {meta['version']}, this bnp-dask reads up to {VERSION}; "
                 "upgrade with: pip install --upgrade bnp-dask"
             )
+        meta = upgraded(meta, MANIFEST_FORMAT, meta["version"], VERSION)
         self._extent = Extent.from_json(meta["rows"])
         self._parts = [np.frombuffer(read_extent(self._file(".rows"), self._extent), ROW)]
         self._identity, self.arrays = meta["identity"], arrays
         self.reasons = {int(batch): why for batch, why in meta["reasons"]}
         return str(self._identity)
+
+
+# -- data that a run took in after its first -----------------------------------------------------------------------
+ROWS, PIECES = "grown.rows", "grown.jsonl"
+
+NONE = Extent()
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthLog:
+    """Pieces of data in the order in which they came.
+
+    Parameters
+    ----------
+    folder
+        Folder of the two files; None for data of a run in memory.
+    rows
+        All their batches, ``(N,)`` of :data:`~bnp_dask.store.manifest.ROW`; ``source`` is the number of the piece,
+        from 1.
+    pieces
+        A JSON-able mapping of each; ``"n_batches"`` counts the rows of the piece.
+    rows_extent, pieces_extent
+        How much of the files they take.
+    """
+
+    folder: Path | Key | None
+    rows: np.ndarray
+    pieces: tuple[Mapping[str, Any], ...]
+    rows_extent: Extent = NONE
+    pieces_extent: Extent = NONE
+
+    @staticmethod
+    def empty(folder: Path | Key | None) -> GrowthLog:
+        """Log without entries."""
+        return GrowthLog(folder, np.zeros(0, ROW), ())
+
+    @staticmethod
+    def open(folder: Path | Key, saved: Mapping[str, Any]) -> GrowthLog:
+        """Log that a checkpoint refers to; DamagedError if it is missing."""
+        extents = [Extent.from_json(saved[name]) for name in ("rows", "pieces")]
+        rows = np.frombuffer(read_extent(folder / ROWS, extents[0]), ROW)
+        lines = read_extent(folder / PIECES, extents[1]).decode().splitlines()
+        return GrowthLog(folder, rows, tuple(json.loads(line) for line in lines), *extents)
+
+    def to_json(self) -> dict[str, Any]:
+        """Extents of both files, as a checkpoint records them."""
+        return {"rows": self.rows_extent.to_json(), "pieces": self.pieces_extent.to_json()}
+
+    def appended(self, rows: np.ndarray, pieces: Sequence[Mapping[str, Any]]) -> GrowthLog:
+        """The log with more entries; on the disk on return, and valid once a checkpoint refers to it."""
+        data = np.ascontiguousarray(rows, ROW).tobytes()
+        lines = "".join(dump_json(dict(piece)) + "\n" for piece in pieces).encode()
+        more = replace(
+            self,
+            rows=np.concatenate([self.rows, rows]),
+            pieces=(*self.pieces, *(json.loads(line) for line in lines.splitlines())),
+        )
+        if self.folder is None:
+            return more
+        place_of(self.folder).make_folder(self.folder)
+        return replace(
+            more,
+            rows_extent=append(self.folder / ROWS, data, self.rows_extent),
+            pieces_extent=append(self.folder / PIECES, lines, self.pieces_extent),
+        )

@@ -22,8 +22,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.rows import plain
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.resampled import ResampledSource
-from bnp_dask.data.skipping import ReadOtherwise
+from bnp_dask.data.view import ResampledSource, View
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
@@ -556,7 +555,7 @@ class MembersReader:
 
 
 @dataclass(frozen=True, eq=False)
-class MembersSource(ReadOtherwise):
+class MembersSource(View):
     """The atoms of one cluster of a posterior."""
 
     posterior: Posterior

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.analysis.topics.collapsed import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
-from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.data.view import CheckedSource
 from bnp_dask.errors import DataError, ExecutionError
 from bnp_dask.inference import Schedule, State, Work
 from bnp_dask.inference.bad_batches import remaining

@@ -12,7 +12,7 @@ import numpy as np
 
 from bnp_dask.core.rows import Row, Rows
 from bnp_dask.data.base import Source
-from bnp_dask.data.skipping import CheckedSource
+from bnp_dask.data.view import CheckedSource
 from bnp_dask.execute.heap import Heap
 from bnp_dask.inference import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
 from bnp_dask.inference.bad_batches import require_enough, usable, without

@@ -20,10 +20,8 @@ from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
 from bnp_dask.core.survey.joint import NAMES as JOINT
 from bnp_dask.core.survey.joint import JointMoments
 from bnp_dask.core.survey.quantiles import QuantileTotal
-from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.coalesce import bytes_told, in_words, n_together
-from bnp_dask.data.identity import identity_of
-from bnp_dask.data.skipping import EmptyReader, WithoutBatches, read_or_why, reason
+from bnp_dask.data.base import Reader, Source, batch_reader, bytes_told, identity_of, in_words, n_together
+from bnp_dask.data.view import EmptyReader, WithoutBatches, read_or_why, reason
 from bnp_dask.errors import DataError, StoreError, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order

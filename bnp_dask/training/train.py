@@ -14,11 +14,10 @@ from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.survey import Survey
-from bnp_dask.data.base import columns_of
-from bnp_dask.data.grouped.lagged import taking_lags
-from bnp_dask.data.identity import opened_as
-from bnp_dask.data.skipping import CountedSource
-from bnp_dask.data.sources.missing import opened
+from bnp_dask.data.base import columns_of, opened_as
+from bnp_dask.data.groups import taking_lags
+from bnp_dask.data.sources.open import opened
+from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import DataError, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread

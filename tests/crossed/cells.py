@@ -14,8 +14,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
-from bnp_dask.data.grouped.lagged import lagged
-from bnp_dask.data.sources.named import letting_miss
+from bnp_dask.data.groups import lagged
+from bnp_dask.data.view import letting_miss
 from bnp_dask.observation.base import LOG_BASE
 
 LENGTHS = np.array([5, 7, 4, 8, 6, 6])

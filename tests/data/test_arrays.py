@@ -91,7 +91,7 @@ def test_duplicates_are_summed_and_the_input_is_left_alone():
 
 
 def test_sparse_default_batches_are_cut_by_entries(monkeypatch):
-    from bnp_dask.data.batching import sparse_spans
+    from bnp_dask.data.base import sparse_spans
 
     x = sparse.csr_array(np.ones((100, 50)))
     cut = sparse_spans(x.indptr, 50, None, batch_bytes=12 * 510)

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.data.ingestion.batch_sizes import BatchSizes
+from bnp_dask.data.ingestion.writers import BatchSizes
 
 KB = 2**10
 
@@ -16,7 +16,7 @@ KB = 2**10
 @pytest.fixture(autouse=True)
 def _small(monkeypatch, tmp_path):
     """A kilobyte stands for the megabyte below which nothing is cut."""
-    monkeypatch.setattr("bnp_dask.data.ingestion.batch_sizes.LEAST_BYTES", KB)
+    monkeypatch.setattr("bnp_dask.data.ingestion.writers.LEAST_BYTES", KB)
     monkeypatch.chdir(tmp_path)
 
 
@@ -70,7 +70,7 @@ def test_counts(n_documents, workers):
 
 def test_counts_that_are_read_in_pieces(monkeypatch):
     """The size of a file of counts is a guess: batches are about even nevertheless."""
-    monkeypatch.setattr("bnp_dask.data.text.word_counts.CANDIDATES", 10**6)
+    monkeypatch.setattr("bnp_dask.data.text.options.CANDIDATES", 10**6)
     lines = [f"d{i} " + " ".join(f"w{(i * j) % 97}" for j in range(1, 60)) for i in range(3000)]
     texts = [(str(i), line) for i, line in enumerate(lines)]
     report = bnp.ingest(texts, "x.zarr", text=bnp.Text(min_df=2, token_pattern=r"w\d+"), batch_bytes=256 * KB)

@@ -14,7 +14,7 @@ import bnp_dask as bnp
 from bnp_dask.analysis.score import score_samples
 from bnp_dask.core.columns import Columns, Cutting, Roles
 from bnp_dask.data.base import columns_of
-from bnp_dask.data.sources.named import OrderedSource
+from bnp_dask.data.view import OrderedSource
 from bnp_dask.errors import DataError, SettingError, StoreError
 from tests.data.reading import rows
 
@@ -389,7 +389,7 @@ def test_descriptions_of_earlier_versions_are_compared_by_what_they_say(tmp_path
     """Those of text tables had no names."""
     people()[["age", "visits"]].to_csv(tmp_path / "t.csv", index=False)
     with monkeypatch.context() as earlier:
-        earlier.setattr(OrderedSource, "describe", lambda self: self.atoms.describe())
+        earlier.setattr(OrderedSource, "describe", lambda self: self.whole.describe())
         trained(tmp_path / "t.csv", laps=1, store=tmp_path / "run")
     again = trained(tmp_path / "t.csv", laps=2, store=tmp_path / "run", resume=True).posterior
     assert again.feature_names == ("age", "visits")

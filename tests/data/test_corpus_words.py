@@ -8,7 +8,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from bnp_dask.data import Text, as_source, load_documents, load_dropped, load_vocabulary, read_vocabulary
 from bnp_dask.data.ingestion.ingest import ingest
-from bnp_dask.data.text.word_counts import Frequencies
+from bnp_dask.data.text.options import Frequencies
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows
 
@@ -60,7 +60,7 @@ def test_as_scikit_learn(tmp_path, monkeypatch, mine, theirs):
 @pytest.mark.parametrize("rank", ["tokens", "documents"])
 @pytest.mark.parametrize("limit", [10, 10**6])
 def test_the_largest_words_are_kept(tmp_path, monkeypatch, rank, limit):
-    monkeypatch.setattr("bnp_dask.data.text.word_counts.CANDIDATES", limit)
+    monkeypatch.setattr("bnp_dask.data.text.options.CANDIDATES", limit)
     words, x = sklearn_counts(TEXTS)
     size = x.sum(axis=0) if rank == "tokens" else (x > 0).sum(axis=0)
     expected = sorted(sorted(words, key=lambda w: (-size[words.index(w)], w))[:20])
@@ -84,7 +84,7 @@ letters = st.text(st.characters(codec="utf-8"), max_size=30)
 def test_any_text(tmp_path_factory, texts, limit):  # fmt: skip
     path = tmp_path_factory.mktemp("any") / "x.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bnp_dask.data.text.word_counts.CANDIDATES", limit)
+        patch.setattr("bnp_dask.data.text.options.CANDIDATES", limit)
         text = Text(min_df=1, stop_words=None, keep_empty=True)
         try:
             words, x = sklearn_counts(texts)
@@ -99,8 +99,8 @@ def test_any_text(tmp_path_factory, texts, limit):  # fmt: skip
 
 def test_counting_on_disk_is_exact(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("bnp_dask.data.text.word_counts.MERGED_AT_ONCE", 3)
-    monkeypatch.setattr("bnp_dask.data.text.word_counts.RUN_ROWS", 5)
+    monkeypatch.setattr("bnp_dask.data.text.options.MERGED_AT_ONCE", 3)
+    monkeypatch.setattr("bnp_dask.data.text.options.RUN_ROWS", 5)
     documents = [text.split() for text in TEXTS]
     with Frequencies(limit=25) as few, Frequencies() as many:
         for words in documents:
@@ -203,7 +203,7 @@ def test_counts_of_new_texts(tmp_path):
 
 @pytest.mark.long
 def test_a_million_words(tmp_path, monkeypatch):
-    monkeypatch.setattr("bnp_dask.data.text.word_counts.CANDIDATES", 2**18)
+    monkeypatch.setattr("bnp_dask.data.text.options.CANDIDATES", 2**18)
     documents = [(i, " ".join(f"q{j:06d}" for j in range(i * 2000, (i + 1) * 2000))) for i in range(500)]
     report = ingest(documents, tmp_path / "x.zarr", text=Text(min_df=1, stop_words=None))
     assert report.n_features == report.n_tokens == 10**6

@@ -16,7 +16,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
-from bnp_dask.data.sources.missing import letting_miss
+from bnp_dask.data.view import letting_miss
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows
 

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.data import as_source
-from bnp_dask.data.grouped.offsets import check_offsets, cut_groups
+from bnp_dask.data.groups import check_offsets, cut_groups
 from bnp_dask.errors import DataError
 from tests.data.reading import read_all
 

@@ -153,7 +153,7 @@ def test_long_table(tmp_path, shuffled, batch_size):
 
 
 def test_long_table_batches_never_cut_a_document(monkeypatch, tmp_path):
-    monkeypatch.setattr("bnp_dask.data.sources.parquet_counts.BATCH_BYTES", 12 * 130)
+    monkeypatch.setattr("bnp_dask.data.sources.parquet.BATCH_BYTES", 12 * 130)
     long_table().to_parquet(tmp_path / "c.parquet", row_group_size=50, index=False)
     source = as_source(tmp_path / "c.parquet")
     assert source.n_batches > 2

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from bnp_dask.cli import main
 from bnp_dask.data import as_source
-from bnp_dask.data.grouped import offsets as groups_module
-from bnp_dask.data.grouped.steps import blocks_of, whole_groups
+from bnp_dask.data import groups as groups_module
+from bnp_dask.data.groups import blocks_of, whole_groups
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import read_all
@@ -142,7 +142,7 @@ def test_gaps(tmp_path):
 
 
 def test_gaps_between_pieces_and_of_dates(tmp_path, monkeypatch):
-    from bnp_dask.data.grouped import ids as groups_open
+    from bnp_dask.data.sources import open as groups_open
 
     monkeypatch.setattr(groups_open, "PIECE_BYTES", 8 * 3)  # three rows at a time
     pq.write_table(gap_table(), tmp_path / "t.parquet", row_group_size=11)

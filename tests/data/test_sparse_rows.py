@@ -13,7 +13,7 @@ import zarr
 from scipy import sparse
 
 from bnp_dask.data import as_source
-from bnp_dask.data.batching import sparse_spans
+from bnp_dask.data.base import sparse_spans
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import BnpDaskError, DataError
 from bnp_dask.inputs.sparse_rows import as_counts

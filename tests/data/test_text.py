@@ -49,7 +49,7 @@ FILES = {
 
 @pytest.mark.parametrize(*in_pairs(name=FILES, packed=["", ".gz", ".bz2"], block=[64, 2**23]))
 def test_round_trip(tmp_path, monkeypatch, name, packed, block):
-    monkeypatch.setattr("bnp_dask.data.text.tokenizer.BLOCK_BYTES", block)
+    monkeypatch.setattr("bnp_dask.data.text.files.BLOCK_BYTES", block)
     pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[packed]
     path = tmp_path / (name + packed)
     path.write_bytes(pack(FILES[name].encode()))
@@ -64,7 +64,7 @@ def test_round_trip(tmp_path, monkeypatch, name, packed, block):
 
 
 def test_batches_are_cut_by_bytes_and_at_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("bnp_dask.data.text.tokenizer.BLOCK_BYTES", 256)
+    monkeypatch.setattr("bnp_dask.data.text.files.BLOCK_BYTES", 256)
     monkeypatch.setattr("bnp_dask.data.ingestion.writers.ENTRY_CHUNK", 16)
     (tmp_path / "x.ldac").write_text(ldac())
     report = ingest(tmp_path / "x.ldac", tmp_path / "x.zarr", batch_bytes=12 * 40)

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from bnp_dask import DPMixture, Gaussian, Model
 from bnp_dask.data import as_source
-from bnp_dask.data.coalesce import SMALL_BYTES, bytes_told, in_words, n_together
+from bnp_dask.data.base import SMALL_BYTES, bytes_told, in_words, n_together
 from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.training.survey_pass import take_survey

@@ -80,7 +80,7 @@ def test_an_interrupt_comes_out_as_what_it_is(tmp_path, monkeypatch, caplog):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bnp_dask.data.sources.zarr_here._Here.submit", interrupted)
+    monkeypatch.setattr("bnp_dask.data.sources.zarr._Here.submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         source.reader(0)()
     gc.collect()

@@ -5,7 +5,7 @@ import http.client
 
 import pytest
 
-from bnp_dask.data.skipping import read_or_why
+from bnp_dask.data.view import read_or_why
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute.base import DEFAULT_RETRIES
 from bnp_dask.execute.passing import may_pass

@@ -17,7 +17,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.cli.stop import StopWhenAsked
-from bnp_dask.data.skipping import WithoutBatches
+from bnp_dask.data.view import WithoutBatches
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor

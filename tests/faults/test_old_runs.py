@@ -6,6 +6,7 @@ The archives are made by ``tests/faults/old/make.py``, which says when.
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from functools import cache
 
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.training.archive.description import FORMAT
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.training.archive import FORMAT
 from tests.faults.old.make import HERE, models, runs, scores
 
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -96,3 +98,15 @@ def test_a_run_of_an_earlier_version_goes_on(unpacked, archive, name):
     if not case.moves:  # how moves are made may change from version to version
         np.testing.assert_allclose(elbo, wanted["elbo"], rtol=1e-9)
         assert result.posterior.ids.tolist() == wanted["ids"]
+
+
+@pytest.mark.parametrize("archive", THEN)
+def test_a_run_of_an_earlier_version_takes_in_more(unpacked, tmp_path, archive):
+    """An update of a finished run counts old and new atoms, and its posterior predicts both."""
+    case, store = runs()["mixture"], tmp_path / "run"
+    shutil.copytree(unpacked(archive) / "runs" / "mixture", store)
+    done = case.train(store=store, resume=True)
+    more = case.data[:10] + 0.125
+    changes = bnp.update(store, more, client=SerialExecutor(), batch_size=5)
+    assert changes.posterior.summary["N"].sum() == pytest.approx(done.history[-1]["atoms"] + len(more))
+    assert len(bnp.predict(bnp.load(store), more)) == len(more)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.data.sources import npy
+from bnp_dask.data.sources import arrays as npy
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.threads import ThreadExecutor
 from bnp_dask.training.growing import taking_in

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.data.sources.npy import NpySource
+from bnp_dask.data.sources.arrays import NpySource
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import leaving

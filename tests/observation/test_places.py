@@ -31,8 +31,8 @@ ELSEWHERE = {
     },
     "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
     "Gaussian": {
-        "cli/job_roles.py": "an example in a message",
-        "cli/job_sections.py": "the likelihood that a new job file begins with",
+        "cli/settings.py": "an example in a message",
+        "cli/jobfile.py": "the likelihood that a new job file begins with",
         "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
@@ -62,7 +62,7 @@ ELSEWHERE = {
         "estimators/criteria.py": "the sum of its parts",
         "estimators/fitting.py": "made of the table that fit is given",
         "estimators/mixture.py": "made of a table; without settings there is none",
-        "reports/mixtures/parts.py": "each of its parts has pictures of its own",
+        "reports/mixtures.py": "each of its parts has pictures of its own",
     },
     "ZeroMeanGaussian": {"cli/demo/patches.py": "a demonstration"},
 }  # fmt: skip

@@ -14,7 +14,7 @@ import bnp_dask as bnp
 from benchmarks.certainty import first_ten, run, second_ten
 from bnp_dask.analysis.metrics import rand_index_of_table
 from bnp_dask.analysis.tree import objective_of
-from bnp_dask.data.resampled import ResampledSource
+from bnp_dask.data.view import ResampledSource
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.training import certainty as sure

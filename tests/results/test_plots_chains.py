@@ -13,8 +13,7 @@ from bnp_dask.analysis.sequences import state_durations, transitions
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation import with_previous
-from bnp_dask.reports.plots import new_figure
-from bnp_dask.reports.plots_sequences import plot_durations, plot_segments, plot_transitions, state_colors
+from bnp_dask.reports.plots import new_figure, plot_durations, plot_segments, plot_transitions, state_colors
 from tests.chains.parts import begin, model_of, sequences
 
 pytest.importorskip("matplotlib")

@@ -9,7 +9,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
-from bnp_dask.reports.tree_picture import draw_tree, tree_section
+from bnp_dask.reports.plots import draw_tree, tree_section
 
 
 @pytest.fixture(scope="module")

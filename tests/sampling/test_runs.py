@@ -12,7 +12,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
-from bnp_dask.data.skipping import checksum
+from bnp_dask.data.view import checksum
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.threads import ThreadExecutor

@@ -16,7 +16,7 @@ from bnp_dask import __version__
 from bnp_dask.errors import StoreError
 from bnp_dask.store import JOB_NAME, Listing, Receipt, RunStore, SummaryFiles, read_history
 from bnp_dask.store.files import seal
-from bnp_dask.store.place import disk, lock, place_of
+from bnp_dask.store.place import disk, place_of
 from bnp_dask.store.place.base import Extent
 
 B = 3
@@ -620,14 +620,14 @@ def test_what_cannot_be_told_may_not_be_replaced(path):
 
 def test_another_process_that_was_faster_keeps_its_run(path, monkeypatch):
     """It creates and commits between the first look and the lock, and is done when the lock is free."""
-    original = lock.WriterLock.__init__
+    original = disk.WriterLock.__init__
 
     def late(self, file):
         monkeypatch.undo()
         run_laps(path, 1)
         original(self, file)
 
-    monkeypatch.setattr(lock.WriterLock, "__init__", late)
+    monkeypatch.setattr(disk.WriterLock, "__init__", late)
     with pytest.raises(StoreError, match="already holds a run; .*resume=True"):
         RunStore.create(path, {"seed": 2})
     assert lap_of(path) == 0

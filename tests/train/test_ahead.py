@@ -85,7 +85,7 @@ def alone(tmp_path_factory):
     """The run in this thread, each batch by a task of its own."""
     folder = str(tmp_path_factory.mktemp("alone"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bnp_dask.data.coalesce.TOGETHER", 1)
+        patch.setattr("bnp_dask.data.base.TOGETHER", 1)
         result = go(SlowSource(folder), SerialExecutor())
     assert threads(folder)[0] == 0
     return bits(result)

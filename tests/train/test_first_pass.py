@@ -22,7 +22,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
-from bnp_dask.data.identity import identity_of
+from bnp_dask.data.base import identity_of
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.initialize import base as starts

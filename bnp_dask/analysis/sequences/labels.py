@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from bnp_dask.core.location import Location
 from bnp_dask.data.base import Source
-from bnp_dask.data.grouped.ids import parquet_pieces
-from bnp_dask.data.grouped.offsets import GroupedSource, check_offsets
+from bnp_dask.data.groups import GroupedSource, check_offsets
+from bnp_dask.data.sources.open import parquet_pieces
 from bnp_dask.data.sources.parquet import open_file, parquet_files
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain, to_float

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.data.grouped.lagged import lagged
+from bnp_dask.data.groups import lagged
 from bnp_dask.data.output import Outputs
 from bnp_dask.kernels.numeric.lags import lagged_rows, spread
 from bnp_dask.model import Posterior

@@ -12,9 +12,9 @@ import pyarrow as pa
 from bnp_dask.analysis.sequences.lags import for_recorded
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.grouped.offsets import GroupedSource
+from bnp_dask.data.groups import GroupedSource
 from bnp_dask.data.output import Compute, Layout, Outputs
-from bnp_dask.data.sources.dask_collections.frames import DaskFrameSource
+from bnp_dask.data.sources.dask_collections import DaskFrameSource
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.model import Posterior
 from bnp_dask.structure.answers.density import path_densities

@@ -14,7 +14,7 @@ from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts
 from bnp_dask.analysis.sequences.states import Namer, namer_of, names_of, state_ids
 from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.data.grouped.offsets import GroupedSource
+from bnp_dask.data.groups import GroupedSource
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.inputs.settings import whole_number

@@ -5,42 +5,479 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
+from scipy import sparse
 
-from bnp_dask.core.columns import ON_BAD_CELL, Cutting
+from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Source
-from bnp_dask.data.batching import BATCH_BYTES, batch_rows, check_dtype, check_names, parsed
-from bnp_dask.data.grouped.recordings import recordings
-from bnp_dask.data.ingestion.batch_sizes import WORKERS
-from bnp_dask.data.ingestion.counts import write_counts, write_text
-from bnp_dask.data.ingestion.distinct import Deduplicate
-from bnp_dask.data.ingestion.formats import Piece, check_format, detect, detect_text, format_of_text
-from bnp_dask.data.ingestion.grouped_rows import grouped_table
-from bnp_dask.data.ingestion.patches import Patches
-from bnp_dask.data.ingestion.plan import Input, Plan, Progress, chained, named_errors, stored_bytes
-from bnp_dask.data.ingestion.projection import Projection, fit_projection, load_projection
-from bnp_dask.data.ingestion.report import IngestReport
-from bnp_dask.data.ingestion.settings import check_deduplicate, check_ingest, check_target, check_use
-from bnp_dask.data.ingestion.writers import RowsWriter, write_vector
-from bnp_dask.data.sources.arrow import as_table
-from bnp_dask.data.sources.choose import Reading
+from bnp_dask.core.vocabulary import Words
+from bnp_dask.data.base import (
+    BATCH_BYTES,
+    ENTRY_BYTES,
+    PIECE_BYTES,
+    Source,
+    batch_rows,
+    check_batch_size,
+    check_dtype,
+    check_names,
+    columns_of,
+    parsed,
+)
+from bnp_dask.data.groups import Cut, GroupedSource, blocks_of, whole_groups
+from bnp_dask.data.ingestion.patches import Patches, PatchStream, group_names
+from bnp_dask.data.ingestion.rows import (
+    Deduplicate,
+    DistinctRows,
+    GroupedTable,
+    Projection,
+    fit_projection,
+    grouped_table,
+    load_projection,
+)
+from bnp_dask.data.ingestion.streams import (
+    COLUMN_FILES,
+    STREAMED,
+    Piece,
+    Stream,
+    check_format,
+    detect,
+    detect_text,
+    format_of_text,
+)
+from bnp_dask.data.ingestion.writers import WORKERS, BatchSizes, CountsWriter, RowsWriter, write_vector
+from bnp_dask.data.sources.arrays import ArraySource, NpyReader, NpySource
+from bnp_dask.data.sources.columns import PLAIN_READING, Reading, as_table
 from bnp_dask.data.sources.forms import Documents, plain_form
 from bnp_dask.data.sources.frames import is_frame, table_of_frame
-from bnp_dask.data.sources.open import as_source
-from bnp_dask.data.text.corpus import Corpus, documents_of
+from bnp_dask.data.sources.open import as_source, open_path, recordings
+from bnp_dask.data.sources.parquet import ParquetReader
+from bnp_dask.data.sources.zarr import ZarrRowsReader
+from bnp_dask.data.text.files import Corpus, documents_of
+from bnp_dask.data.text.ingest import TextReport, write_corpus
 from bnp_dask.data.text.options import TEXT_FORMATS, Text
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.data.text.vocabulary import Analysis, WordSums, write_vocabulary
+from bnp_dask.data.view import OrderedSource, WeightedSource
+from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inputs.arrow_streams import as_file, is_stream
-from bnp_dask.inputs.settings import is_whole, one_of, shown
+from bnp_dask.inputs.settings import flag, is_whole, one_of, shown, whole_number
 
 
+# -- settings ------------------------------------------------------------------------------------------------------
+def check_ingest(
+    batch_size: Any, batch_bytes: Any, project: Any, patches: Any, text: Any, progress: Any, workers: Any
+) -> None:
+    """SettingError for settings without meaning."""
+    whole_number("workers", workers, 1, what="a number of workers")
+    if batch_size is not None:
+        check_batch_size(batch_size)
+    whole_number("batch_bytes", batch_bytes, 1, what="a whole number of bytes")
+    if project is not None and not isinstance(project, (str, os.PathLike)):
+        whole_number("project", project, 1, what="a number of components, or the path of a store that was projected")
+    for name, value, kind in (("patches", patches, Patches), ("text", text, Text)):
+        if value is not None and not isinstance(value, kind):
+            raise SettingError(f"{name}={shown(value)}: needs {kind.__name__}(...), or None")
+    if progress is not None and not callable(progress):
+        raise SettingError(f"progress={shown(progress)}: needs a function of two numbers, or None")
+
+
+def check_deduplicate(value: Any, weights: Any) -> Deduplicate | None:
+    """The value; SettingError if it is unknown, or contradicts weights."""
+    if value is None:
+        return None
+    one_of("deduplicate", value, get_args(Deduplicate))
+    if value == "once" and weights is not None:
+        raise SettingError(
+            f'deduplicate="once" lets every row count once, and weights={shown(weights)} says how often it counts: '
+            'leave one out, or give deduplicate="weights"'
+        )
+    found: Deduplicate = value
+    return found
+
+
+def check_use(location: Location, kind: str, patches: Patches | None, text: Text | None) -> None:
+    """SettingError for settings of images or of text if the source is neither."""
+    if patches is not None and kind != "images":
+        raise SettingError(f"{location.name} is no image or folder of images (format {kind}), and has no patches")
+    if text is not None:
+        raise SettingError(f"{location.name} has format {kind}, which is no raw text; leave the settings of text out")
+
+
+def check_target(target: Location, location: Location, overwrite: Any) -> None:
+    """DataError if the target exists and may not be replaced."""
+    replaces = flag("overwrite", overwrite)
+    if target.url == location.url:
+        raise DataError(f"{target.name}: source and target are the same")
+    if (is_there := target.exists()) and not replaces:
+        raise DataError(f"{target.name} exists; pass overwrite=True (--overwrite) to replace it, or another name")
+    if is_there and not _is_store(target):
+        raise DataError(f"{target.name} exists and is no Zarr store; only stores are replaced: choose another name")
+
+
+def _is_store(target: Location) -> bool:
+    """Whether the target is a Zarr store, or parts of a store whose writing was cut short on remote storage."""
+    if not target.is_dir() or (target.is_local and os.path.islink(target.url)):
+        return False
+    return "zarr.json" in (names := target.names()) or all(target.child(n, "zarr.json").exists() for n in names)
+
+
+# -- report --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class IngestReport:
+    """Facts about the data that an ingest read and wrote.
+
+    Parameters
+    ----------
+    source, out
+        Names of source and store.
+    format
+        Format of the source.
+    kind
+        ``"rows"`` or ``"counts"``.
+    n_atoms, n_features, n_batches
+        Sizes: atoms, columns or words, batches.
+    nbytes
+        Bytes of all batches once loaded (float64).
+    stored_bytes
+        Bytes on disk.
+    dtype
+        Dtype of the stored values.
+    n_entries, n_tokens, n_empty
+        Counts only: entries, sum of counts, documents without words.
+    notes
+        Notes for the reader of the report.
+    text
+        Raw text only: facts about it.
+    n_groups
+        Rows only: number of groups, each block of a group that was cut counted; None for ungrouped rows.
+    n_cuts
+        Number of cuts inside groups.
+    sizing
+        Number of workers for which batches were cut, and whether each gets four; empty if their size was given.
+    """
+
+    source: str
+    out: str
+    format: str
+    kind: str
+    n_atoms: int
+    n_features: int
+    n_batches: int
+    nbytes: int
+    stored_bytes: int
+    dtype: str
+    n_entries: int = 0
+    n_tokens: float = 0.0
+    n_empty: int = 0
+    notes: tuple[str, ...] = ()
+    text: TextReport | None = None
+    n_groups: int | None = None
+    n_cuts: int = 0
+    sizing: str = ""
+
+    def __str__(self) -> str:
+        what = "documents" if self.kind == "counts" else "atoms"
+        width = "words" if self.kind == "counts" else "features"
+        lines = [
+            f"{self.source} ({self.format}) -> {self.out}",
+            f"  {self.n_atoms:,} {what}, {self.n_features:,} {width}, {self.n_batches:,} batches, "
+            f"{self.nbytes / 2**20:,.1f} MB in memory, {self.stored_bytes / 2**20:,.1f} MB stored as {self.dtype}",
+        ]
+        if self.sizing:
+            lines.append(f"  {self.sizing}")
+        if self.kind == "counts":
+            lines.append(f"  {self.n_entries:,} entries, {self.n_tokens:,.0f} tokens, {self.n_empty:,} empty documents")
+        if self.n_groups is not None:
+            lines.append(f"  {self.n_groups:,} groups")
+            if self.n_cuts:
+                whole = self.n_groups - self.n_cuts
+                lines[-1] += (
+                    f": {whole:,} in the source, cut in {self.n_cuts:,} places. As sequences, each block starts anew, "
+                    f"and {self.n_cuts:,} of {max(self.n_atoms - whole, 0):,} transitions are not counted"
+                )
+        if self.text is not None:
+            lines += self.text.lines()
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+
+# -- plan ----------------------------------------------------------------------------------------------------------
+Progress = Callable[[float, int], None]
+"""Called with the share of the source that was read, 0 to 1, and the number of atoms written so far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """The source as a stream that can be read several times; ``notes`` and ``named`` are set by the first reading.
+
+    ``source`` are data that are no file, opened as :func:`bnp_dask.as_source` does.
+    """
+
+    location: Location
+    format: str
+    columns: Sequence[str] | None
+    weights: Any
+    patches: Patches
+    notes: list[str] = field(default_factory=list)
+    table: GroupedTable | None = None
+    named: list[Columns] = field(default_factory=list)
+    reading: Reading = PLAIN_READING
+    source: Source | None = None
+
+    @property
+    def words(self) -> Words | None:
+        """Words of documents in memory; None for other data."""
+        source = self.source.whole if isinstance(self.source, WeightedSource) else self.source
+        return source.words if isinstance(source, ArraySource) else None
+
+    def cut(self, n_features: int, rows: int, cut: int | None, sizes: BatchSizes | None) -> Cut | None:
+        """Groups of the rows, cut as requested, from a column or a store with groups; else None."""
+        name = self.location.name
+        if self.table is not None:
+            found = self.table
+            rows = _rows_of_groups(blocks_of(found.offsets, found.breaks, cut)[0], n_features, rows, sizes)
+            return Cut.within(found.offsets, n_features, rows, name, cut, found.breaks, found.ids)
+        if self.format == "images" and self.patches.by_image:
+            images = PatchStream(self.location, self.patches).groups()
+            whole = np.concatenate([[0], np.cumsum([size for _, _, size in images])]).astype(np.int64)
+            rows = _rows_of_groups(blocks_of(whole, None, cut)[0], n_features, rows, sizes)
+            ids = pa.array(group_names([file for _, file, _ in images]))
+            return Cut.within(whole, n_features, rows, name, cut, None, ids)
+        source = self.source
+        if self.format == "zarr":
+            source = open_path(self.location, None, None, None, self.format)
+        if isinstance(source, GroupedSource):
+            whole, breaks = whole_groups(source.all_offsets(), source.names.all_blocks())
+            rows = _rows_of_groups(blocks_of(whole, breaks, cut)[0], n_features, rows, sizes)
+            return Cut.within(whole, n_features, rows, name, cut, breaks, source.names.ids)
+        if cut is not None:
+            raise SettingError(
+                f"{name}: cut={cut} cuts sequences into blocks; name the column that tells them apart: group_column="
+            )
+        return None
+
+    def pieces(self) -> Iterator[tuple[Piece, float]]:
+        """Atoms with weights, in the stored dtype, and the share read."""
+        if self.table is not None:
+            self._name(self.table.columns)
+            yield from self.table.pieces()
+            return
+        if self.format in STREAMED:
+            columns = self.named[0] if self.named else self.columns
+            stream = Stream(self.location, self.format, columns, self.weights, self.patches, reading=self.reading)
+            self._name(stream.named)
+            for piece in stream.pieces():
+                yield piece, stream.fraction()
+            self.notes[:] = stream.notes
+            return
+        if self.source is not None:
+            yield from self._opened(self.source)
+            return
+        # the second pass uses the columns that the first chose, so that the choice is reported once
+        columns = self.named[0] if self.named and self.format in COLUMN_FILES else self.columns
+        source: Any = open_path(self.location, None, self.weights, columns, self.format, reading=self.reading)
+        if isinstance(source, NpySource):
+            # a file that can be cut anywhere is read in small pieces
+            rows = batch_rows(source.n_features, None, PIECE_BYTES)
+            source = open_path(self.location, rows, self.weights, self.columns, self.format)
+        if isinstance(source, GroupedSource):
+            source = source.whole
+        self._name(columns_of(source))
+        for index in range(source.n_batches):
+            reader = source.reader(index)
+            if isinstance(reader, NpyReader | ZarrRowsReader | ParquetReader):
+                x, weights = reader.load(source.dtype.newbyteorder("="))
+            else:
+                batch = reader()
+                x, weights = batch.x, batch.weights
+            yield (x, weights), (index + 1) / source.n_batches
+
+    def _opened(self, source: Source) -> Iterator[tuple[Piece, float]]:
+        self._name(columns_of(source))
+        kind = dtype_of(source)
+        for index in range(source.n_batches):
+            batch = source.reader(index)()
+            x = batch.x if kind is None else np.asarray(batch.x).astype(kind)
+            yield (x, batch.weights), (index + 1) / source.n_batches
+
+    def _name(self, columns: Columns | None) -> None:
+        self.named[:] = [] if columns is None else [columns]
+
+
+def dtype_of(source: Source) -> np.dtype | None:
+    """Dtype of an array in memory; None for other sources, whose batches are float64 or counts."""
+    match source:
+        case GroupedSource() | WeightedSource() | OrderedSource():
+            return dtype_of(source.whole)
+        case ArraySource():
+            return source.x.dtype.newbyteorder("=") if isinstance(source.x, np.ndarray) else None
+        case _:
+            return None
+
+
+def _rows_of_groups(offsets: np.ndarray, n_features: int, rows: int, sizes: BatchSizes | None) -> int:
+    """Rows of a batch of groups: fewer than ``rows`` if batches would be few, but no fewer than the largest group."""
+    if sizes is None:
+        return rows
+    longest = int(np.diff(offsets).max(initial=1))
+    return min(rows, max(longest, sizes.of(8 * n_features * int(offsets[-1])) // (8 * n_features)))
+
+
+@contextlib.contextmanager
+def named_errors(location: Location, target: Location) -> Iterator[None]:
+    """Name the source in errors of parsers, and source and target in errors of the operating system."""
+    try:
+        with parsed(location.name):
+            yield
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error
+        raise StoreError(f"cannot turn {location.name} into {target.name}: {what}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Source, target and settings of one call of ``ingest``."""
+
+    given: Input
+    building: Location
+    target: Location
+    batch_size: int | None
+    batch_bytes: int
+    vocabulary: str | os.PathLike[str] | None
+    project: int | str | os.PathLike[str] | None
+    dtype: str | None
+    progress: Progress | None
+    cut: int | None = None
+    workers: int = WORKERS
+    deduplicate: Deduplicate | None = None
+
+    @property
+    def sizes(self) -> BatchSizes | None:
+        """How batches are cut; None if their size was given."""
+        return None if self.batch_size is not None else BatchSizes(self.batch_bytes, self.workers)
+
+    def distinct(self, cut: Cut | None) -> DistinctRows | None:
+        """How repeated rows are united; None if they are kept.
+
+        Raises
+        ------
+        SettingError
+            The rows are in groups: equal rows of different groups have different meanings.
+        """
+        if self.deduplicate is None:
+            return None
+        if cut is not None:
+            raise SettingError(
+                f"{self.given.location.name} has its rows in groups, in which a row may occur twice for a reason; "
+                "leave deduplicate= out"
+            )
+        return DistinctRows(self.deduplicate)
+
+    def sizing(self, n_batches: int, grouped: bool = False) -> str:
+        """A line about the batches, if ``ingest`` chose their size."""
+        return "" if self.sizes is None else self.sizes.line(n_batches, grouped)
+
+    def tell(self, fraction: float, n_atoms: int) -> None:
+        """Call the user's function, if any; SettingError if it raises."""
+        if self.progress is None:
+            return
+        try:
+            self.progress(fraction, n_atoms)
+        except Exception as error:  # the caller's error; without this name it would look like damaged data
+            raise SettingError(f"progress: {type(error).__name__} in the function given: {error}") from error
+
+
+def chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    """Iterate over the first item and then the rest."""
+    yield first
+    yield from rest
+
+
+def stored_bytes(location: Location) -> int:
+    """Bytes of all files of a store."""
+    fs, path = location.filesystem()
+    with location.discreet():
+        return int(fs.du(path))
+
+
+# -- counts --------------------------------------------------------------------------------------------------------
+_UNBATCHED = 2**62
+
+
+def write_counts(plan: Plan, pieces: Iterator[tuple[Piece, float]], sample: sparse.csr_array) -> IngestReport:
+    """Write pieces of counts, of which ``sample`` is the first, and the vocabulary if one was given."""
+    name = plan.given.location.name
+    own = plan.given.words
+    words = _read_vocabulary(plan.vocabulary) if plan.vocabulary is not None else None if own is None else own.words
+    # counts of these two formats are whole by definition; other sources may hold any number
+    whole = plan.given.format in ("docword", "ldac")
+    kind = np.dtype(np.uint32 if whole else np.float64)
+    writer, sums = _counts_writer(plan, kind), WordSums()
+    for (held, weights), fraction in pieces:
+        x = sparse.csr_array(held)
+        if words is not None:
+            sums.add(x)
+        if whole and x.nnz and x.data.max() > np.iinfo(np.uint32).max:
+            raise DataError(f"{name}: a count of {x.data.max():.0f}, more than 2**32 - 1")
+        writer.add(x, weights, fraction)
+        plan.tell(fraction, writer.n_atoms)
+    notes: list[str] = []
+    facts: dict[str, Any] = {"vocabulary": False}
+    if words is not None:
+        if len(words) < writer.n_words:
+            raise DataError(f"vocabulary {plan.vocabulary} has {len(words)} words, but {name} has {writer.n_words}")
+        writer.n_words = len(words)
+        analysis = None if own is None or own.analysis is None else Analysis.from_json(own.analysis)
+        facts = write_vocabulary(plan.building, words, *sums.of(len(words)), analysis)
+    if writer.n_empty:
+        notes.append(f"{writer.n_empty} documents have no words; they are kept as rows without entries")
+    if plan.given.format.startswith("svmlight"):
+        notes.append("labels of the file are not kept")
+    writer.close(facts, name)
+    plan.tell(1.0, writer.n_atoms)
+    return _counts_report(plan, writer, notes)
+
+
+def _counts_writer(plan: Plan, kind: np.dtype) -> CountsWriter:
+    entries = _UNBATCHED if plan.batch_size is not None else max(1, plan.batch_bytes // ENTRY_BYTES)
+    return CountsWriter(plan.building, kind, entries, plan.batch_size, plan.sizes)
+
+
+def _counts_report(
+    plan: Plan, writer: CountsWriter, notes: Sequence[str], text: TextReport | None = None
+) -> IngestReport:
+    loaded = ENTRY_BYTES * writer.n_entries + 4 * (writer.n_atoms + writer.n_batches)
+    return IngestReport(
+        plan.given.location.name, plan.target.name, plan.given.format, "counts", writer.n_atoms, writer.n_words,
+        writer.n_batches, loaded, stored_bytes(plan.building), str(writer.count_dtype), writer.n_entries, writer.total,
+        writer.n_empty, tuple(notes), text,
+        sizing=plan.sizing(writer.n_batches),
+    )  # fmt: skip
+
+
+def write_text(plan: Plan, corpus: Corpus) -> IngestReport:
+    """Count the words of raw text and write the counts."""
+    if plan.project is not None or plan.dtype is not None or plan.given.weights is not None:
+        raise SettingError(f"{corpus.name} is raw text; project=, dtype= and weights= are for other data")
+    writer = _counts_writer(plan, np.dtype(np.uint32))
+    written = write_corpus(corpus, plan.building, writer, plan.vocabulary, plan.tell)
+    writer.close(written.facts, corpus.name)
+    plan.tell(1.0, writer.n_atoms)
+    return _counts_report(plan, writer, written.report.notes, written.report)
+
+
+def _read_vocabulary(path: str | os.PathLike[str]) -> Sequence[str]:
+    location = Location.of(path)
+    location.require()
+    with location.open("infer") as file:
+        return file.read().decode("utf-8", "replace").splitlines()
+
+
+# -- ingest --------------------------------------------------------------------------------------------------------
 def ingest(
     source_path: Any,
     out: str | os.PathLike[str],

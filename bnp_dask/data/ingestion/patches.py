@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.core.location import Location
-from bnp_dask.data.batching import PIECE_BYTES
+from bnp_dask.data.base import PIECE_BYTES
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import flag, hold, whole_number
 

@@ -1,39 +1,168 @@
-"""Data in this process's memory: arrays, scipy.sparse matrices, tables."""
+"""Arrays: in this process's memory, in .npy and .npz files, dense or scipy.sparse."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import IO, Any
 
 import fsspec
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.columns import Columns
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.location import Location
 from bnp_dask.core.vocabulary import Words
-from bnp_dask.data.base import Reader, Source, columns_of, shows_itself
-from bnp_dask.data.batching import (
+from bnp_dask.data.base import (
+    PIECE_BYTES,
     Span,
-    batch_name,
+    Stored,
     batch_rows,
     check_dtype,
-    check_index,
     check_matrix,
+    fingerprint_of_content,
+    fingerprint_of_files,
     float_rows,
     spans,
     sparse_spans,
 )
-from bnp_dask.data.identity import fingerprint_of, fingerprint_of_content, fingerprint_of_files
-from bnp_dask.data.sources.choose import array_of_numbers, tell_of_row_numbers
-from bnp_dask.data.sources.npy import NpyFile
+from bnp_dask.data.sources.columns import array_of_numbers, tell_of_row_numbers
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.arrays import is_exact, plain, require_exact
 from bnp_dask.inputs.sparse_rows import as_counts
 
+
+# -- .npy files, read with seeks: a reader holds its batch and one small piece of the file -------------------------
+@dataclass(frozen=True)
+class NpyFile:
+    """Layout of a two-dimensional array in a file.
+
+    Parameters
+    ----------
+    location
+        The file.
+    shape
+        ``(n, D)``.
+    dtype
+        Stored dtype (any byte order).
+    offset
+        Bytes before the first number.
+    fortran
+        Whether columns are contiguous.
+    """
+
+    location: Location
+    shape: tuple[int, int]
+    dtype: np.dtype
+    offset: int
+    fortran: bool = False
+
+    @staticmethod
+    def open(location: Location, vector: bool = False) -> NpyFile:
+        """Read the header.  With ``vector`` the file holds ``(n,)`` numbers, taken as one column."""
+        name = location.name
+        with location.open() as file:
+            try:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, fortran, dtype = read(file)
+            except ValueError as error:
+                raise DataError(f"{name}: not a .npy file, or a damaged one ({error})") from error
+            offset = file.tell()
+        check_dtype(dtype, name)
+        if vector and len(shape) != 1:
+            raise DataError(f"{name} has shape {shape}; weights need one axis, (n,)")
+        full = check_matrix((shape[0], 1) if vector else shape, name)
+        needed, found = offset + full[0] * full[1] * dtype.itemsize, location.size()
+        if found < needed:
+            raise DataError(f"{name}: cut short, {found} bytes of the {needed} that its header announces")
+        return NpyFile(location, full, dtype, offset, fortran)
+
+    def read(self, span: Span, dtype: np.dtype) -> np.ndarray:
+        """Rows ``span`` as C-contiguous ``dtype``, ``(n, D)``; DataError if that would round a whole number."""
+        out = np.empty((span[1] - span[0], self.shape[1]), dtype)
+        with self.location.open() as file:
+            if self.fortran and self.shape[1] > 1:
+                for column in range(self.shape[1]):
+                    first = column * self.shape[0] + span[0]
+                    out[:, column] = self._checked(self._numbers(file, first, len(out)), dtype, span[0], column)
+                return out
+            rows = max(1, PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
+            for start in range(0, len(out), rows):
+                piece = out[start : start + rows]
+                first = (span[0] + start) * self.shape[1]
+                # no name for the piece read: it would stay in memory while the next is read
+                piece[...] = self._checked(
+                    self._numbers(file, first, piece.size).reshape(piece.shape), dtype, span[0] + start
+                )
+        return out
+
+    def _checked(self, numbers: np.ndarray, dtype: np.dtype, row: int, column: int = 0) -> np.ndarray:
+        if not is_exact(self.dtype, dtype):
+            require_exact(numbers, self.location.name, row=row, column=column)
+        return numbers
+
+    def _numbers(self, file: IO[bytes], first: int, count: int) -> np.ndarray:
+        file.seek(self.offset + first * self.dtype.itemsize)
+        data = file.read(count * self.dtype.itemsize)
+        if len(data) < count * self.dtype.itemsize:
+            raise DataError(f"{self.location.name}: cut short at number {first + len(data) // self.dtype.itemsize}")
+        return np.frombuffer(data, self.dtype)
+
+
+@dataclass(frozen=True)
+class NpyReader:
+    """Reads some rows of a .npy file."""
+
+    file: NpyFile
+    span: Span
+    name: str
+
+    def load(self, dtype: np.dtype) -> tuple[np.ndarray, None]:
+        """Rows in the wanted dtype; weights are None."""
+        return self.file.read(self.span, dtype), None
+
+    def __call__(self) -> Batch:
+        return Batch(self.load(np.dtype(np.float64))[0], None, self.name)
+
+
+@dataclass(frozen=True, repr=False)
+class NpySource(Stored):
+    """Rows of a .npy file."""
+
+    name: str
+    file: NpyFile
+    spans: tuple[Span, ...]
+
+    @staticmethod
+    def of(location: Location, batch_size: int | None = None) -> NpySource:
+        """Read the header and cut the rows into batches."""
+        file = NpyFile.open(location)
+        return NpySource(location.name, file, tuple(spans(file.shape[0], batch_rows(file.shape[1], batch_size))))
+
+    @property
+    def kind(self) -> str:
+        return "npy"
+
+    @property
+    def n_features(self) -> int:
+        return self.file.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype in the file."""
+        return self.file.dtype
+
+    def block(self, index: int, name: str) -> NpyReader:
+        return NpyReader(self.file, self.spans[index], name)
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files([self.file.location])
+
+    def facts(self) -> dict[str, Any]:
+        return {"dtype": str(self.file.dtype)}
+
+
+# -- in memory -----------------------------------------------------------------------------------------------------
 READ_WHOLE = 256 * 2**20
 """Largest size of a text file that may be read into memory (for packed files, four times the packed size)."""
 
@@ -50,9 +179,8 @@ class HeldReader:
         return Batch(x, None, self.name)
 
 
-@shows_itself
-@dataclass(frozen=True, eq=False)
-class ArraySource:
+@dataclass(frozen=True, eq=False, repr=False)
+class ArraySource(Stored):
     """A NumPy array ``(n, D)`` or a CSR array of counts ``(n, V)``, cut into batches.
 
     ``words`` are the words of the columns of counts that were made from documents in memory.
@@ -78,39 +206,23 @@ class ArraySource:
         return ArraySource(name, array, tuple(spans(n, batch_rows(d, batch_size))), kind)
 
     @property
-    def n_batches(self) -> int:
-        return len(self.spans)
-
-    @property
     def n_features(self) -> int:
         return int(self.x.shape[1])
-
-    @property
-    def n_atoms(self) -> int:
-        return int(self.x.shape[0])
 
     @property
     def is_sparse(self) -> bool:
         return not isinstance(self.x, np.ndarray)
 
-    def reader(self, index: int) -> Reader:
-        start, stop = self.spans[check_index(index, self.n_batches, self.name)]
-        return HeldReader(self.x[start:stop], batch_name(self.name, index, (start, stop)))
+    def block(self, index: int, name: str) -> HeldReader:
+        start, stop = self.spans[index]
+        return HeldReader(self.x[start:stop], name)
 
     def fingerprint(self) -> Any:
         mapped = _file_behind(self.x)
         return fingerprint_of_content(self) if mapped is None else fingerprint_of_files([Location.of(mapped)])
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "path": self.name,
-            "n_atoms": self.n_atoms,
-            "n_features": self.n_features,
-            "n_batches": self.n_batches,
-            "dtype": str(self.x.dtype),
-            "sparse": self.is_sparse,
-        }
+    def facts(self) -> dict[str, Any]:
+        return {"dtype": str(self.x.dtype), "sparse": self.is_sparse}
 
 
 def _file_behind(x: np.ndarray | sparse.csr_array) -> str | None:
@@ -120,101 +232,6 @@ def _file_behind(x: np.ndarray | sparse.csr_array) -> str | None:
             return str(x.filename)
         x = x.base
     return None
-
-
-# -- weights stored apart from the atoms ---------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
-class WeightedReader:
-    """A batch of one source with weights from another place."""
-
-    atoms: Reader
-    weights: Callable[[], np.ndarray]
-
-    def __call__(self) -> Batch:
-        batch = self.atoms()
-        return replace(batch, weights=check_weights(self.weights(), batch.n_atoms, batch.name))
-
-
-@dataclass(frozen=True, eq=False)
-class HeldWeights:
-    """Weights of one batch, ``(n,)``."""
-
-    values: np.ndarray
-
-    def __call__(self) -> np.ndarray:
-        return self.values
-
-
-@dataclass(frozen=True, eq=False)
-class FileWeights:
-    """Weights of one batch in a .npy file."""
-
-    file: NpyFile
-    span: Span
-
-    def __call__(self) -> np.ndarray:
-        return self.file.read(self.span, np.dtype(np.float64))[:, 0]
-
-
-@shows_itself
-@dataclass(frozen=True, eq=False)
-class WeightedSource:
-    """A source whose atoms carry weights ``(n,)`` from an array or a .npy file."""
-
-    atoms: Source
-    spans: tuple[Span, ...]
-    weights: np.ndarray | NpyFile
-
-    @property
-    def name(self) -> str:
-        return self.atoms.name
-
-    @property
-    def n_batches(self) -> int:
-        return self.atoms.n_batches
-
-    @property
-    def n_features(self) -> int:
-        return self.atoms.n_features
-
-    @property
-    def n_atoms(self) -> int | None:
-        return self.atoms.n_atoms
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.atoms.is_sparse
-
-    @property
-    def columns(self) -> Columns | None:
-        return columns_of(self.atoms)
-
-    def reader(self, index: int) -> Reader:
-        inner = self.atoms.reader(index)
-        span = self.spans[index]
-        if isinstance(self.weights, NpyFile):
-            return WeightedReader(inner, FileWeights(self.weights, span))
-        return WeightedReader(inner, HeldWeights(self.weights[span[0] : span[1]]))
-
-    def fingerprint(self) -> Any:
-        weights = self.weights
-        own = fingerprint_of_files([weights.location]) if isinstance(weights, NpyFile) else None
-        return [fingerprint_of(self.atoms), own]
-
-    def describe(self) -> dict[str, Any]:
-        if isinstance(self.weights, NpyFile):
-            return {**self.atoms.describe(), "weights": self.weights.location.name}
-        return {**self.atoms.describe(), "weights": f"crc32 {zlib.crc32(self.weights.tobytes())}"}
-
-
-def with_weights(source: Source, source_spans: tuple[Span, ...], weights: np.ndarray | NpyFile) -> WeightedSource:
-    """Attach one weight per atom; DataError if their number or values are wrong."""
-    n = source_spans[-1][1]
-    if isinstance(weights, NpyFile):
-        if weights.shape != (n, 1):
-            raise DataError(f"{weights.location.name}: {weights.shape[0]} weights for the {n} atoms of {source.name}")
-        return WeightedSource(source, source_spans, weights)
-    return WeightedSource(source, source_spans, check_weights(weights, n, source.name))
 
 
 # -- files that are read whole --------------------------------------------------------------------------------------

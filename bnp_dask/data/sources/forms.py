@@ -5,21 +5,274 @@ All that opens data goes through :func:`plain_form`: sources, estimators, ingest
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
+from bnp_dask.core.columns import few
 from bnp_dask.data.base import Source
-from bnp_dask.data.sources.arrow import as_table
-from bnp_dask.data.text.in_memory import Documents, documents_in, documents_of_table, listed, tell_of_unknown
-from bnp_dask.data.text.options import Text
-from bnp_dask.errors import DataError
+from bnp_dask.data.sources.columns import TEXTS, arrow_columns, as_table, frame_columns, is_number_text, is_text
+from bnp_dask.data.text.options import Frequencies, Text, choose, text_column
+from bnp_dask.data.text.vocabulary import Vocabulary, counts_of_texts, counts_of_words
+from bnp_dask.errors import DataError, warn
+from bnp_dask.inputs.arrow_streams import KNOWN, is_stream, library
 from bnp_dask.inputs.column_notation import Key
-from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
+from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs.sparse_rows import counts_of_corpus, from_parts, is_corpus
+
+# -- documents -----------------------------------------------------------------------------------------------------
+logger = logging.getLogger("bnp_dask")
+
+Kind = Literal["texts", "lists of words", "counts of words"]
+"""Forms of documents: str, lists of str, or mappings from words to counts."""
+
+OTHERS = frozenset(("bnp_dask", "h5py", "jax", "pyarrow", "tensorflow", "torch", *KNOWN))
+"""Packages whose iterable objects are no documents."""
 
 
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Documents in memory.
+
+    Parameters
+    ----------
+    kind
+        Form of the documents.
+    items
+        The documents.
+    name
+        Name for messages.
+    """
+
+    kind: Kind
+    items: Sequence[Any]
+    name: str = "data"
+
+    def __post_init__(self) -> None:
+        wanted: Any = {"texts": str, "lists of words": (list, tuple), "counts of words": Mapping}[self.kind]
+        for number, item in enumerate(self.items):
+            if not isinstance(item, wanted):
+                raise DataError(
+                    f"{self.name}[{number}] is {shown(item)}, but others are {self.kind}; needs one form for all "
+                    "documents: texts (str), lists of words, or mappings from words to counts"
+                )
+            wrong = [word for word in item if not isinstance(word, str)] if self.kind != "texts" else []
+            if wrong:
+                raise DataError(f"{self.name}[{number}] holds {shown(wrong[0])}, which is no word; needs text")
+
+    def vocabulary(self, text: Text) -> Vocabulary:
+        """Words that the settings keep, in alphabetical order; DataError if none is left.
+
+        For lists of words, which are cut already, only settings that choose among words count.  Mappings keep all
+        their words.
+        """
+        if self.kind == "counts of words":
+            words = tuple(sorted({word for item in self.items for word in item}))
+            if not words:
+                raise DataError(f"{self.name}: {len(self.items):,} documents without any word")
+            return Vocabulary(words, None, None, None)
+        analysis = text.analysis
+        # single stop words are left out later, when they can be counted
+        late = self.kind == "lists of words" or analysis.ngrams == (1, 1)
+        cut = map(analysis.analyzer(stop=not late), self.items) if self.kind == "texts" else map(list, self.items)
+        with Frequencies() as found:
+            for own in cut:
+                found.add(own)
+            chosen = choose(found, text, analysis.stop_words if late else (), self.name)
+        return Vocabulary(chosen.words, None, None, analysis if self.kind == "texts" else None)
+
+    def new_words(self, known: Vocabulary) -> list[str]:
+        """Words that a vocabulary lacks, in alphabetical order; of texts those in enough texts (``Text.min_df``)."""
+        if self.kind == "texts":
+            return [] if known.analysis is None else known.analysis.new_words(self.items, known.words)
+        return sorted({word for item in self.items for word in item} - set(known.words))
+
+    def counts(self, vocabulary: Vocabulary) -> tuple[sparse.csr_array, float]:
+        """Counts in a vocabulary, ``(n, V)`` float64, and the number of all tokens, known words or not.
+
+        A document without a word of the vocabulary is an empty row.
+
+        Raises
+        ------
+        SettingError
+            Texts, and the vocabulary does not say how they are cut.
+        DataError
+            A count that is no number, or negative.
+        """
+        if self.kind == "texts":
+            return counts_of_texts(vocabulary, self.items)
+        if self.kind == "lists of words":
+            return counts_of_words(vocabulary, self.items)
+        index = vocabulary.index
+        places = np.array([index.get(word, -1) for item in self.items for word in item], np.int64)
+        try:
+            values = np.array([count for item in self.items for count in item.values()], np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{self.name}: a count is no number ({error}); needs mappings from words to counts"
+            ) from error
+        if not np.all(values >= 0):
+            raise DataError(f"{self.name}: a count is {values.min():g}; needs numbers of at least 0")
+        known = places >= 0
+        ends = np.concatenate([[0], np.cumsum([len(item) for item in self.items])])
+        ends = np.concatenate([[0], np.cumsum(known)])[ends]
+        counts = from_parts(values[known], places[known], ends, (len(self.items), len(vocabulary)), self.name)
+        return counts, float(values.sum())
+
+    def known_counts(self, vocabulary: Vocabulary) -> sparse.csr_array:
+        """Counts in the vocabulary of a model, ``(n, V)``; one line says how many tokens it does not know."""
+        counts, n_all = self.counts(vocabulary)
+        tell_of_unknown(n_all - float(counts.sum()), n_all, self.name)
+        return counts
+
+    def content(self) -> bytes:
+        """Bytes by which equal documents are recognised."""
+        texts: Iterable[str] = self.items
+        if self.kind != "texts":
+            texts = ("\1".join(map(str, chain.from_iterable(item.items()) if isinstance(item, Mapping) else item))
+                     for item in self.items)  # fmt: skip
+        return "\0".join(texts).encode("utf-8", "surrogatepass")
+
+
+UNKNOWN_SHARE = 1 / 3
+"""Share of unknown tokens from which a warning says so; below it a line of the log does.
+
+A model drops rare words on purpose: of docstrings counted by ``min_df=5`` it does not know a sixth of its own training
+tokens.  Texts in another language, or cut in another way, have half and more.
+"""
+
+
+def tell_of_unknown(unknown: float, n_all: float, name: str) -> None:
+    """Say in one line how many tokens the vocabulary of a model lacks: in the log, or as a warning where it is many."""
+    if unknown <= 0:
+        return
+    line = f"{name}: {unknown:,.15g} of {n_all:,.15g} tokens are left out: the model does not know their words"
+    if unknown < UNKNOWN_SHARE * n_all:
+        logger.info(line)
+    else:
+        warn(line)
+
+
+def listed(data: Any) -> Any:
+    """A list of the items of a column of texts, an array ``(n,)`` of texts, or a corpus of another library; anything
+    else unchanged.
+
+    Raises
+    ------
+    DataError
+        An iterator, which can be read only once.
+    """
+    kind = type(data).__name__
+    if isinstance(data, (list, tuple, str, bytes, os.PathLike, Mapping, Set)):
+        return data
+    if isinstance(data, Iterator) and not isinstance(data, type):
+        raise DataError(
+            f"data is a {kind}; needs a path or URL, an array, a table, or a list: list(data) (an iterator itself can "
+            "be read only once; ingest takes a function that makes one)"
+        )
+    if isinstance(data, np.ndarray):
+        return data.tolist() if data.ndim == 1 and data.dtype.kind in "OU" else data
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        return data.to_pylist() if is_text(data.type) else data
+    if kind == "Series" and library(data) in ("pandas", "polars"):
+        return data.to_list() if str(data.dtype).lower() in ("object", "str", "string", "category") else data
+    if isinstance(data, type) or library(data) in OTHERS or is_stream(data) or not isinstance(data, Iterable):
+        return data
+    first = next(iter(data), None)
+    # a corpus: an object that can be read again and again, as gensim's are
+    return list(data) if isinstance(first, (str, list, tuple, Mapping)) else data
+
+
+def documents_in(data: Any) -> Documents | None:
+    """Documents in memory, from data as :func:`listed` returns them; None for data that are something else.
+
+    Pairs (id, text), as :func:`bnp_dask.ingest` takes them, are texts.  Lists of texts that are all numbers are rows.
+
+    Raises
+    ------
+    DataError
+        Documents in several forms, or a list of paths of files.
+    """
+    if not isinstance(data, (list, tuple)):
+        return None
+    first = next((item for item in data if not isinstance(item, (list, tuple)) or len(item)), None)
+    if isinstance(first, str):
+        if _is_file(first):
+            raise DataError(
+                f"data is a list of paths, such as {first!r}; give files as a folder or a pattern, such as "
+                "'folder/*.npy', or the texts within them"
+            )
+        return Documents("texts", data)
+    if isinstance(first, Mapping):
+        return Documents("counts of words", data)
+    if isinstance(first, tuple) and len(first) in (2, 3) and isinstance(first[1], str) and not _are_numbers(first):
+        return Documents("texts", [_text_of(item, number) for number, item in enumerate(data)])
+    if isinstance(first, list) and isinstance(first[0], str) and not _are_numbers(first):
+        return Documents("lists of words", data)
+    return None
+
+
+def documents_of_table(data: Any, text: Text | None, is_new: bool = True) -> Documents | None:
+    """The texts of a table for a model of words; None for tables of counts, and for data that are no table.
+
+    The texts are in the column ``text.column``, or ``text``, or the only column of texts if there are no numbers.  Of
+    numbers beside them one line says that they are not read, if the data are the first of a model (``is_new``).
+    """
+    if isinstance(data, pa.Table):
+        columns = arrow_columns(data.schema, "Table")
+    elif library(data) == "pandas" and type(data).__name__ == "DataFrame":
+        columns = frame_columns(data, "DataFrame")
+    else:
+        return None
+    name = type(data).__name__
+    names, textual = [c.name for c in columns], [c.name for c in columns if c.why == TEXTS and not c.is_list]
+    wanted = None if text is None else text.column
+    if wanted is None and "text" not in textual and (not textual or any(c.is_plain for c in columns)):
+        return None
+    chosen = text_column(names, textual, wanted, name)
+    label = next(c.label for c in columns if c.name == chosen)
+    values = data.column(label).to_pylist() if isinstance(data, pa.Table) else data[label].tolist()
+    if wanted is None and all(isinstance(value, str) and is_number_text(value) for value in values[:10]):
+        return None
+    gaps = [number for number, value in enumerate(values) if not isinstance(value, str)]
+    if gaps:
+        raise DataError(
+            f"{name}: row {gaps[0]}, column {chosen!r} is {shown(values[gaps[0]])}, which is no text ({len(gaps)} such "
+            f"rows); leave them out, or write an empty text: df[{chosen!r}].fillna('')"
+        )
+    numbers = [c.name for c in columns if c.is_plain]
+    if numbers and text is None and is_new:
+        warn(
+            f"{name}: the documents are the texts of column {chosen!r}; numbers are not read as counts "
+            f"({few(numbers)}): for these leave {chosen!r} out",
+        )
+    return Documents("texts", values, f"{name}, column {chosen!r}")
+
+
+def _is_file(text: str) -> bool:
+    """Whether a text is the path of an existing file."""
+    return 0 < len(text) < 1024 and "\n" not in text and "\0" not in text and os.path.exists(text)
+
+
+def _are_numbers(items: Sequence[Any]) -> bool:
+    return all(isinstance(item, str) and is_number_text(item) for item in items)
+
+
+def _text_of(item: Any, number: int) -> str:
+    """The text of a pair (id, text)."""
+    if not isinstance(item, tuple) or len(item) not in (2, 3) or not isinstance(item[1], str):
+        raise DataError(f"data[{number}] is {shown(item)}; needs (id, text), like the documents before")
+    return item[1]
+
+
+# -- any data ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Needs:
     """Facts about a model by which data are read for it.

@@ -11,12 +11,31 @@ import pyarrow as pa
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import Columns, Roles
-from bnp_dask.data.base import Reader, shows_itself
-from bnp_dask.data.batching import Span, batch_name, batch_rows, check_index, check_matrix, spans
-from bnp_dask.data.identity import fingerprint_of_content
-from bnp_dask.data.sources.arrow import Cells, as_arrow, read_cells
-from bnp_dask.data.sources.choose import PLAIN_READING, Reading, arrow_columns, choose, frame_columns, in_values
-from bnp_dask.data.sources.levels import declared, distinct, fill_rows, pending, union, with_found
+from bnp_dask.data.base import (
+    Span,
+    Stored,
+    batch_rows,
+    check_matrix,
+    fingerprint_of_content,
+    spans,
+)
+from bnp_dask.data.sources.columns import (
+    PLAIN_READING,
+    Cells,
+    Reading,
+    arrow_columns,
+    as_arrow,
+    choose,
+    declared,
+    distinct,
+    fill_rows,
+    frame_columns,
+    in_values,
+    pending,
+    read_cells,
+    union,
+    with_found,
+)
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import require_exact
 from bnp_dask.inputs.levels import ordered_levels
@@ -106,9 +125,8 @@ class TableReader:
         return frame_batch(self.rows, self.columns, self.labels, self.name)
 
 
-@shows_itself
-@dataclass(frozen=True, eq=False)
-class TableSource:
+@dataclass(frozen=True, eq=False, repr=False)
+class TableSource(Stored):
     """Rows of a table, cut into batches; values are converted as each batch is read.
 
     ``labels`` are the labels of the columns in the table: in pandas labels need not be text.
@@ -164,24 +182,15 @@ class TableSource:
         return TableSource(name, table, columns, labels, tuple(spans(n, batch_rows(d, batch_size))))
 
     @property
-    def n_batches(self) -> int:
-        return len(self.spans)
+    def kind(self) -> str:
+        return "table"
 
     @property
     def n_features(self) -> int:
         return self.columns.n_features
 
-    @property
-    def n_atoms(self) -> int:
-        return self.spans[-1][1]
-
-    @property
-    def is_sparse(self) -> bool:
-        return False
-
-    def reader(self, index: int) -> Reader:
-        start, stop = self.spans[check_index(index, self.n_batches, self.name)]
-        name = batch_name(self.name, index, (start, stop))
+    def block(self, index: int, name: str) -> TableReader:
+        start, stop = self.spans[index]
         rows = (
             self.table.slice(start, stop - start) if isinstance(self.table, pa.Table) else self.table.iloc[start:stop]
         )
@@ -194,13 +203,5 @@ class TableSource:
     def fingerprint(self) -> Any:
         return fingerprint_of_content(self)
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "table",
-            "path": self.name,
-            "n_atoms": self.n_atoms,
-            "n_features": self.n_features,
-            "n_batches": self.n_batches,
-            "columns": list(self.columns.names),
-            "weights": self.columns.roles.weights,
-        }
+    def facts(self) -> dict[str, Any]:
+        return {"columns": list(self.columns.names), "weights": self.columns.roles.weights}

@@ -12,29 +12,29 @@ import pyarrow as pa
 from scipy import sparse
 
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.batching import parsed
-from bnp_dask.data.grouped.offsets import GroupedSource
-from bnp_dask.data.grouped.recordings import recordings
-from bnp_dask.data.ingestion.formats import COLUMN_FILES, TEXT_TABLES, Stream, detect
+from bnp_dask.data.base import Source, columns_of, parsed
+from bnp_dask.data.groups import GroupedSource
+from bnp_dask.data.ingestion.streams import COLUMN_FILES, TEXT_TABLES, Stream, detect
 from bnp_dask.data.sources.arrays import check_small
-from bnp_dask.data.sources.arrow import Cells, as_arrow, as_table, is_numeric, read_cells
-from bnp_dask.data.sources.choose import (
+from bnp_dask.data.sources.columns import (
     DATES,
     IDS,
     NO_VALUE,
     ROW_NUMBERS,
     TIMES,
+    Cells,
     TableColumn,
+    as_arrow,
+    as_table,
     frame_columns,
     in_values,
+    is_numeric,
+    read_cells,
     says_role,
 )
-from bnp_dask.data.sources.containers.arrow_files import is_arrow
 from bnp_dask.data.sources.frames import is_frame
-from bnp_dask.data.sources.open import as_source
-from bnp_dask.data.sources.parquet import first_schema, open_file, parquet_files
-from bnp_dask.data.sources.parquet_counts import counts_shape
+from bnp_dask.data.sources.open import as_source, recordings
+from bnp_dask.data.sources.parquet import counts_shape, first_schema, is_arrow, open_file, parquet_files
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrow_streams import as_frame
 

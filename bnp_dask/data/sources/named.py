@@ -3,108 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
-from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, shows_itself, spans_of
-from bnp_dask.data.grouped.offsets import GroupedSource
-from bnp_dask.data.identity import fingerprint_of
-from bnp_dask.data.skipping import CheckedSource, WithoutBatches
-from bnp_dask.data.sources.arrays import WeightedSource
-from bnp_dask.data.sources.dask_collections.frames import WINDOW, DaskFrameSource
-from bnp_dask.data.sources.levels import union
+from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
+from bnp_dask.data.groups import GroupedSource
+from bnp_dask.data.sources.columns import union
+from bnp_dask.data.sources.dask_collections import WINDOW, DaskFrameSource
+from bnp_dask.data.view import OrderedSource, WeightedSource, WithoutBatches, letting_miss
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.column_notation import Key, positions, resolve
 from bnp_dask.inputs.levels import MOST_LEVELS, Codes, Level, Levels, as_level, few_levels, is_text
-from bnp_dask.inputs.sparse_rows import as_counts
-
-
-@dataclass(frozen=True, eq=False)
-class OrderedReader:
-    """A batch with the features at the positions ``index (D,)``, in that order; None keeps the order.
-
-    ``codes`` convert features to positions of levels, None for other features; empty if no feature is converted.
-    """
-
-    atoms: Reader
-    names: tuple[str, ...]
-    index: np.ndarray | None
-    codes: tuple[Codes | None, ...] = ()
-
-    def __call__(self) -> Batch:
-        batch = self.atoms()
-        if self.index is not None:
-            x = batch.x[:, self.index]
-            # contiguous, so that products round as for a batch that was read in this order
-            ordered = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else as_counts(x, batch.name)
-            batch = replace(batch, x=ordered)
-        if self.codes:
-            batch = replace(batch, x=coded_rows(batch, self.codes))
-        return replace(batch, names=self.names)
-
-
-def coded_rows(batch: Batch, codes: Sequence[Codes | None]) -> np.ndarray:
-    """The rows of a batch with positions of levels in some columns."""
-    if not isinstance(batch.x, np.ndarray):
-        raise DataError(f"{batch.name}: sparse counts, but columns of levels need dense rows")
-    x = np.array(batch.x, np.float64)
-    for i, own in enumerate(codes):
-        if own is not None:
-            x[:, i] = own.apply(x[:, i], batch.name)
-    return x
-
-
-@shows_itself
-@dataclass(frozen=True, eq=False)
-class OrderedSource:
-    """A source with named features, taken from the positions ``index`` of another, or in the same order.
-
-    ``codes`` as in :class:`OrderedReader`.
-    """
-
-    atoms: Source
-    columns: Columns
-    index: np.ndarray | None
-    codes: tuple[Codes | None, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.atoms.name
-
-    @property
-    def n_batches(self) -> int:
-        return self.atoms.n_batches
-
-    @property
-    def n_features(self) -> int:
-        return self.columns.n_features
-
-    @property
-    def n_atoms(self) -> int | None:
-        return self.atoms.n_atoms
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.atoms.is_sparse
-
-    @property
-    def spans(self) -> Sequence[tuple[int, int]] | None:
-        return spans_of(self.atoms)
-
-    def reader(self, index: int) -> Reader:
-        return OrderedReader(self.atoms.reader(index), self.columns.features, self.index, self.codes)
-
-    def fingerprint(self) -> Any:
-        return fingerprint_of(self.atoms)
-
-    def describe(self) -> dict[str, Any]:
-        return {**self.atoms.describe(), "n_features": self.n_features, "columns": list(self.columns.names)}
 
 
 def matched(source: Source, columns: Columns) -> Source:
@@ -198,19 +111,6 @@ def with_levels(source: Source, keys: Sequence[Key]) -> Source:
     return ordered(source, replace(columns, levels=both), None, codes)
 
 
-def letting_miss(source: Source) -> Source:
-    """The data with NaN allowed in groups of rows."""
-    match source:
-        case GroupedSource():
-            return replace(source, may_miss=True)
-        case WeightedSource() | OrderedSource():
-            return replace(source, atoms=letting_miss(source.atoms))
-        case WithoutBatches() | CheckedSource():
-            return replace(source, whole=letting_miss(source.whole))
-        case _:
-            return source
-
-
 def _values_of(source: Source, features: Sequence[int]) -> list[list[set[Level]]]:
     """Distinct numbers of some features in each batch; the likelihood decides whether entries may be missing."""
     at, source = tuple(features), letting_miss(source)
@@ -233,11 +133,9 @@ def _distinct(reader: Reader, features: tuple[int, ...]) -> list[set[Level]]:
 
 def ordered(source: Source, columns: Columns, index: np.ndarray | None, codes: tuple[Codes | None, ...] = ()) -> Source:
     """The data with named features, from the positions ``index`` of the source, or in the same order; with ``codes``
-    as in :class:`OrderedReader`."""
+    as in :class:`~bnp_dask.data.view.OrderedSource`."""
     match source:
-        case GroupedSource() | WeightedSource():
-            return replace(source, atoms=ordered(source.atoms, columns, index, codes))
-        case WithoutBatches():
+        case GroupedSource() | WeightedSource() | WithoutBatches():
             return replace(source, whole=ordered(source.whole, columns, index, codes))
         case DaskFrameSource():
             return replace(source, columns=columns)

@@ -2,44 +2,624 @@
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting, Roles, few
+from bnp_dask.core.columns import ON_BAD_CELL, WHOLE, Columns, Cutting, Gaps, Roles, few
 from bnp_dask.core.location import Location
 from bnp_dask.core.vocabulary import Words
-from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.batching import check_batch_size, check_names, parsed
-from bnp_dask.data.grouped.ids import Keys, RowSettings, from_list, grouped, is_list_of_groups, table_groups
-from bnp_dask.data.grouped.recordings import recordings
-from bnp_dask.data.ingestion.formats import COLUMN_FILES, Stream, check_format, detect
-from bnp_dask.data.sources.arrays import ArraySource
-from bnp_dask.data.sources.arrow import as_table
-from bnp_dask.data.sources.choose import Reading
-from bnp_dask.data.sources.containers.zarr_store import InStore, place_of_node
-from bnp_dask.data.sources.dask_collections.arrays import DaskArraySource
-from bnp_dask.data.sources.dask_collections.graphs import is_dask, is_dask_frame
-from bnp_dask.data.sources.dask_collections.open import open_collection
-from bnp_dask.data.sources.files import open_path, open_store, require_groups, roles_of, split_weights, weighted
-from bnp_dask.data.sources.forms import Documents, plain_form, sequences_of
+from bnp_dask.data.base import (
+    PIECE_BYTES,
+    Source,
+    check_batch_size,
+    check_dtype,
+    check_matrix,
+    check_names,
+    columns_of,
+    parsed,
+)
+from bnp_dask.data.groups import (
+    IDS_PLACE,
+    INT,
+    Cut,
+    GroupedSource,
+    Names,
+    Runs,
+    check_offsets,
+    pairs,
+    taking_lags,
+    whole_groups,
+)
+from bnp_dask.data.ingestion.streams import COLUMN_FILES, STREAMED, TEXT_TABLES, Stream, check_format, detect
+from bnp_dask.data.sources.arrays import (
+    READ_WHOLE,
+    ArraySource,
+    NpyFile,
+    NpySource,
+    check_small,
+    open_npz,
+)
+from bnp_dask.data.sources.columns import PLAIN_READING, Reading, as_arrow, as_table, require_no_groups
+from bnp_dask.data.sources.dask_collections import DaskArraySource, is_dask, is_dask_frame, open_collection
+from bnp_dask.data.sources.forms import Documents, Needs, plain_form, sequences_of
 from bnp_dask.data.sources.frames import TableSource, is_frame, is_list_of_frames, joined
 from bnp_dask.data.sources.named import matched, ordered, with_levels
-from bnp_dask.data.sources.parquet import first_schema, parquet_files
-from bnp_dask.data.sources.parquet_counts import counts_shape
-from bnp_dask.data.text.options import Text
+from bnp_dask.data.sources.parquet import (
+    ParquetCountsSource,
+    ParquetSource,
+    choose_in_files,
+    common_dtype,
+    counts_shape,
+    first_schema,
+    is_arrow,
+    open_file,
+    parquet_files,
+    read_pieces,
+    whole_files,
+    with_levels_of,
+)
+from bnp_dask.data.sources.zarr import (
+    InStore,
+    ZarrArray,
+    ZarrCountsSource,
+    ZarrMatrixSource,
+    ZarrRowsSource,
+    is_stored_matrix,
+    matrix_within,
+    open_zarr,
+    open_zarr_counts,
+    open_zarr_matrix,
+    open_zarr_rows,
+    place_of_node,
+    store_facts,
+)
+from bnp_dask.data.text.options import TEXT_FORMATS, Text
+from bnp_dask.data.view import letting_miss, with_weights
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrow_streams import unlabelled
+from bnp_dask.inputs.arrays import plain, to_float
+from bnp_dask.inputs.arrow_streams import in_order_of_time, unlabelled
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
+from bnp_dask.inputs.levels import is_text
 from bnp_dask.inputs.protocols import lacking
 from bnp_dask.inputs.settings import one_of, shown
 from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
 
+# -- rows in groups ------------------------------------------------------------------------------------------------
+Rows = ArraySource | NpySource | ZarrRowsSource | TableSource | DaskArraySource
+"""Sources that can be cut at any row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """Keys of groups: offsets ``(G + 1,)``, or a column of ids; ``order`` is a column that rises in each group."""
+
+    offsets: np.ndarray | None = None
+    column: str | None = None
+    order: str | None = None
+    cutting: Cutting = WHOLE
+
+    @staticmethod
+    def of(groups: Any, order: str | None, cutting: Cutting = WHOLE) -> Keys | None:
+        """From the arguments of :func:`bnp_dask.as_source`; None for ungrouped rows."""
+        if groups is None:
+            if order is not None:
+                raise DataError(f"order={order!r} sorts rows within groups; say which column holds the groups: groups=")
+            return None
+        if isinstance(groups, (str, os.PathLike)):
+            text = os.fspath(groups)
+            if not text.endswith(".npy"):
+                return Keys(None, text, order, cutting)
+            location = Location.of(text)
+            location.require()
+            file = NpyFile.open(location, vector=True)
+            groups = file.read((0, file.shape[0]), file.dtype)[:, 0]
+        if order is not None:
+            raise DataError(
+                f"order={order!r} is for groups told by a column; rows of an array are in order as they lie"
+            )
+        return Keys(plain(groups, "groups"), cutting=cutting)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that hold groups and order."""
+        return tuple(c for c in (self.column, self.order) if c is not None)
+
+    def roles(self, weights: str | None) -> Roles:
+        """Roles of the columns of weights, groups and order."""
+        return Roles(weights, self.column, self.order, self.cutting)
+
+    def require_offsets(self, name: str) -> np.ndarray:
+        """The offsets; DataError if a column was named instead."""
+        if self.offsets is None:
+            raise DataError(
+                f"{name}: groups={self.column!r} names a column, which this kind of data does not have; give offsets "
+                "(G + 1,), or the path of a .npy file that holds them"
+            )
+        return self.offsets
+
+
+@dataclass(frozen=True, eq=False)
+class RowSettings:
+    """Settings of rows: arguments of the same names in :func:`bnp_dask.as_source`."""
+
+    weights: Any
+    groups: Any
+    order: str | None
+    gaps: Gaps | None
+    step: float | None
+    cut: int | None
+
+    def as_trained(self, roles: Roles) -> RowSettings:
+        """These settings, with unset ones about tables taken from training."""
+        weights = roles.weights if self.weights is None else self.weights
+        groups = roles.groups if self.groups is None else self.groups
+        if not (isinstance(groups, str) and not groups.endswith(".npy")):
+            return replace(self, weights=weights, groups=groups)
+        order = roles.order if self.order is None else self.order
+        gaps, step, before = self.gaps, self.step, roles.cutting
+        if order is not None:
+            gaps = before.gaps if gaps is None else gaps
+            step = before.step if step is None else step
+        cut = before.cut if self.cut is None else self.cut
+        return replace(self, weights=weights, groups=groups, order=order, gaps=gaps, step=step, cut=cut)
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------
+def is_list_of_groups(data: Any) -> bool:
+    """Whether data are a list of matrices, one per group."""
+    return (
+        isinstance(data, (list, tuple))
+        and len(data) > 0
+        and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in data)
+    )
+
+
+def from_list(
+    parts: Sequence[np.ndarray], batch_size: int | None, weights: np.ndarray | NpyFile | None, cut: int | None = None
+) -> Source:
+    """Source of a list of matrices ``(n_g, D)``, one per group (sequence, image); they are concatenated in memory."""
+    width = parts[0].shape[1]
+    for g, x in enumerate(parts):
+        check_dtype(plain(x, f"group {g}").dtype, f"group {g}")
+        if x.shape[1] != width:
+            raise DataError(f"group {g} has shape {x.shape}, but group 0 {parts[0].shape}; all need the same columns")
+    lengths = np.array([len(x) for x in parts], INT)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    check_matrix((int(offsets[-1]), width), "list of arrays")
+    source = ArraySource.of(np.concatenate(parts), None, "list of arrays", "list")
+    return grouped(source, offsets, batch_size, weights, cut)
+
+
+def grouped(
+    source: Source,
+    offsets: Any,
+    batch_size: int | None,
+    weights: np.ndarray | NpyFile | None = None,
+    cut: int | None = None,
+    breaks: np.ndarray | None = None,
+    ids: pa.Array | None = None,
+) -> GroupedSource:
+    """Cut a source between groups named ``ids``; groups are cut at ``breaks`` and into blocks of ``cut`` rows.
+
+    DataError for offsets that do not match the rows, and for sparse counts.
+    """
+    if source.is_sparse:
+        raise DataError(
+            f"{source.name}: sparse counts have a document in each row, which is a group of its own; leave out groups="
+        )
+    if source.n_atoms is None or not isinstance(source, Rows):
+        raise DataError(
+            f"{source.name} has parts of unknown length, so offsets cannot cut it: x.compute_chunk_sizes() counts "
+            "those of a dask array; name the column of groups of a DataFrame"
+        )
+    whole = check_offsets(offsets, source.n_atoms, source.name)
+    made = Cut.within(whole, source.n_features, batch_size, source.name, cut, breaks, ids)
+    rows: Source = source.cut(made.spans) if isinstance(source, DaskArraySource) else replace(source, spans=made.spans)
+    if weights is not None:
+        rows = with_weights(rows, made.spans, weights)
+    return made.attach(rows)
+
+
+# -- stores ------------------------------------------------------------------------------------------------------
+def stored_groups(
+    source: ZarrRowsSource, location: Location, members: Sequence[str], batch_size: int | None, cut: int | None = None
+) -> ZarrRowsSource | GroupedSource:
+    """Source of a store of rows with its groups, if any: array ``groups``, and from ``ingest`` also ``batch_group``
+    (the first group of each batch), ``blocks`` of groups that were cut, and a table of ids."""
+    if "groups" not in members:
+        return source
+    stored = ZarrArray.open(location.child("groups"))
+    name = f"{location.name}, array groups"
+    if len(stored.shape) != 1 or stored.dtype.kind not in "iu" or stored.shape[0] < 2:
+        raise DataError(f"{name}: shape {stored.shape} and dtype {stored.dtype}; needs whole numbers, (G + 1,)")
+    names = _stored_names(location, members, stored.shape[0] - 1)
+    if batch_size is None and cut is None and "batch_group" in members:
+        table = ZarrArray.open(location.child("batch_group"))
+        first = table.read((0, table.shape[0]), INT)
+        if table.shape[1:] != (2,) or first[-1].tolist() != [stored.shape[0] - 1, source.n_atoms]:
+            raise DataError(f"{location.name}: its table of batches does not fit its arrays; ingest it again")
+        spans = pairs(first[:, 1])
+        return GroupedSource(replace(source, spans=spans), spans, pairs(first[:, 0]), stored, names)
+    offsets = check_offsets(stored.read((0, stored.shape[0]), INT), source.spans[-1][1], name)
+    whole, breaks = whole_groups(offsets, names.all_blocks())
+    made = Cut.within(whole, source.n_features, batch_size, name, cut, breaks, names.ids)
+    found = made.attach(replace(source, spans=made.spans))
+    return found if cut is not None else replace(found, offsets=stored, names=names)
+
+
+def _stored_names(location: Location, members: Sequence[str], n_groups: int) -> Names:
+    blocks = ZarrArray.open(location.child("blocks")) if "blocks" in members else None
+    if blocks is not None and blocks.shape != (n_groups, 2):
+        raise DataError(
+            f"{location.name}: array blocks has shape {blocks.shape}; needs ({n_groups}, 2); ingest it again"
+        )
+    ids = location.child(*IDS_PLACE)
+    return Names(ids if ids.exists() else None, blocks)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------
+def open_parquet_groups(
+    location: Location,
+    keys: Keys,
+    batch_size: int | None,
+    columns: Sequence[str] | Columns | None,
+    weights: str | None,
+    reading: Reading = PLAIN_READING,
+) -> GroupedSource:
+    """Parquet with a column of group ids: one pass over that column, and the order, finds the groups."""
+    with open_file(parquet_files(location)[0]) as file:
+        schema = file.schema_arrow
+    breaks = ids = None
+    if keys.column is None:
+        rows = ParquetSource.of(location, None, columns, keys.roles(weights), reading=reading)
+        chosen, dtype = rows.columns, rows.dtype
+        whole = check_offsets(keys.require_offsets(location.name), rows.spans[-1][1], location.name)
+    else:
+        files = parquet_files(location)
+        chosen = choose_in_files(files, schema, columns, keys.roles(weights), location.name, reading)
+        chosen = with_levels_of(location.name, chosen, whole_files(parquet_files(location)))
+        dtype = common_dtype(schema, chosen)
+        runs = _parquet_runs(location, keys)
+        whole, breaks, ids = runs.offsets(), runs.breaks(), runs.ids()
+    cut = Cut.within(whole, chosen.n_features, batch_size, location.name, keys.cutting.cut, breaks, ids)
+    return cut.attach(ParquetSource.between(location, chosen, dtype, cut.offsets[cut.groups]))
+
+
+def _parquet_runs(location: Location, keys: Keys) -> Runs:
+    runs = Runs(location.name, str(keys.column), keys.order, keys.cutting)
+    for piece in parquet_pieces(location, keys.columns, PIECE_BYTES // 8):
+        runs.add(as_arrow(piece.column(0)), as_arrow(piece.column(1)) if keys.order is not None else None)
+    if runs.n_rows == 0:
+        raise DataError(f"{location.name} has no rows")
+    return runs
+
+
+def parquet_pieces(location: Location, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Some columns of all files, in order, ``rows`` at a time."""
+    for file in parquet_files(location):
+        with open_file(file) as opened:
+            missing = [c for c in columns if c not in opened.schema_arrow.names]
+        if missing:
+            raise DataError(f"{file.name} has no column {missing[0]!r}; all files need the same columns")
+    for part in whole_files(parquet_files(location)):
+        for piece in read_pieces(part, columns, rows):
+            yield piece.select(list(columns))
+
+
+def table_groups(
+    source: TableSource, keys: Keys, batch_size: int | None, weights: np.ndarray | NpyFile | None
+) -> GroupedSource:
+    """A table in memory with a column of group ids, or with offsets."""
+    if keys.column is None:
+        return grouped(source, keys.require_offsets(source.name), batch_size, weights, keys.cutting.cut)
+    runs = Runs(source.name, keys.column, keys.order, keys.cutting)
+    runs.add(*[as_arrow(source.column(c)) for c in keys.columns])
+    return grouped(source, runs.offsets(), batch_size, weights, keys.cutting.cut, runs.breaks(), runs.ids())
+
+
+# -- folders of recordings -----------------------------------------------------------------------------------------
+KINDS = {".csv": "csv", ".tsv": "tsv", ".npy": "npy"}
+"""Formats by suffix."""
+
+
+def recordings(data: Any) -> Any:
+    """One table per file of a local folder of CSV or .npy files, or of a pattern; anything else unchanged.
+
+    Files are taken in the order of their names.  Tables are DataFrames if the files name their columns, else arrays;
+    an array ``(n,)`` is one column.
+
+    Raises
+    ------
+    DataError
+        No file matches the pattern, the files are too large for memory, differ in kind, or only some name columns.
+    """
+    files = _files_of(data)
+    if files is None:
+        return data
+    size = sum(file.stat().st_size for file in files)
+    if size > READ_WHOLE:
+        raise DataError(
+            f"{os.fspath(data)}: {len(files)} files of {size / 2**20:.0f} MB, more than are held in memory; write them "
+            "as Parquet with a column that tells the recordings apart: as_source(folder, groups=COLUMN)"
+        )
+    places = [(Location.of(str(file)), KINDS[file.suffix.lower()]) for file in files]
+    if len({kind == "npy" for _, kind in places}) > 1:
+        raise DataError(f"{os.fspath(data)}: .npy files and text tables together; needs recordings of one kind")
+    if places[0][1] == "npy":
+        return [_recording(place) for place, _ in places]
+    for place, kind in places:
+        check_small(place, kind)
+    named = [Stream(place, kind).has_names for place, kind in places]
+    if any(named) and not all(named):
+        raise DataError(
+            f"{files[named.index(False)]} does not name its columns, and {files[named.index(True)]} does; all or none "
+            "of them may"
+        )
+    if all(named):
+        return [Stream(place, kind).table.whole(()).to_pandas() for place, kind in places]
+    return [np.concatenate([x for x, _ in Stream(place, kind).pieces()]) for place, kind in places]
+
+
+def _recording(place: Location) -> np.ndarray:
+    """The rows of a .npy file, ``(n, D)``."""
+    with parsed(place.name), place.open() as file:
+        x = np.load(file, allow_pickle=False)
+    if x.ndim not in (1, 2):
+        raise DataError(f"{place.name} has shape {x.shape}; needs one recording, (n, D): a row for each step")
+    return x.reshape(len(x), -1) if len(x) else x
+
+
+def _files_of(data: Any) -> list[Path] | None:
+    """Files of a folder or pattern, in the order of their names; None for anything else."""
+    if not isinstance(data, (str, os.PathLike)):
+        return None
+    text = os.fspath(data)
+    if "://" not in text and glob.has_magic(text) and Path(text).suffix.lower() in KINDS and not os.path.exists(text):
+        found = sorted(map(Path, glob.glob(text)))
+        if not found:
+            raise DataError(f"{text}: no file fits this pattern")
+        return found
+    folder = Path(text)
+    if "://" in text or not os.path.isdir(text):  # opening reports names that are too long
+        return None
+    held = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    return held if held and all(file.is_file() and file.suffix.lower() in KINDS for file in held) else None
+
+
+# -- paths and stores ----------------------------------------------------------------------------------------------
+FileSource = (
+    NpySource
+    | ZarrRowsSource
+    | ZarrCountsSource
+    | ZarrMatrixSource
+    | ParquetSource
+    | ParquetCountsSource
+    | ArraySource
+    | GroupedSource
+)
+
+
+def roles_of(keys: Keys | None, weights: str | None) -> Roles:
+    """Columns with a role other than feature."""
+    return Roles(weights) if keys is None else keys.roles(weights)
+
+
+def require_groups(cut: int | None, keys: Keys | None, name: str) -> None:
+    if cut is not None and keys is None:
+        raise DataError(
+            f"{name}: cut={cut} cuts sequences into blocks; say which rows are of one sequence: groups= (all rows one "
+            "sequence: groups=[0, n])"
+        )
+
+
+def split_weights(weights: Any) -> tuple[str | None, np.ndarray | NpyFile | None]:
+    """Weights as a column name, or else as an array or file beside the data."""
+    if weights is None:
+        return None, None
+    if isinstance(weights, (str, os.PathLike)):
+        text = os.fspath(weights)
+        if text.endswith(".npy"):
+            location = Location.of(text)
+            location.require()
+            return None, NpyFile.open(location, vector=True)
+        return text, None
+    return None, plain(weights, "weights")
+
+
+def weighted(source: Any, cut: Sequence[tuple[int, int]] | None, weights: np.ndarray | NpyFile | None) -> Source:
+    if weights is None:
+        return source
+    if cut is None:
+        raise DataError(f"{source.name}: the lengths of its batches are unknown, so weights must be a column of it")
+    return with_weights(source, tuple(cut), weights)
+
+
+def open_path(
+    location: Location,
+    batch_size: int | None = None,
+    weights: Any = None,
+    columns: Sequence[str] | Columns | None = None,
+    format: str | None = None,
+    keys: Keys | None = None,
+    cut: int | None = None,
+    is_lenient: bool = False,
+    reading: Reading = PLAIN_READING,
+) -> Source:
+    """Source of a file, folder or URL."""
+    with parsed(location.name):
+        return _open_path(location, batch_size, weights, columns, format, keys, cut, is_lenient, reading)
+
+
+def _open_path(
+    location: Location,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | Columns | None,
+    format: str | None,
+    keys: Keys | None,
+    cut: int | None,
+    is_lenient: bool,
+    reading: Reading,
+) -> Source:
+    column, apart = split_weights(weights)
+    location.require()
+    kind = check_format(format) if format is not None else detect(location)
+    if kind == "text" or kind in TEXT_FORMATS:
+        raise DataError(
+            f"{location.name} is raw text ({kind}), which becomes counts of words first: bnp-dask ingest "
+            f"{location.name} OUT.zarr{'' if format is None else f' --format {kind}'}"
+        )
+    source: FileSource
+    if kind != "zarr":
+        require_groups(cut, keys, location.name)
+    if kind in STREAMED:
+        return _read_whole(location, kind, batch_size, column, apart, columns, keys, reading)
+    if kind in COLUMN_FILES and keys is not None:
+        parquet = open_parquet_groups(location, keys, batch_size, columns, column, reading)
+        return parquet if apart is None else replace(parquet, whole=weighted(parquet.whole, parquet.spans, apart))
+    if kind in COLUMN_FILES:
+        source = _open_parquet(location, batch_size, columns, column, is_lenient, reading)
+    elif isinstance(columns, Sequence) or column is not None:
+        what = f"weights={column!r}" if column is not None else "columns="
+        raise DataError(f"{location.name}: {what} needs named columns, which format {kind} does not have")
+    elif kind == "zarr":
+        source = _open_zarr(location, batch_size, None if keys is not None else cut)
+    elif kind == "npy":
+        source = NpySource.of(location, batch_size)
+    else:
+        source = open_npz(location, batch_size)
+    if isinstance(source, GroupedSource):
+        if keys is not None:
+            raise DataError(f"{location.name}: this store holds its groups already; leave out groups=")
+        return source if apart is None else replace(source, whole=weighted(source.whole, source.spans, apart))
+    if keys is not None:
+        if isinstance(source, ZarrCountsSource | ZarrMatrixSource | ParquetCountsSource | ParquetSource):
+            raise DataError(
+                f"{location.name}: counts have a document in each row, a group of its own; leave out groups="
+            )
+        return grouped(source, keys.require_offsets(location.name), batch_size, apart, cut)
+    require_groups(cut, keys, location.name)
+    return weighted(source, source.spans, apart)
+
+
+def open_store(
+    place: InStore,
+    batch_size: int | None,
+    weights: Any,
+    columns: Sequence[str] | Columns | None,
+    keys: Keys | None,
+    cut: int | None,
+) -> Source:
+    """Source of an array, or of a group with an array ``x`` of rows, in an open Zarr store."""
+    import zarr
+
+    column, apart = split_weights(weights)
+    require_groups(cut, keys, place.name)
+    if isinstance(columns, Sequence) or column is not None:
+        raise DataError(f"{place.name}: a Zarr array has no named columns; give weights as an array, and no columns")
+    with parsed(place.name):
+        node = open_zarr(place)
+        if isinstance(node, zarr.Array):
+            source = ZarrRowsSource.of_array(place, ZarrArray.of(place, node), None, batch_size)
+        elif store_facts(node, place.name).get("kind", "rows") != "rows" or "groups" in set(node.array_keys()):
+            raise DataError(f"{place.name}: counts and groups that ingest wrote need the path or URL of their store")
+        else:
+            source = open_zarr_rows(place, node, batch_size)
+        if keys is not None:
+            return grouped(source, keys.require_offsets(place.name), batch_size, apart, cut)
+        return weighted(source, source.spans, apart)
+
+
+def _open_zarr(
+    location: Location, batch_size: int | None, cut: int | None
+) -> ZarrRowsSource | ZarrCountsSource | ZarrMatrixSource | GroupedSource:
+    import zarr
+
+    location, node = matrix_within(location, open_zarr(location))
+    if isinstance(node, zarr.Array):
+        return ZarrRowsSource.of_array(location, ZarrArray.of(location, node), None, batch_size)
+    if is_stored_matrix(node):
+        return open_zarr_matrix(location, node, batch_size)
+    kind = store_facts(node, location.name).get("kind", "rows")
+    if kind == "counts":
+        return open_zarr_counts(location, node, batch_size)
+    if kind != "rows":
+        raise DataError(f"{location.name}: a store of kind {kind!r}; needs rows or counts")
+    rows = open_zarr_rows(location, node, batch_size)
+    return stored_groups(rows, location, sorted(node.array_keys()), batch_size, cut)
+
+
+def _open_parquet(
+    location: Location,
+    batch_size: int | None,
+    columns: Sequence[str] | Columns | None,
+    weights: str | None,
+    is_lenient: bool = False,
+    reading: Reading = PLAIN_READING,
+) -> ParquetSource | ParquetCountsSource:
+    files = parquet_files(location)
+    shape = None if is_arrow(files[0]) else counts_shape(first_schema(files, is_lenient))
+    if shape is None or isinstance(columns, Sequence):
+        return ParquetSource.of(location, batch_size, columns, Roles(weights), is_lenient, reading)
+    if weights is not None:
+        raise DataError(f"{location.name}: a table of counts takes weights as an array or .npy file, not a column")
+    return ParquetCountsSource.of(location, batch_size)
+
+
+def _read_whole(
+    location: Location,
+    kind: str,
+    batch_size: int | None,
+    column: str | None,
+    apart: Any,
+    columns: Sequence[str] | Columns | None,
+    keys: Keys | None,
+    reading: Reading,
+) -> Source:
+    """A small file of a streamed format, read into memory."""
+    check_small(location, kind)
+    by_column = keys is not None and keys.column is not None
+    coded = columns.coded if isinstance(columns, Columns) else {}
+    if kind in TEXT_TABLES and (by_column or ((coded or reading.levels) and Stream(location, kind).has_names)):
+        texts = [name for name, levels in coded.items() if is_text(levels)]
+        apart_texts = [*texts, *([keys.column] if keys is not None and keys.column else [])]
+        table = Stream(location, kind).table.whole(apart_texts)
+        of_file = TableSource.of_table(table, batch_size, columns, roles_of(keys, column), location.name, reading)
+        return (
+            weighted(of_file, of_file.spans, apart) if keys is None else table_groups(of_file, keys, batch_size, apart)
+        )
+    stream = Stream(location, kind, columns, column, reading=reading)
+    held = list(stream.pieces())
+    if not held:
+        raise DataError(f"{location.name} has no rows")
+    if kind in TEXT_TABLES or kind == "idx":
+        x: Any = np.concatenate([piece for piece, _ in held])
+    else:
+        n_words = max(piece.shape[1] for piece, _ in held)
+        for piece, _ in held:
+            piece.resize(piece.shape[0], n_words)
+        x = sparse.csr_array(sparse.vstack([piece for piece, _ in held], format="csr"))
+    if column is not None:
+        apart = np.concatenate([w for _, w in held if w is not None])
+    source = ArraySource.of(x, batch_size, location.name, kind)
+    found: Source
+    if keys is not None:
+        found = grouped(source, keys.require_offsets(location.name), batch_size, apart, keys.cutting.cut)
+    else:
+        found = weighted(source, source.spans, apart)
+    names = stream.named
+    return found if names is None else ordered(found, names, None)
+
+
+# -- anything ------------------------------------------------------------------------------------------------------
 Data = Any
 """Path or URL, NumPy array, scipy.sparse matrix, dask Array or DataFrame, pandas DataFrame, Arrow Table, xarray
 DataArray, AnnData, texts, or Source."""
@@ -315,3 +895,61 @@ def _as_source_lacks(data: Any) -> str:
         lacking(data, Source) if any(callable(getattr(data, verb, None)) for verb in ("reader", "describe")) else None
     )
     return "" if lacks is None else f" (as a source: {lacks})"
+
+
+# -- data for a model ----------------------------------------------------------------------------------------------
+def with_nan(data: Any) -> Any:
+    """Masked arrays, and lists of them, with NaN in place of masked entries; anything else unchanged.
+
+    Tables need no conversion: their missing values are read as NaN.
+    """
+    if isinstance(data, list) and any(isinstance(part, np.ma.MaskedArray) for part in data):
+        return [with_nan(part) for part in data]
+    if not isinstance(data, np.ma.MaskedArray):
+        return data
+    return np.where(np.ma.getmaskarray(data), np.nan, to_float(data.data, "masked array"))
+
+
+def opened(
+    data: Any,
+    needs: Needs,
+    batch_size: int | None = None,
+    weights: Any = None,
+    columns: Sequence[str] | Columns | None = None,
+    on_bad_batch: Literal["raise", "skip"] = "raise",
+) -> Source:
+    """The source of data for a model, as from :func:`bnp_dask.as_source`.
+
+    Entries may be missing if the model accepts that; columns of levels are read as such.  If the columns of a table are
+    not known yet, only those that the likelihood chooses are read.  Rows in memory are one sequence for a model of
+    sequences, unless the data say where sequences start.
+    """
+    given = plain_form(with_nan(data) if needs.may_miss else data, needs)
+    if columns is None and needs.chosen is not None and not isinstance(given, Source | Documents):
+        columns = list(needs.chosen)
+    if isinstance(given, Documents):
+        columns = None
+    if needs.in_order:
+        given = in_order_of_time(given)
+    facts = {"batch_size": batch_size, "weights": weights, "columns": columns, "on_bad_batch": on_bad_batch}
+    source = as_source(given, levels=list(needs.levels), groups=_one_sequence(given, needs, columns), **facts)
+    return letting_miss(source) if needs.may_miss else source
+
+
+def _one_sequence(data: Any, needs: Needs, columns: Any) -> list[int] | None:
+    """Offsets of one sequence of all rows in memory, for a model of sequences; None if the data tell sequences apart,
+    or are not in memory."""
+    told = isinstance(columns, Columns) and columns.roles.groups is not None
+    is_table = isinstance(data, pa.Table) or is_frame(data)
+    rows = unlabelled(data)[0]
+    is_array = isinstance(rows, np.ndarray) and rows.ndim == 2
+    if not needs.in_order or not (is_array or (is_table and not told)):
+        return None
+    if is_table:
+        require_no_groups(data, type(data).__name__)
+    return [0, len(rows)]
+
+
+def as_modelled(source: Source, may_miss: bool, lags: int) -> Source:
+    """Opened data in the form for training: entries may be missing, and rows include the ``lags`` steps before them."""
+    return taking_lags(letting_miss(source) if may_miss else source, lags)

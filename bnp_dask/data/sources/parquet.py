@@ -1,23 +1,48 @@
-"""Dense rows in Parquet and Arrow files: columns of numbers, or of lists of numbers."""
+"""Parquet and Arrow files: dense rows, and sparse counts in either of two shapes.
+
+Rows are columns of numbers, or of lists of numbers.  Counts are
+
+long
+    Columns ``doc``, ``word``, ``count``: one row per entry.  Documents are the values of ``doc`` that occur, in
+    increasing order; best sorted by ``doc``, else every batch reads much of the file.
+lists
+    Columns ``words`` and ``counts``: one row per document, each a list.
+
+Words count from 0.  The number of words is the metadata entry ``n_words`` of the (first) file, else one more than the
+largest word.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import sparse
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.columns import NO_ROLES, Columns, Roles, few
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Reader, shows_itself
-from bnp_dask.data.batching import PIECE_BYTES, batch_name, batch_rows, check_index, spans
-from bnp_dask.data.identity import fingerprint_of_files
-from bnp_dask.data.sources.arrow import Cells, dtype_of, is_list, is_numeric, is_text, may_be_numbers, read_cells
-from bnp_dask.data.sources.choose import (
+from bnp_dask.data.base import (
+    BATCH_BYTES,
+    ENTRY_BYTES,
+    PIECE_BYTES,
+    Stored,
+    batch_name,
+    batch_rows,
+    build_csr,
+    check_batch_size,
+    check_width,
+    fingerprint_of_files,
+    spans,
+)
+from bnp_dask.data.sources.columns import (
     DATES,
     IDS,
     LEAST_ROWS,
@@ -27,17 +52,184 @@ from bnp_dask.data.sources.choose import (
     ROW_NUMBERS,
     TEXTS,
     TIMES,
+    Cells,
     Reading,
     TableColumn,
     arrow_columns,
     choose,
+    distinct,
+    dtype_of,
+    fill_rows,
+    holds_levels,
+    is_list,
+    is_numeric,
+    is_text,
     looked_at,
+    may_be_numbers,
+    numbers,
+    pending,
+    read_cells,
     says_role,
+    union,
+    with_found,
 )
-from bnp_dask.data.sources.containers.arrow_files import ArrowFile, dataset_files, is_arrow, is_saved_dataset
-from bnp_dask.data.sources.levels import distinct, fill_rows, holds_levels, pending, union, with_found
 from bnp_dask.errors import DataError, nearest
+from bnp_dask.inputs.arrays import to_float
 
+# -- Arrow files ---------------------------------------------------------------------------------------------------
+ARROW_SUFFIXES = (".arrow", ".feather")
+
+STATE, SPLITS = "state.json", "dataset_dict.json"
+"""Files in which ``datasets`` describes a folder: with one data set, or several."""
+
+MAGIC = b"ARROW1"
+"""First bytes of a file that has a table of contents; others are streams."""
+
+
+def is_arrow(location: Location) -> bool:
+    """Whether a file is an Arrow file by its name."""
+    return location.basename.lower().endswith(ARROW_SUFFIXES)
+
+
+def is_saved_dataset(location: Location) -> bool:
+    """Whether a folder was written by ``Dataset.save_to_disk``.
+
+    Raises
+    ------
+    DataError
+        The folder holds several data sets.
+    """
+    if location.child(STATE).exists():
+        return True
+    if not location.child(SPLITS).exists():
+        return False
+    splits = [str(name) for name in _read(location.child(SPLITS)).get("splits", [])]
+    first = splits[0] if splits else "train"
+    raise DataError(
+        f"{location.name}: holds the data sets {', '.join(splits) or 'of no name'}; give one: {location.name}/{first}"
+    )
+
+
+def dataset_files(location: Location) -> list[Location]:
+    """The Arrow files of a saved data set, in their order."""
+    state = _read(location.child(STATE))
+    if state.get("_indices_data_files"):
+        raise DataError(
+            f"{location.name}: was saved as a selection of the rows of its files; save it again after "
+            "dataset.flatten_indices()"
+        )
+    names: list[Any] = [entry.get("filename") for entry in state.get("_data_files") or [] if isinstance(entry, dict)]
+    if not names or any(not isinstance(name, str) or "/" in name or "\\" in name or name == ".." for name in names):
+        raise DataError(f"{location.child(STATE).name}: names no files of the data set; save it again")
+    return [location.child(name) for name in names]
+
+
+def _read(location: Location) -> dict[str, Any]:
+    try:
+        with location.open() as file:
+            found = json.loads(file.read().decode("utf-8"))
+    except ValueError as error:
+        raise DataError(f"{location.name}: is no JSON ({error}); save the data set again") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{location.name}: does not describe a data set; save it again")
+    return found
+
+
+class RowCount:
+    """Number of rows of a file, with the interface of Parquet's footers: one row group."""
+
+    num_row_groups = 1
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+
+    def row_group(self, index: int) -> RowCount:
+        """The only row group."""
+        return self
+
+
+class ArrowFile:
+    """An Arrow file, mapped into memory, with the interface of ``pyarrow.parquet.ParquetFile``.
+
+    Raises
+    ------
+    DataError
+        The file lies on remote storage, is damaged, or is not an Arrow file.
+    """
+
+    def __init__(self, location: Location) -> None:
+        if not location.is_local:
+            raise DataError(
+                f"{location.name}: Arrow files are read from local disks only; copy it, or write Parquet or Zarr there"
+            )
+        self._name = location.name
+        try:
+            self._map = pa.memory_map(location.url)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{location.name}: no Arrow file ({error})") from error
+        try:
+            self._has_contents = self._map.size() > len(MAGIC) and self._map.read(len(MAGIC)) == MAGIC
+            next(self._batches(), None)
+            self._stored = self._reader().schema
+        except BaseException:
+            self._map.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._map.close()
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """Its columns."""
+        return self._stored
+
+    @cached_property
+    def metadata(self) -> RowCount:
+        """Number of rows; for a stream this reads all its headers."""
+        return RowCount(sum(batch.num_rows for batch in self._batches()))
+
+    def iter_batches(
+        self,
+        batch_size: int,
+        row_groups: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        use_threads: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Some columns, at most ``batch_size`` rows at a time."""
+        for batch in self._batches():
+            held = batch if columns is None else batch.select(list(columns))
+            try:
+                held.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise DataError(f"{self._name}: damaged ({error}); write the file again") from None
+            for start in range(0, held.num_rows, batch_size):
+                yield held.slice(start, batch_size)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        schema = pa.schema([self.schema_arrow.field(name) for name in columns])
+        return pa.Table.from_batches(self.iter_batches(2**20, columns=columns), schema)
+
+    def _reader(self) -> Any:
+        self._map.seek(0)
+        return pa.ipc.open_file(self._map) if self._has_contents else pa.ipc.open_stream(self._map)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches as stored; nothing is copied."""
+        try:
+            reader = self._reader()
+            if self._has_contents:
+                yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+            else:
+                yield from reader
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{self._name}: no Arrow file, or one that is cut short ({error})") from None
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
 COLUMNS_AT_ONCE = 8
 """Columns read together: each holds a page or two of about a megabyte, so a wide table is read in strips."""
 
@@ -171,9 +363,8 @@ class ParquetReader:
         return Batch(x, weights, self.name, names=self.columns.features)
 
 
-@shows_itself
-@dataclass(frozen=True)
-class ParquetSource:
+@dataclass(frozen=True, repr=False)
+class ParquetSource(Stored):
     """Rows of one or more Parquet files with the same columns."""
 
     name: str
@@ -236,42 +427,21 @@ class ParquetSource:
         return ParquetSource(location.name, columns, dtype, tuple(batches), cut)
 
     @property
-    def n_batches(self) -> int:
-        return len(self.batches)
+    def kind(self) -> str:
+        return "arrow" if is_arrow(self.batches[0][0].file) else "parquet"
 
     @property
     def n_features(self) -> int:
         return self.columns.n_features
 
-    @property
-    def n_atoms(self) -> int:
-        return self.spans[-1][1]
-
-    @property
-    def is_sparse(self) -> bool:
-        return False
-
-    def load_reader(self, index: int) -> ParquetReader:
-        """Reader that can also give the stored dtype."""
-        parts = self.batches[check_index(index, self.n_batches, self.name)]
-        return ParquetReader(parts, self.columns, batch_name(self.name, index, self.spans[index]))
-
-    def reader(self, index: int) -> Reader:
-        return self.load_reader(index)
+    def block(self, index: int, name: str) -> ParquetReader:
+        return ParquetReader(self.batches[index], self.columns, name)
 
     def fingerprint(self) -> Any:
         return fingerprint_of_files(part.file for parts in self.batches for part in parts)
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "arrow" if is_arrow(self.batches[0][0].file) else "parquet",
-            "path": self.name,
-            "n_atoms": self.n_atoms,
-            "n_features": self.n_features,
-            "n_batches": self.n_batches,
-            "columns": list(self.columns.names),
-            "weights": self.columns.roles.weights,
-        }
+    def facts(self) -> dict[str, Any]:
+        return {"columns": list(self.columns.names), "weights": self.columns.roles.weights}
 
 
 def whole_files(files: Iterable[Location]) -> Iterator[RowGroups]:
@@ -506,3 +676,262 @@ def _compare(found: pa.Schema, wanted: pa.Schema, columns: Columns, here: Locati
             f"{here.name} has numeric column(s) {few(extra)} that {there.name} lacks; all files need the same "
             "columns, or choose with columns="
         )
+
+
+# -- counts --------------------------------------------------------------------------------------------------------
+LONG = ("doc", "word", "count")
+LISTS = ("words", "counts")
+PIECE_ROWS = 2**17
+
+
+def counts_shape(schema: pa.Schema) -> Literal["long", "lists"] | None:
+    """Shape of a table, one of the two, or None."""
+    names = set(schema.names)
+    if set(LONG) <= names:
+        return "long"
+    if set(LISTS) <= names and all(_is_list(schema.field(c).type) for c in LISTS):
+        return "lists"
+    return None
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+@dataclass(frozen=True)
+class LongReader:
+    """Documents ``low <= doc < high`` of a long table."""
+
+    parts: tuple[RowGroups, ...]
+    low: int
+    high: int
+    n_words: int
+    name: str
+
+    def __call__(self) -> Batch:
+        docs, words, counts = [], [], []
+        for part in self.parts:
+            for piece in read_pieces(part, LONG, PIECE_ROWS):
+                doc = _whole(piece.column("doc"), "doc", self.name)
+                mine = (doc >= self.low) & (doc < self.high)
+                docs.append(doc[mine])
+                words.append(_whole(piece.column("word"), "word", self.name)[mine])
+                counts.append(to_float(numbers(piece.column("count")), self.name, "count")[mine])
+        word = np.concatenate(words)
+        _check_words(word, self.n_words, self.name)
+        doc, word, count = np.concatenate(docs), _narrow(word, self.n_words), np.concatenate(counts)
+        del docs, words, counts
+        if (np.diff(doc) < 0).any():
+            order = np.argsort(doc, kind="stable")
+            doc, word, count = doc[order], word[order], count[order]
+        starts = np.flatnonzero(np.diff(doc, prepend=doc[0] - 1 if len(doc) else 0))
+        lengths = np.diff(np.append(starts, len(doc)))
+        return Batch(build_csr(lengths, word, count, self.n_words, self.name), None, self.name)
+
+
+@dataclass(frozen=True)
+class ListsReader:
+    """Documents of a table with one row per document."""
+
+    parts: tuple[RowGroups, ...]
+    n_words: int
+    name: str
+
+    def __call__(self) -> Batch:
+        rows = []
+        for part in self.parts:
+            for piece in read_pieces(part, LISTS, PIECE_ROWS // 16):
+                words, counts = piece.column("words"), piece.column("counts")
+                for column, lists in (("words", words), ("counts", counts)):
+                    if lists.null_count:
+                        raise DataError(f"{self.name}: column {column!r} has rows without a list; give empty ones")
+                lengths = [np.diff(c.offsets.to_numpy()) for c in (words, counts)]
+                if not np.array_equal(*lengths):
+                    raise DataError(f"{self.name}: lists words and counts of a row have different lengths")
+                word = _whole(words.flatten(), "words", self.name)
+                _check_words(word, self.n_words, self.name)
+                count = to_float(numbers(counts.flatten()), self.name, "count")
+                rows.append(build_csr(lengths[0], _narrow(word, self.n_words), count, self.n_words, self.name))
+        x = rows[0] if len(rows) == 1 else sparse.csr_array(sparse.vstack(rows, format="csr"))
+        return Batch(x, None, self.name)
+
+
+@dataclass(frozen=True, repr=False)
+class ParquetCountsSource(Stored):
+    """Documents of Parquet files, cut into batches."""
+
+    name: str
+    n_words: int
+    readers: tuple[LongReader | ListsReader, ...]
+    spans: tuple[tuple[int, int], ...] | None
+    shape: str
+
+    @staticmethod
+    def of(location: Location, batch_size: int | None = None, n_words: int | None = None) -> ParquetCountsSource:
+        """Read all footers and cut according to the shape of the table."""
+        files = parquet_files(location)
+        with open_parquet(files[0]) as file:
+            schema = file.schema_arrow
+            noted = (schema.metadata or {}).get(b"n_words")
+        shape = counts_shape(schema)
+        groups = _row_groups(files, LONG if shape == "long" else LISTS)
+        if not groups:
+            raise DataError(f"{location.name} has no rows")
+        largest = _largest_word(groups, "word" if shape == "long" else "words") if noted is None else -1
+        words = n_words or (int(noted) if noted is not None else largest + 1)
+        check_width(max(words, 1), location.name)
+        if shape == "long":
+            return _open_long(location, groups, batch_size, words)
+        return _open_lists(location, groups, batch_size, words)
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.readers)
+
+    @property
+    def kind(self) -> str:
+        return f"parquet counts ({self.shape})"
+
+    @property
+    def n_features(self) -> int:
+        return self.n_words
+
+    @property
+    def is_sparse(self) -> bool:
+        return True
+
+    def block(self, index: int, name: str) -> LongReader | ListsReader:
+        return self.readers[index]
+
+    def fingerprint(self) -> Any:
+        return fingerprint_of_files(part.file for reader in self.readers for part in reader.parts)
+
+
+def _row_groups(files: Sequence[Location], used: Sequence[str]) -> list[RowGroups]:
+    out = []
+    for location in files:
+        with open_parquet(location) as file:
+            missing = [c for c in used if c not in file.schema_arrow.names]
+            if missing:
+                raise DataError(f"{location.name} has no column {missing[0]!r}, which {files[0].name} has")
+            for column in used:
+                kind = file.schema_arrow.field(column).type
+                value = kind.value_type if _is_list(kind) else kind
+                if not is_numeric(value):
+                    raise DataError(f"{location.name}: column {column!r} is {kind}; needs numbers")
+            for g in range(file.metadata.num_row_groups):
+                size = file.metadata.row_group(g).num_rows
+                if size:
+                    out.append(RowGroups(location, g, g + 1, 0, size))
+    return out
+
+
+def _column_range(part: RowGroups, column: str) -> tuple[int, int]:
+    """Least and largest value of a column in one row group: from the footer, or by reading that column."""
+    with open_parquet(part.file) as file:
+        group = file.metadata.row_group(part.first)
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            if chunk.path_in_schema.split(".")[0] == column and chunk.statistics and chunk.statistics.has_min_max:
+                return int(chunk.statistics.min), int(chunk.statistics.max)
+    least, largest = np.iinfo(np.int64).max, -1
+    for piece in read_pieces(part, [column], PIECE_ROWS):
+        array = piece.column(column)
+        values = _whole(array.flatten() if _is_list(array.type) else array, column, part.file.name)
+        if len(values):
+            least, largest = min(least, int(values.min())), max(largest, int(values.max()))
+    return least, largest
+
+
+def _largest_word(groups: Sequence[RowGroups], column: str) -> int:
+    return max(_column_range(part, column)[1] for part in groups)
+
+
+def _open_long(
+    location: Location, groups: Sequence[RowGroups], batch_size: int | None, n_words: int
+) -> ParquetCountsSource:
+    """Cut by ranges of ``doc``; a batch reads every row group that may hold one of its documents."""
+    ranges = [_column_range(part, "doc") for part in groups]
+    least, largest = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    if batch_size is not None:
+        size = check_batch_size(batch_size)
+        entries = sum(part.take for part in groups)
+        if (largest - least) // size > entries:
+            raise DataError(
+                f"{location.name}: its {entries:,} entries are of documents {least} to {largest}, so batches of "
+                f"batch_size={size} documents would nearly all be empty; number the documents 0, 1, 2, ..., or leave "
+                "batch_size out"
+            )
+        cuts = list(range(least, largest + 1, size))
+    else:
+        budget, held, cuts = BATCH_BYTES // ENTRY_BYTES, 0, [least]
+        for part, (low, high) in zip(groups, ranges, strict=True):
+            cuts_of_part = max(1, round(part.take / budget))
+            if held + part.take > budget and held:
+                cuts.append(low + (low == cuts[-1]))
+                held = 0
+            # a row group of several batches is cut evenly in its range of documents
+            cuts += [low + (high + 1 - low) * p // cuts_of_part for p in range(1, cuts_of_part)]
+            held = held + part.take if cuts_of_part == 1 else part.take // cuts_of_part
+        cuts = sorted(set(cuts))
+    edges = [*cuts, largest + 1]
+    readers = []
+    for i, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        parts = tuple(p for p, (a, b) in zip(groups, ranges, strict=True) if a < high and b >= low)
+        name = f"{location.name} batch {i} (documents {low}-{high - 1})"
+        if parts:
+            readers.append(LongReader(parts, low, high, n_words, name))
+    return ParquetCountsSource(location.name, n_words, tuple(readers), None, "long")
+
+
+def _open_lists(
+    location: Location, groups: Sequence[RowGroups], batch_size: int | None, n_words: int
+) -> ParquetCountsSource:
+    batches: list[list[RowGroups]] = []
+    if batch_size is not None:
+        size = check_batch_size(batch_size)
+        for part in groups:
+            for a in range(0, part.take, size):
+                batches.append([RowGroups(part.file, part.first, part.last, a, min(size, part.take - a))])
+    else:
+        held = 0
+        for part in groups:
+            with open_parquet(part.file) as file:
+                group = file.metadata.row_group(part.first)
+                columns = [group.column(c) for c in range(group.num_columns)]
+                entries = max((c.num_values for c in columns if c.path_in_schema.startswith("words")), default=0)
+            if not batches or held + entries > BATCH_BYTES // ENTRY_BYTES:
+                batches.append([])
+                held = 0
+            batches[-1].append(part)
+            held += entries
+    ends = np.cumsum([sum(p.take for p in b) for b in batches]).tolist()
+    cut = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    readers = tuple(
+        ListsReader(tuple(parts), n_words, batch_name(location.name, i, span))
+        for i, (parts, span) in enumerate(zip(batches, cut, strict=True))
+    )
+    return ParquetCountsSource(location.name, n_words, readers, cut, "lists")
+
+
+def _whole(array: pa.Array, column: str, name: str) -> np.ndarray:
+    values = numbers(array)
+    if values.dtype.kind not in "iu":
+        whole = values.astype(np.int64) if (np.abs(values) < 2.0**63).all() else None
+        if whole is None or not np.array_equal(whole, values):
+            raise DataError(f"{name}: column {column!r} has missing or fractional values; needs whole numbers")
+        return whole
+    if values.dtype == np.uint64 and len(values) and values.max() > np.uint64(2**63 - 1):
+        raise DataError(f"{name}: column {column!r} holds {values.max()}; needs whole numbers below 2**63")
+    return values.astype(np.int64, copy=False)
+
+
+def _narrow(words: np.ndarray, n_words: int) -> np.ndarray:
+    """Checked words, in half the bytes if they fit."""
+    return words.astype(np.int32) if n_words < 2**31 else words
+
+
+def _check_words(words: np.ndarray, n_words: int, name: str) -> None:
+    if len(words) and (words.min() < 0 or words.max() >= n_words):
+        worst = words.min() if words.min() < 0 else words.max()
+        raise DataError(f"{name}: word {worst}, but words are 0 to {n_words - 1}")

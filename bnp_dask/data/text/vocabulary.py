@@ -1,4 +1,4 @@
-"""The words of a store of counts: the word of each column, and the settings that cut a text into words."""
+"""The words of a store of counts: the word of each column, and the settings and functions that cut a text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import repeat
@@ -19,15 +19,74 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from bnp_dask.core.location import Location
-from bnp_dask.data.base import Source
-from bnp_dask.data.batching import build_csr
+from bnp_dask.core.registry import FUNCTIONS, imported
+from bnp_dask.data.base import Source, build_csr
 from bnp_dask.data.ingestion.writers import write_vector
-from bnp_dask.data.sources.zarr_counts import ZarrCountsSource
-from bnp_dask.data.sources.zarr_rows import ZarrArray, open_zarr, store_facts
-from bnp_dask.data.text.analyzer import Analyzer, analyzer_of
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.data.sources.zarr import ZarrArray, ZarrCountsSource, open_zarr, store_facts
+from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inputs.settings import shown
 
+# -- analyzers -----------------------------------------------------------------------------------------------------
+Analyzer = Callable[[str], list[str]]
+"""Function that cuts a text into its words, in order, repeats included."""
+
+
+def named_analyzer(given: Any) -> str:
+    """Name ``module:function`` of a function that cuts texts, registered so that this process may call it.
+
+    Parameters
+    ----------
+    given
+        A function at the top of a module or notebook, or its name, whose module is imported.
+
+    Raises
+    ------
+    SettingError
+        The function does not exist, or has no name by which another process could find it.
+    """
+    try:
+        if isinstance(given, str):
+            return FUNCTIONS.add(imported(given), given)
+        if isinstance(given, type) or not callable(given):
+            raise StoreError(
+                f"{shown(given)} is no function from a text to its words, nor the name of one, module:function"
+            )
+        name = FUNCTIONS.add(given)
+        if imported(name) is not given:
+            raise StoreError(f"{name} is another function, so that no file can name this one")
+    except StoreError as error:
+        raise SettingError(f"analyzer: {error}") from error
+    return name
+
+
+def analyzer_of(name: str, left_out: Iterable[str]) -> Analyzer:
+    """The registered function of a name, without the words ``left_out`` and empty words.
+
+    Raises
+    ------
+    StoreError
+        The function is not registered in this process.
+    """
+    function, without = FUNCTIONS.find(name), frozenset(("", *left_out))
+
+    def cut(text: str) -> list[str]:
+        found = function(text)
+        try:
+            words = [word for word in found if word not in without]
+        except TypeError as error:
+            raise _wrong(name, found) from error
+        if isinstance(found, str) or not all(isinstance(word, str) for word in words):
+            raise _wrong(name, found)
+        return words
+
+    return cut
+
+
+def _wrong(name: str, found: object) -> DataError:
+    return DataError(f"the analyzer {name} made {shown(found)} of a text; needs a list of words")
+
+
+# -- vocabularies --------------------------------------------------------------------------------------------------
 DOCUMENTS, DROPPED = ("documents", "kept.parquet"), ("documents", "dropped.parquet")
 """Tables in a store: documents in the order of the rows, and documents left out."""
 

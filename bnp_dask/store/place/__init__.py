@@ -10,10 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bnp_dask.store.place.base import DamagedError, Extent, Lock, Place, cannot
-from bnp_dask.store.place.bucket import Bucket
+from bnp_dask.store.place.bucket import Bucket, Key, require_known
 from bnp_dask.store.place.disk import TEMPORARY, Disk
-from bnp_dask.store.place.key import Key
-from bnp_dask.store.place.objects import require_known
 
 _DISK, _BUCKET = Disk(), Bucket()
 

@@ -94,7 +94,7 @@ class Lock(Protocol):
 class Place(Protocol):
     """A file system or an object store.  Files appear whole or not at all, and are gone when they are removed.
 
-    Paths are of the kind that the place knows: :class:`pathlib.Path` or :class:`~bnp_dask.store.place.key.Key`.
+    Paths are of the kind that the place knows: :class:`pathlib.Path` or :class:`~bnp_dask.store.place.bucket.Key`.
     A refusal of the place is a StoreError that names the file; a missing file is a DamagedError.
     """
 

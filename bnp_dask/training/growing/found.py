@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.data.base import Source
-from bnp_dask.data.grouped.lagged import taking_lags
-from bnp_dask.data.identity import fingerprint_of
-from bnp_dask.data.placed import LEFT_OUT
+from bnp_dask.data.base import Source, fingerprint_of
+from bnp_dask.data.groups import taking_lags
+from bnp_dask.data.view import LEFT_OUT
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior

@@ -15,7 +15,7 @@ from bnp_dask.core.frozen import thawed
 from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source
-from bnp_dask.data.grouped.lagged import taking_lags
+from bnp_dask.data.groups import taking_lags
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor

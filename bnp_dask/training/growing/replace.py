@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.core.location import Location
 from bnp_dask.data import as_source
-from bnp_dask.data.identity import opened_as
-from bnp_dask.data.sources.missing import as_modelled
+from bnp_dask.data.base import opened_as
+from bnp_dask.data.sources.open import as_modelled
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import path_text

@@ -11,8 +11,8 @@ from typing import Any
 from bnp_dask.analysis.arguments import listed
 from bnp_dask.analysis.matching import needs_of
 from bnp_dask.data.base import spans_of
-from bnp_dask.data.grouped.lagged import taking_lags
-from bnp_dask.data.sources.missing import opened
+from bnp_dask.data.groups import taking_lags
+from bnp_dask.data.sources.open import opened
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.inference.drive import in_flight

@@ -13,7 +13,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader
-from bnp_dask.data.skipping import ReadOtherwise
+from bnp_dask.data.view import View
 from bnp_dask.execute.base import Executor
 
 HELD = 2**27
@@ -73,7 +73,7 @@ def _alone(reader: Reader) -> Reader:
 
 
 @dataclass(frozen=True, eq=False)
-class HoldingSource(ReadOtherwise):
+class HoldingSource(View):
     """A source whose batches are held once they were read.
 
     Parameters

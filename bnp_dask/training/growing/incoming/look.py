@@ -16,7 +16,7 @@ from bnp_dask.analysis.topics.completion import Completion, complete_batch
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Reader, Source
-from bnp_dask.data.skipping import CountedSource
+from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference.bad_batches import survey_checked

@@ -14,9 +14,9 @@ from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.grouped.lagged import taking_lags
-from bnp_dask.data.placed import LEFT_OUT, placed
+from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.forms import Documents, plain_form
+from bnp_dask.data.view import LEFT_OUT, placed
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Model, Posterior

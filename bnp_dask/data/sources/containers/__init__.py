@@ -1,1 +1,0 @@
-"""Rows held by other libraries: Arrow files read like Parquet files, open Zarr stores read like paths."""
