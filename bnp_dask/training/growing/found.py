@@ -104,13 +104,6 @@ class Found:
         return [own.source(n_words(self.base)) for own in placed if own is not None]
 
     @property
-    def held(self) -> np.ndarray:
-        """Which of the new batches this process holds in memory since the look, ``(n,)`` bool."""
-        of_piece = [looked.source.held for _, looked in self.new]
-        held = np.concatenate(of_piece) if of_piece else np.zeros(0, np.bool_)
-        return np.zeros_like(held) if widens(self.base.model) else held
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Names of the new pieces."""
         return tuple(given.piece.name for given, _ in self.new)

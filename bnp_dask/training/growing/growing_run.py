@@ -257,7 +257,6 @@ class GrowingRun:
             self.seed,
             moves_on_arrival(self.moves),
             self.store.shared if isinstance(self.store, RunStore) else None,
-            unread=np.ones(source.n_batches, np.bool_),
             room=room,
         )
 

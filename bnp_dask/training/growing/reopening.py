@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
 from bnp_dask.errors import BnpDaskError, StoreError
@@ -33,7 +31,7 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
         source = opened_again(opened["place"], opened["batch_size"], opened["weights"], begun.columns(), *facts)
-    return surveyed(manifest, source, np.ones(n_batches, np.bool_))
+    return surveyed(manifest, source)
 
 
 def opened_again(
