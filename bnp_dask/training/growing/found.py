@@ -40,7 +40,7 @@ class Given:
     batch_size, weights
         Arguments to open it again: atoms per batch, and place of the weights.
     files
-        Names of the files if a folder is one piece; None for other pieces.
+        Names of the files if a folder is one piece, or the file if it is a recording; None for other pieces.
     """
 
     piece: Piece
