@@ -117,7 +117,7 @@ def train(
         directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, columns of a
         table may come in another order, and other ``moves`` act from the next lap on: the history has
         ``"changed_moves"`` in the first row of that lap.  If ``init``, ``schedule`` or ``moves`` are left out, the run
-        keeps the ones with which it was begun (moves: with which it was last resumed).  First every summary that the
+        keeps the ones with which it was begun (moves and laps: those of the last call).  First every summary that the
         checkpoint lists is read and compared with its checksum, by the workers if they reach the directory, and
         together they must give the checkpoint's totals to 1e-12 of the terms summed.  If they do not, the run goes on
         from the previous checkpoint, with a warning.  The data are not read for this: each batch is compared with its
