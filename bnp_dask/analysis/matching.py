@@ -25,7 +25,13 @@ from bnp_dask.observation.base import Observation, WideningObservation, read_as
 from bnp_dask.observation.missing.entries import marginalises
 
 
-def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, weights: bool = False) -> Source:
+def open_for(
+    posterior: Posterior,
+    data: Any,
+    batch_size: int | None = None,
+    weights: bool = False,
+    ignores_extra: bool = True,
+) -> Source:
     """Source of data that fit a posterior, as far as this can be checked before they are read.
 
     Parameters
@@ -38,13 +44,15 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
         Atoms per batch.
     weights
         Whether tables are read with the column of weights that training had.
+    ignores_extra
+        Whether named columns that were not in training are left out, with a warning; else they are an error.
 
     Raises
     ------
     DataError
-        A column is missing or was not in training, or the number, kind or vocabulary of columns differs.
+        A column is missing, or the number, kind or vocabulary of columns differs.
     """
-    columns = columns_for(posterior, weights)
+    columns = columns_for(posterior, weights, ignores_extra)
     form = plain_form(data, needs := needs_of_posterior(posterior))
     if isinstance(form, Documents):
         source = as_source(form.known_counts(vocabulary_of(posterior)), batch_size=batch_size)
@@ -52,17 +60,18 @@ def open_for(posterior: Posterior, data: Any, batch_size: int | None = None, wei
         return source
     source = opened(form, needs, batch_size, columns=columns)
     if columns is None and posterior.words is not None and columns_of(source) is not None:
-        source = matched(source, Columns.of(posterior.words.words))
+        source = matched(source, replace(Columns.of(posterior.words.words), ignores_extra=ignores_extra))
     source = _in_known_words(posterior, source)
     _check_width(posterior, source)
     return source
 
 
-def columns_for(posterior: Posterior, weights: bool = False) -> Columns | None:
+def columns_for(posterior: Posterior, weights: bool = False, ignores_extra: bool = True) -> Columns | None:
     """Columns of training for reading new data: with groups if the model needs them; None without names."""
     if posterior.columns is None:
         return None
-    return posterior.columns.using(weights, needs_groups(posterior.model))
+    known = posterior.columns.using(weights, needs_groups(posterior.model))
+    return replace(known, ignores_extra=ignores_extra)
 
 
 def needs_of(model: Model, n_words: int | None = None) -> Needs:

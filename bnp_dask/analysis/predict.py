@@ -85,8 +85,9 @@ def predict(
     data
         Array, sparse matrix, DataFrame, path or URL, Source; or a Dask array or DataFrame.  A list of raw texts, if
         the posterior was trained on a store that was made from raw text.  If training and data have names, columns
-        are matched by name in any order; columns of weights, groups and order are not features, and sequences are read
-        by them as in training.  Data without names are taken in their order.
+        are matched by name in any order, and columns that training did not have are left out, with a warning.  Columns
+        of weights, groups and order are not features, and sequences are read by them as in training.  Data without
+        names are taken in their order.
     out
         Path or URL ending with ``.zarr``, ``.parquet`` or ``.csv``: results are written there batch by batch, so that
         data may have any size.  Zarr: a group with the arrays ``label`` and ``resp``; Parquet: a folder of files with
@@ -128,7 +129,7 @@ def predict(
     Raises
     ------
     DataError
-        Features that differ from training (a missing, renamed or extra one is named),
+        Features that differ from training (a missing or renamed one is named; further ones are left out, with a line),
         values that its likelihood cannot produce, or a store of counts with another vocabulary.
     StoreError
         ``out`` exists already.

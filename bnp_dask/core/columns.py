@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bnp_dask.core.registry import register
-from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inputs.levels import Levels
 from bnp_dask.inputs.settings import one_of, positive_number, whole_number
 
@@ -175,6 +175,8 @@ class Columns:
         levels; a feature of numbers has None.  None if no feature has levels.
     on_bad_cell
         Treatment of cells that are not numbers, also in new data: ``"missing"``, or None, which means ``"raise"``.
+    ignores_extra
+        Whether further columns of new data are left out, with a warning that names them; no part of what is saved.
     """
 
     names: tuple[str, ...]
@@ -185,6 +187,7 @@ class Columns:
     others: tuple[str, ...] = field(default=(), compare=False)
     levels: tuple[Levels | None, ...] | None = field(default=None, metadata=OPTIONAL)
     on_bad_cell: OnBadCell | None = field(default=None, metadata=OPTIONAL)
+    ignores_extra: bool = field(default=False, compare=False, metadata=OPTIONAL)
 
     @staticmethod
     def of(names: Iterable[str] | Mapping[int, str] | Mapping[str, int]) -> Columns:
@@ -290,8 +293,9 @@ class Columns:
     def require(self, known: Mapping[str, int], features: Sequence[str], where: str) -> None:
         """DataError unless these columns are ``known`` with the same widths, and ``features`` holds no other.
 
-        Superfluous features are refused like missing ones: a renamed column is both.  Columns without numbers have
-        width 0; they are reported elsewhere.
+        Superfluous features are refused like missing ones, because a renamed column is both; if these columns ignore
+        them and none is missing, a warning names them.  Columns without numbers have width 0; they are reported
+        elsewhere.
         """
         missing = [n for n in self.names if n not in known]
         expected = {*self.names, *self.others, *self.roles.names}
@@ -310,6 +314,9 @@ class Columns:
                 f"{where}: no column {missing[0]!r}{more}; {trained}{near}. Rename or add it, or pass an array, whose "
                 "columns are taken in their order"
             )
+        if self.ignores_extra:
+            warn(f"{where}: column(s) {few(extra)} were not in training and are left out; {trained}")
+            return
         near = nearest(extra[0], self.names)
         raise DataError(
             f"{where}: column(s) {few(extra)} were not in training; {trained}{near}. Leave them out: "
@@ -319,7 +326,8 @@ class Columns:
     # -- in files -------------------------------------------------------------------------------------------------
     def to_json(self) -> dict[str, Any]:
         """Columns as JSON, for stores and run directories."""
-        held = asdict(self)
+        held = asdict(replace(self, ignores_extra=False))
+        del held["ignores_extra"]
         others, levels, on_bad_cell = held.pop("others"), held.pop("levels"), held.pop("on_bad_cell")
         if others:
             held["others"] = list(others)

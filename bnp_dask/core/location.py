@@ -50,6 +50,30 @@ _PASSED_ON = (
 """Types of errors that keep their type when a secret is removed from the text; others become an OSError."""
 
 
+@dataclass(frozen=True)
+class Chosen(os.PathLike[str]):
+    """Some files of a folder or of a pattern, which is read as if it held no others.
+
+    Parameters
+    ----------
+    place
+        The folder or pattern.
+    files
+        Names of the files: relative to the folder, or absolute paths.
+    """
+
+    place: str
+    files: tuple[str, ...]
+
+    def __fspath__(self) -> str:
+        return self.place
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files, sorted."""
+        return sorted(os.path.join(self.place, name) for name in self.files)
+
+
 @dataclass(frozen=True, repr=False)
 class Location:
     """A file or folder.  Picklable; workers open it themselves.
@@ -64,11 +88,14 @@ class Location:
         Options that fsspec passes to the file system (credentials, endpoints).
     shown
         Text of the user, for messages, without passwords and signatures.
+    only
+        Paths of the files that a folder counts as holding; None: all.
     """
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)
     shown: str = ""
+    only: frozenset[str] | None = None
 
     @staticmethod
     def of(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None, argument: str = "path") -> Location:
@@ -90,7 +117,8 @@ class Location:
         if text.startswith("file://"):
             return Location(os.path.abspath(local_path(text.removeprefix("file://"))), {}, text)
         if "://" not in text and "::" not in text:
-            return Location(os.path.abspath(local_path(text)), {}, text)
+            only = frozenset(path.paths) if isinstance(path, Chosen) else None
+            return Location(os.path.abspath(local_path(text)), {}, text, only)
         found = Location(text.rstrip("/"), dict(options or {}), redacted(text))
         with found._named_errors("cannot be opened"):
             # fsspec caches file systems by thread: later calls open the storage once more, but do not hang
@@ -276,7 +304,8 @@ class Location:
         return (_copy_if_needed if stamp else _copy_if_needed.__wrapped__)(fs, path, size, stamp)
 
     def files(self, suffixes: tuple[str, ...]) -> list[Location]:
-        """All files below this folder with one of the suffixes, sorted by path; hidden ones are left out."""
+        """All files below this folder with one of the suffixes, sorted by path; hidden ones are left out, as are all
+        that were not chosen."""
         fs, path = self.filesystem()
         found = []
         with self._named_errors():
@@ -285,7 +314,7 @@ class Location:
             tail = full[len(path) :].lstrip("/") if full.startswith(path) else posixpath.basename(full)
             if tail.endswith(suffixes) and not any(p.startswith((".", "_")) for p in tail.split("/")):
                 found.append(self.child(tail))
-        return found
+        return found if self.only is None else [file for file in found if file.url in self.only]
 
     def names(self) -> list[str]:
         """Names in this folder; none when there is no such folder."""

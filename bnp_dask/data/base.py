@@ -7,6 +7,7 @@ is found by the checksum of each batch at its visit.
 from __future__ import annotations
 
 import errno
+import glob
 import math
 import os
 import zlib
@@ -461,7 +462,7 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
 def opened_as(data: Any, source: Source, batch_size: int | None, weights: Any) -> dict[str, Any] | None:
     """Facts to reopen data in another process and recognise them; JSON-able, None for data in memory.
 
-    For a folder it lists the files, so that later files can be told apart.
+    For a folder or a pattern it lists the files, so that later files can be told apart.
     """
     if not isinstance(data, (str, os.PathLike)) or not isinstance(weights, (str, os.PathLike, type(None))):
         return None
@@ -471,6 +472,8 @@ def opened_as(data: Any, source: Source, batch_size: int | None, weights: Any) -
         text = Location.of(text).place
     found: dict[str, Any] = {"place": place.place, "batch_size": batch_size, "weights": text}
     found["fingerprint"] = fingerprint_of(source)
+    if place.is_local and glob.has_magic(place.url) and not place.exists():
+        return {**found, "files": sorted(glob.glob(place.url))}
     if not place.is_local or not place.is_dir() or {"zarr.json", ".zarray", ".zgroup"} & set(place.names()):
         return found
     return {**found, "files": [name.lstrip("/") for name, _, _ in place.stamps()]}

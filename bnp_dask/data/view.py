@@ -435,13 +435,14 @@ def require_checksum(batch: Batch, expected: int) -> None:
     if found != expected:
         raise DataError(
             f"{batch.name}: the data changed, its content is not what it was when the run began (CRC-32 {found:08x}, "
-            f"was {expected:08x}). Put it back as it was, or start a new run in another directory"
+            f"was {expected:08x}). Put it back as it was and call train(..., resume=True), or start a new run in "
+            "another directory; data that every read computes anew have to be persisted, or written by ingest(), before"
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CheckedSource(View):
-    """A source that compares some batches with their checksums whenever they are read.
+    """A source that compares batches with their checksums whenever they are read.
 
     Parameters
     ----------
@@ -449,16 +450,12 @@ class CheckedSource(View):
         The source.
     checksums
         CRC-32 of every batch.
-    chosen
-        Mask of the batches that are compared, ``(B,)`` bool.
     """
 
     checksums: Sequence[int]
-    chosen: np.ndarray
 
     def reader(self, index: int) -> Reader:
-        reader = self.whole.reader(index)
-        return CheckedReader(reader, int(self.checksums[index])) if self.chosen[index] else reader
+        return CheckedReader(self.whole.reader(index), int(self.checksums[index]))
 
 
 @dataclass(frozen=True, repr=False)

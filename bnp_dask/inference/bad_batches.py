@@ -13,7 +13,7 @@ from dataclasses import replace
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.data.base import Source, naming_batch
-from bnp_dask.data.view import EmptyReader, WithoutBatches, stand_in
+from bnp_dask.data.view import CheckedSource, EmptyReader, WithoutBatches, stand_in
 from bnp_dask.errors import DataError
 from bnp_dask.inference.state import Loss, State, Work
 from bnp_dask.model import Model
@@ -49,11 +49,12 @@ def remaining(work: Work, state: State) -> Source:
 
 
 def _without_lost(work: Work, state: State, is_forgiving: bool) -> Source:
+    source = CheckedSource(work.source, work.survey.checksums)
     if not is_forgiving and not state.lost:
-        return work.source
+        return source
     is_grouped = instead(work, 0).is_grouped
     bad = tuple((batch, loss.why) for batch, loss in sorted(state.lost.items()))
-    return WithoutBatches(work.source, bad, is_grouped, is_forgiving=is_forgiving)
+    return WithoutBatches(source, bad, is_grouped, is_forgiving=is_forgiving)
 
 
 def remaining_weight(work: Work, lost: Iterable[int]) -> float:

@@ -222,8 +222,6 @@ class Flight(Generic[G]):
         _, _, tasks = self._queue.popleft()
         group = self.visits.collect(tasks)
         self._taken = self.state.position = self._taken + len(group.batches)
-        if self.work.unread is not None:
-            self.work.unread[list(group.batches)] = False
         return group
 
     def outstanding(self) -> list[tuple[Summary, int]]:

@@ -110,13 +110,12 @@ class Work:
 
     ``shelf`` holds the files behind ``memo``, if there are any.  Workers that reach them read the statistics of a
     batch's last visit and write this visit's themselves, and send differences only; ``reach`` records how that went.
-    ``skips``: whether a batch that goes bad is left out; False: it is an error.  ``unread``, ``(B,)`` bool: whether a
-    batch was surveyed by an earlier call and not visited since; its checksum is then compared at its next visit.
-    ``room``: bytes of atoms gathered for moves that may be held in memory.  ``readable``, ``(B,)`` bool: whether a
-    batch can be read whenever the run is worked on, so that assignments may be kept in place of statistics; None: no
-    batch can.  ``lockstep``: whether other states visit the same batches at the same time; schedules then also yield a
-    step once the first batches of a lap are sent out.  ``first_lap``: number of laps of the run before the state's
-    first; batches are visited in the order of the run's lap.
+    ``skips``: whether a batch that goes bad is left out; False: it is an error.  ``room``: bytes of atoms gathered for
+    moves that may be held in memory.  ``readable``, ``(B,)`` bool: whether a batch can be read whenever the run is
+    worked on, so that assignments may be kept in place of statistics; None: no batch can.  ``lockstep``: whether other
+    states visit the same batches at the same time; schedules then also yield a step once the first batches of a lap
+    are sent out.  ``first_lap``: number of laps of the run before the state's first; batches are visited in the order
+    of the run's lap.
     """
 
     model: Model
@@ -128,7 +127,6 @@ class Work:
     moves: tuple[Move, ...] = ()
     shelf: Shelf | None = None
     skips: bool = False
-    unread: np.ndarray | None = None
     room: int = ROOM
     reach: Reach = field(default_factory=Reach)
     readable: np.ndarray | None = None

@@ -1,7 +1,7 @@
 """A visit of one batch, the same for all schedules: read it, compare its checksum, compute.
 
-Workers make visits.  A batch that went bad is left out if the run allows that, else it is an error.  An error of our
-own with a good batch is always an error.
+Workers make visits.  A batch that went bad is left out if the run allows that, else it is an error.  A batch whose
+content changed to other good rows is always an error, as is an error of our own with a good batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Request:
     seed
         Seed of the run; with the lap and the batch it is the key of all random numbers.
     checksum
-        CRC-32 that the batch must have, from the survey of an earlier call; None: not compared.
+        CRC-32 that the batch had when it was surveyed, and must have at each visit; None: not compared.  Data may
+        change while a run reads them, so this is no matter of trust in an earlier call.
     empty
         Reads the empty batch that takes its place if it has gone bad; None: a bad batch is an error.
     """
@@ -56,13 +57,12 @@ class Request:
 def request_of(work: Work, state: State, batch: int) -> Request:
     """Request for a visit of a batch; for one that was left out, of the empty batch in its place."""
     is_there = batch not in state.lost
-    is_unread = work.unread is not None and bool(work.unread[batch])
     return Request(
         batch=batch,
         name=f"{work.source.name} batch {batch}",
         reader=batch_reader(work.source, batch) if is_there else instead(work, batch),
         seed=work.seed,
-        checksum=int(work.survey.checksums[batch]) if is_there and is_unread else None,
+        checksum=int(work.survey.checksums[batch]) if is_there else None,
         empty=instead(work, batch) if is_there and work.skips else None,
     )
 
@@ -85,9 +85,9 @@ def visit(model: Model, request: Request, compute: Callable[[Batch], T], lose: C
         batch = request.reader() if request.empty is None else read_or_why(request.reader)
         if isinstance(batch, str):
             return lose(batch)
-        if request.checksum is not None:
-            require_checksum(batch, request.checksum)
         try:
+            if request.checksum is not None:
+                require_checksum(batch, request.checksum)
             return compute(batch)
         except Exception:
             why = None if request.empty is None else fault_of(model, batch)

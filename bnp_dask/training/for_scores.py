@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.analysis.topics.collapsed import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
-from bnp_dask.data.view import CheckedSource
 from bnp_dask.errors import DataError, ExecutionError
 from bnp_dask.inference import Schedule, State, Work
 from bnp_dask.inference.bad_batches import remaining
@@ -78,8 +77,6 @@ class ForScores:
             logger.warning("scores ask the words of training: a worker has no room for collapsed=%d", self.passes)
             return None
         source = remaining(work, state)  # a batch that is missing from later passes alone would falsify them
-        if work.unread is not None:
-            source = CheckedSource(source, work.survey.checksums, work.unread)
         try:
             summary = collapsed_summary(state.posterior, source, work.executor, self.passes)
         except (DataError, ExecutionError) as error:

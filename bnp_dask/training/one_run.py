@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.rows import Row, Rows
-from bnp_dask.data.base import Source
 from bnp_dask.data.view import CheckedSource
 from bnp_dask.execute.heap import Heap
 from bnp_dask.inference import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
@@ -315,9 +314,7 @@ class OneRun:
             survey = without(work.survey, list(lost)) if lost else work.survey
             try:
                 rng, drafts = work.rng(0, "init"), self.memo.drafts if isinstance(self.memo, RunStore) else None
-                source: Source = work.source
-                if work.unread is not None:
-                    source = CheckedSource(source, work.survey.checksums, work.unread)
+                source = CheckedSource(work.source, work.survey.checksums)
                 context = InitContext(work.model, source, survey, work.executor, rng, drafts)
                 with telling(f"looking for a start by {type(self.init).__name__}", "looking", "found a start"):
                     state = State.start(work.model, self.init.start(context), work.source.n_batches)

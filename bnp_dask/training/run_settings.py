@@ -34,6 +34,9 @@ MOVES_NAME = "moves.json"
 The history has the moves of the run so far, so that a run stopped before its next lap changes them in that lap.
 """
 
+LAPS_NAME = "laps.json"
+"""File beside a run that was resumed with another limit of laps: that limit."""
+
 CHANGED = "changed_moves"
 """Entry of the history's row of the first step with other moves: their descriptions."""
 
@@ -110,6 +113,9 @@ def open_store(
             asked = note_in(found.path, MOVES_NAME)
             if begun and (asked is not None or old["moves"] != settings["moves"]):
                 notes[MOVES_NAME] = json.dumps(settings["moves"]).encode()
+            laps = _laps_of(settings)
+            if begun and (note_in(found.path, LAPS_NAME) is not None or _laps_of(old) != laps):
+                notes[LAPS_NAME] = json.dumps(laps).encode()
             other = _differs({**old, "moves": settings["moves"]} if begun else old, settings, path)
             if other is None:
                 for name, text in notes.items():
@@ -122,6 +128,11 @@ def open_store(
         if begun:
             raise other
     return RunStore.create(path, settings, notes)
+
+
+def _laps_of(settings: Mapping[str, Any]) -> Any:
+    """The limit of laps in settings of a run."""
+    return settings["schedule"]["fields"].get("laps")
 
 
 def _differs(old: dict[str, Any], new: dict[str, Any], path: str | os.PathLike[str]) -> StoreError | None:
@@ -204,12 +215,24 @@ class Begun:
             raise StoreError(f"{self.path / MOVES_NAME} is damaged ({error}); give moves= anew") from error
 
     def schedule(self, given: Schedule | None) -> Schedule:
-        """The schedule of the run; a ``given`` one with its open settings filled in from the run."""
+        """The schedule of the run, with the laps that it was last resumed with; a ``given`` one with its open settings
+        filled in from the run."""
         spec = self.settings["schedule"]
         if given is None:
-            return self._made("schedule", spec)
+            return self._made("schedule", self._with_laps(spec))
         filled: Schedule = _as_begun(given, spec)
         return filled
+
+    def _with_laps(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The description of the schedule with the laps that the run was last resumed with."""
+        asked = note_in(self.path, LAPS_NAME)
+        if asked is None:
+            return spec
+        try:
+            laps = int(json.loads(asked))
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"{self.path / LAPS_NAME} is damaged ({error}); give schedule= anew") from error
+        return {**spec, "fields": {**spec["fields"], "laps": laps}}
 
     def columns(self) -> Columns | None:
         """Columns of the run's data; None if they had no names, or the run has not begun."""

@@ -104,15 +104,12 @@ class Surveyed:
         Their survey.
     source
         The data without batches that cannot be used.
-    unread
-        Batches that this call did not read, ``(B,)`` bool.
     manifest
         Name and extent of the list of batches that the run is bound to; JSON-able.
     """
 
     survey: Survey
     source: Source
-    unread: np.ndarray
     manifest: dict[str, Any]
 
 
@@ -128,7 +125,7 @@ def take_survey(model: Model, source: Source, executor: Executor, skips: bool = 
     """
     manifest = Manifest(None, {})
     _complete(manifest, model, source, executor, skips)
-    return surveyed(manifest, source, np.zeros(source.n_batches, np.bool_))
+    return surveyed(manifest, source)
 
 
 def survey_of_run(
@@ -170,14 +167,12 @@ def survey_of_run(
         checkpoint = None
     if manifest.reasons and not skips:  # then a batch that is bad is an error, and is met again
         manifest = Manifest(None, {}) if checkpoint is not None else manifest.emptied()
-    known = len(manifest)
     _complete(manifest, model, source, executor, skips)
-    unread = np.arange(source.n_batches) < known
     if checkpoint is None or checkpoint.state["manifest"] == manifest.to_json():
-        return surveyed(manifest, source, unread)
+        return surveyed(manifest, source)
     first = _manifest_of_run(store, checkpoint, manifest)
     doubtful = _compare(store, first, manifest, source, checkpoint)
-    return surveyed(first, source, unread, doubtful)
+    return surveyed(first, source, doubtful)
 
 
 def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest:
@@ -298,9 +293,7 @@ def _bare(survey: Survey) -> Survey:
     return replace(survey, **nothing)
 
 
-def surveyed(
-    manifest: Manifest, source: Source, unread: np.ndarray, doubtful: Mapping[int, int] | None = None
-) -> Surveyed:
+def surveyed(manifest: Manifest, source: Source, doubtful: Mapping[int, int] | None = None) -> Surveyed:
     """The survey of a complete manifest, and the data without unusable batches."""
     total, bad = _summed(manifest), tuple(sorted(manifest.reasons.items()))
     if total is None and bad:
@@ -313,10 +306,9 @@ def surveyed(
         rows["checksum"][batch] = survey_batch(empty()).checksums[0]
     per_batch: dict[str, Any] = {name: tuple(rows[column].tolist()) for name, column in PER_BATCH.items()}
     survey = require_atoms(total and replace(total, **per_batch))
-    unread[[*dict(bad), *doubtful]] = False
     if bad or doubtful:
         source = WithoutBatches(source, bad, is_grouped, tuple(sorted(doubtful.items())))
-    return Surveyed(survey, source, unread, manifest.to_json())
+    return Surveyed(survey, source, manifest.to_json())
 
 
 def gone_since(source: Source, survey: Survey, executor: Executor) -> dict[int, str]:

@@ -116,11 +116,11 @@ def train(
         directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, columns of a
         table may come in another order, and other ``moves`` act from the next lap on: the history has
         ``"changed_moves"`` in the first row of that lap.  If ``init``, ``schedule`` or ``moves`` are left out, the run
-        keeps the ones with which it was begun (moves: with which it was last resumed).  First every summary that the
+        keeps the ones with which it was begun (moves and laps: those of the last call).  First every summary that the
         checkpoint lists is read and compared with its checksum, by the workers if they reach the directory, and
         together they must give the checkpoint's totals to 1e-12 of the terms summed.  If they do not, the run goes on
         from the previous checkpoint, with a warning.  The data are not read for this: each batch is compared with its
-        checksum when it is first visited.
+        checksum whenever it is read.
     callbacks
         Observers of the run, such as ``Progress()``.
     rng
@@ -230,7 +230,7 @@ def train(
             shelf = memo.shared if isinstance(memo, RunStore) else None
             facts, gathered = (found.source, frozen(found.survey), executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
-            work = Work(ready, *facts, seed, tuple(moves), shelf, skips, found.unread, gathered, readable=readable)
+            work = Work(ready, *facts, seed, tuple(moves), shelf, skips, gathered, readable=readable)
             how = checkpoint_minutes * 60, n_init, room + beside, shadow, other_priors(shadow, ready, known), scores
             run = OneRun(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], *how)
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)

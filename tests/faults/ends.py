@@ -520,7 +520,8 @@ def kill_full(place: Place) -> None:
 STREAMING: dict[str, dict[str, Any]] = {
     "Stochastic": {"type": "Stochastic", "laps": 3},
     "Filter": {"type": "Filter"},
-    "ExpectationPropagation": {"type": "ExpectationPropagation", "laps": 2, "count_tolerance": 0.0},
+    # by default all batches of these data are one window, so that there would be one moment in each lap
+    "ExpectationPropagation": {"type": "ExpectationPropagation", "laps": 2, "window": 2, "count_tolerance": 0.0},
     "TruncationFreeSVI": {"type": "TruncationFreeSVI", "laps": 2, "burn_in": 1},
 }
 
@@ -647,7 +648,7 @@ def outcome(case: Disturbance, folder: Path) -> tuple[str, str]:
         settings |= {"DISTURBED_COMMITS": "1"} if case.commits else {}
         process = place.process = place.start([*words, *extra], "first", **settings)
         stack.callback(process.kill)
-        until(lambda: (folder / "mark").exists() or process.poll() is not None, "the moment", LIMIT)
+        until(lambda: (folder / "mark").exists() or process.poll() is not None, "the moment", 3 * LIMIT)
         if not (folder / "mark").exists():
             raise Failed(f"ended before its moment: {place.ended(process, 'first')}")
         case.act(place)

@@ -20,13 +20,13 @@ from bnp_dask.execute.dask import DaskExecutor
 from tests.faults.parts import atoms
 
 ROWS, N = 50, 400
+TWO_LAPS = bnp.Memoized(laps=2, window=3)
 
 
-def train(data, client=None, **more):
+def train(data, client=None, schedule=TWO_LAPS, **more):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian())
-        schedule = bnp.Memoized(laps=2, window=3)
         client = SerialExecutor(retries=0) if client is None else client
         return bnp.train(model, data, init=bnp.BregmanKMeans(2), schedule=schedule, moves=(), client=client, **more)
 
@@ -112,6 +112,40 @@ def test_damage_after_the_survey_is_found_too(tmp_path):
 
     with pytest.raises(DataError, match=r"x.zarr batch 3.*c/3/0.*is missing"):
         train(str(path), batch_size=ROWS, callbacks=[Strike()])
+
+
+def as_rows(kind, folder, x):
+    """The rows in a file of a kind, which is put in the place of the one before."""
+    path = folder / f"x.{kind}"
+    if kind == "npy":
+        np.save(folder / "new.npy", x)
+        (folder / "new.npy").replace(path)
+    elif kind == "parquet":
+        pq.write_table(pa.table({f"c{j}": x[:, j] for j in range(3)}), folder / "new", row_group_size=ROWS)
+        (folder / "new").replace(path)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+        array = zarr.create_array(path, shape=(N, 3), chunks=(ROWS, 3), dtype="f8")
+        array[...] = x
+    return path
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "zarr"])
+def test_rows_that_are_swapped_in_under_a_run_are_refused(tmp_path, kind):
+    """Others of equal shape, between two laps of a run that read all of them itself; with the old ones it goes on."""
+    schedule = bnp.Memoized(laps=3, window=3)
+    path = as_rows(kind, tmp_path, atoms(N))
+    quiet = train(str(path), batch_size=ROWS, schedule=schedule)
+
+    class Swap(bnp.Progress):
+        def on_lap(self, row, posterior):
+            as_rows(kind, tmp_path, atoms(N, seed=9))
+
+    with pytest.raises(DataError, match=rf"x.{kind} batch \d.*: the data changed, .*train\(..., resume=True\)"):
+        train(str(path), batch_size=ROWS, schedule=schedule, store=tmp_path / "run", callbacks=[Swap()])
+    as_rows(kind, tmp_path, atoms(N))
+    found = train(str(path), batch_size=ROWS, schedule=schedule, store=tmp_path / "run", resume=True)
+    assert found.posterior.summary["N"].tobytes() == quiet.posterior.summary["N"].tobytes()
 
 
 SCHEMAS = {

@@ -68,6 +68,41 @@ def test_files_of_a_folder_that_was_trained_on_are_known(tmp_path):
     assert found.posterior.summary["N"].sum() == pytest.approx(720)
 
 
+def write_day(number, path):
+    import pandas as pd
+
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, day(number))
+        return
+    frame = pd.DataFrame(day(number), columns=list("abc"))
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"), [("in", "parquet"), ("in", "npy"), ("in", "csv"), ("in/*.npy", "npy"), ("in/*.csv", "csv")]
+)
+def test_a_place_that_grew_is_visited_as_it_was(tmp_path, name, suffix):
+    """A folder or pattern: the files that the run had are visited again, to the bits of a place that stayed."""
+    for number in (0, 1):
+        write_day(number, tmp_path / "in" / f"{number}.{suffix}")
+    write_day(2, tmp_path / "elsewhere" / f"2.{suffix}")
+    for store in ("run", "quiet"):
+        begin(tmp_path / store, tmp_path / name, batch_size=240)
+    grow(tmp_path / "quiet", tmp_path / "elsewhere", batch_size=240, revisit=1)
+    write_day(2, tmp_path / "in" / f"2.{suffix}")
+    found = grow(tmp_path / "run", tmp_path / name, batch_size=240, revisit=1)
+    assert [os.path.basename(piece) for piece in found.new] == [f"2.{suffix}"]
+    assert bits_of(tmp_path / "run") == bits_of(tmp_path / "quiet")
+    assert grow(tmp_path / "run", tmp_path / name, batch_size=240).new == ()
+    write_day(3, tmp_path / "in" / f"3.{suffix}")
+    later = grow(tmp_path / "run", tmp_path / name, batch_size=240, revisit=2)
+    assert later.posterior.summary["N"].sum() == pytest.approx(960)
+
+
 @pytest.fixture(scope="module")
 def quiet_run(tmp_path_factory):
     """Bits of a run of three updates that nothing disturbed, and how to make it again."""

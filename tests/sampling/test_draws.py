@@ -7,8 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import kstest
 
 import bnp_dask as bnp
+from bnp_dask.inference.chains import Chain, Pins
+from bnp_dask.inference.sampling.chain import draw_clusters
 from bnp_dask.inference.sampling.draws import Draws
 from bnp_dask.observation.base import LOG_BASE, QuadraticObservation
 from tests.streaming.cases import LIKELIHOODS, case
@@ -77,3 +80,47 @@ def test_the_point_estimate_is_near_to_most_draws():
     nothing = np.zeros(0, np.int64)
     draws = Draws(model, 0, np.arange(3), np.arange(5), labels, np.zeros((1, 3)), nothing, nothing, {})
     assert draws.point() == (0, 1)
+
+
+def draws_of(labels):
+    """Draws with clusters of the noted rows, ``(chains, draws, rows)``, and nothing else."""
+    n_draws, rows = labels.shape[1:]
+    model, nothing = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), np.zeros(0, np.int64)
+    log_joint = np.zeros(labels.shape[:2])
+    return Draws(model, 0, np.arange(n_draws), np.arange(rows), labels, log_joint, nothing, nothing, {})
+
+
+def test_the_point_estimate_has_the_least_expected_variation_of_information():
+    """By the lower bound of Wade & Ghahramani (2018), eq. 13, row by row; Binder's loss would choose otherwise."""
+    are_equal = []
+    for seed in range(6):
+        labels = np.random.default_rng(seed).integers(4, size=(2, 5, 7))
+        every = labels.reshape(10, 7)
+        shared = np.mean([own[:, None] == own for own in every], axis=0)
+        expected, binder = np.zeros(10), np.zeros(10)
+        for i, own in enumerate(every):
+            same = own[:, None] == own
+            for n in range(7):
+                expected[i] += np.log2(same[n].sum()) - 2.0 * np.log2(shared[n][same[n]].sum())
+            binder[i] = np.abs(same - shared).sum()
+        best = int(np.argmin(np.round(expected, 9)))
+        assert draws_of(labels).point() == divmod(best, 5)
+        are_equal.append(best == int(np.argmin(np.round(binder, 9))))
+    assert not all(are_equal)
+
+
+def test_weights_of_a_sweep_are_divided_by_a_variate_where_atoms_are_kept():
+    """``J exp(-t)`` with ``t ~ Exponential(N)``, for the choice of the atoms that stay has probability ``prod 1 / N``.
+
+    With the same random numbers J is that of a sweep in which all atoms move.
+    """
+    model, batch = case("Gaussian", bnp.NGGPMixture(1.0, 0.5, 1.0), 12)
+    counts = np.array([1.0, 3.0, 8.0])
+    total = model.summarize(np.arange(3), batch, np.repeat(np.eye(3), counts.astype(int), axis=0))
+    free, kept = Chain(total, None, 3), Chain(total, Pins(np.full(3, 0.5), np.zeros(3, np.int64), np.arange(3)), 3)
+    laps = range(300)
+    apart = [
+        draw_clusters(model, free, 0, lap, 0, 12).log_weight - draw_clusters(model, kept, 0, lap, 0, 12).log_weight
+        for lap in laps
+    ]
+    assert kstest((counts * apart).ravel(), "expon").pvalue > 0.01

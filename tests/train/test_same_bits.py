@@ -137,11 +137,31 @@ def test_killed_at_any_moment_and_resumed_is_the_uninterrupted_run(tmp_path):
     assert bits(rest) == bits(whole)
 
 
+def all_laps(laps):
+    """A schedule whose run does not converge before its last lap."""
+    return Memoized(laps=laps, window=3, tolerance=0.0, count_tolerance=0.0)
+
+
 def test_more_laps_may_be_asked_for_at_resume(tmp_path):
-    whole = go(SerialExecutor(), Memoized(laps=5, window=3), [])
-    go(SerialExecutor(), Memoized(laps=2, window=3), [], store=tmp_path / "run")
-    more = go(SerialExecutor(), Memoized(laps=5, window=3), [], store=tmp_path / "run", resume=True)
-    assert bits(more) == bits(whole)
+    whole = go(SerialExecutor(), all_laps(5), [])
+    go(SerialExecutor(), all_laps(2), [], store=tmp_path / "run")
+    more = go(SerialExecutor(), all_laps(5), [], store=tmp_path / "run", resume=True)
+    assert more.history[-1]["lap"] == 5 and bits(more) == bits(whole)
+
+
+def test_a_schedule_that_is_left_out_has_the_laps_of_the_last_call(tmp_path):
+    """Stopped in the third of five laps, after it had begun with two, it goes on to the fifth."""
+    store, five = tmp_path / "run", all_laps(5)
+    whole = go(SerialExecutor(), five, [])
+    go(SerialExecutor(), all_laps(2), [], store=store)
+    go(SerialExecutor(), five, [], store=store, resume=True, callbacks=[AfterLaps(3)])
+    model = Model(DPMixture(3.0), Gaussian())
+    with pytest.warns(ConvergenceWarning, match="limit of 5 laps"):
+        rest = train(model, blobs(), client=SerialExecutor(), batch_size=250, store=store, resume=True)
+    assert rest.history[-1]["lap"] == 5 and bits(rest) == bits(whole)
+    (store / "laps.json").write_text("[")
+    with pytest.raises(StoreError, match="laps.json is damaged .*give schedule= anew"):
+        train(model, blobs(), client=SerialExecutor(), batch_size=250, store=store, resume=True)
 
 
 def test_a_run_is_not_overwritten_and_not_mixed_with_another(tmp_path):

@@ -54,7 +54,8 @@ def _recoded(found: Columns, wanted: Columns, index: np.ndarray | None, name: st
         return ()
     nothing: tuple[None, ...] = (None,) * wanted.n_features
     held = nothing if found.levels is None else found.levels
-    held = held if index is None else tuple(held[i] for i in index.tolist())
+    if index is not None and found.levels is not None:
+        held = tuple(held[i] for i in index.tolist())
     codes: list[Codes | None] = []
     for feature, own, new in zip(wanted.features, held, wanted.levels or nothing, strict=True):
         if own is not None and new is None:

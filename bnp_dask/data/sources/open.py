@@ -14,7 +14,7 @@ import pyarrow as pa
 from scipy import sparse
 
 from bnp_dask.core.columns import ON_BAD_CELL, WHOLE, Columns, Cutting, Gaps, Roles, few
-from bnp_dask.core.location import Location
+from bnp_dask.core.location import Chosen, Location
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data.base import (
     PIECE_BYTES,
@@ -368,6 +368,11 @@ def recordings(data: Any) -> Any:
     return [np.concatenate([x for x, _ in Stream(place, kind).pieces()]) for place, kind in places]
 
 
+def are_recordings(names: Sequence[str]) -> bool:
+    """Whether these are names of files that could each be a recording; False for none."""
+    return len(names) > 0 and all(Path(name).suffix.lower() in KINDS for name in names)
+
+
 def _recording(place: Location) -> np.ndarray:
     """The rows of a .npy file, ``(n, D)``."""
     with parsed(place.name), place.open() as file:
@@ -381,6 +386,8 @@ def _files_of(data: Any) -> list[Path] | None:
     """Files of a folder or pattern, in the order of their names; None for anything else."""
     if not isinstance(data, (str, os.PathLike)):
         return None
+    if isinstance(data, Chosen):
+        return _all_recordings([Path(path) for path in data.paths])
     text = os.fspath(data)
     if "://" not in text and glob.has_magic(text) and Path(text).suffix.lower() in KINDS and not os.path.exists(text):
         found = sorted(map(Path, glob.glob(text)))
@@ -390,7 +397,12 @@ def _files_of(data: Any) -> list[Path] | None:
     folder = Path(text)
     if "://" in text or not os.path.isdir(text):  # opening reports names that are too long
         return None
-    held = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    return _all_recordings(sorted(folder.iterdir()))
+
+
+def _all_recordings(files: list[Path]) -> list[Path] | None:
+    """The files that are not hidden, if all of these are recordings; else None."""
+    held = [file for file in files if not file.name.startswith(".")]
     return held if held and all(file.is_file() and file.suffix.lower() in KINDS for file in held) else None
 
 

@@ -16,6 +16,7 @@ from bnp_dask.analysis.arguments import MOST_STARTS
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError
 from bnp_dask.inference import Schedule, State, Step, Work
+from bnp_dask.inference.bad_batches import remaining
 from bnp_dask.inference.gathered import Gathered
 from bnp_dask.inference.prior import prior_to_arrays, settings_to_arrays, with_saved_prior
 from bnp_dask.inference.shared_reads import SharedReads
@@ -168,7 +169,8 @@ class Beside:
     def _first(self, model: Model, work: Work, state: State) -> Summary | None:
         """Statistics that a shadow begins with; None if they would equal the state of the run."""
         if self.setting.init is not None:
-            context = InitContext(model, work.source, work.survey, self.shared.executor, work.rng(0, "init"))
+            source = remaining(work, state)
+            context = InitContext(model, source, work.survey, self.shared.executor, work.rng(0, "init"))
             first = self.setting.init.start(context)
             return replace(first, ids=np.array(state.memory.new_ids(first.n_clusters), np.int64))
         value = state.total.value().without_pairs()

@@ -39,7 +39,7 @@ class Given:
     batch_size, weights
         Arguments to open it again: atoms per batch, and place of the weights.
     files
-        Names of the files if a folder is one piece; None for other pieces.
+        Names of the files if a folder is one piece, or the file if it is a recording; None for other pieces.
     """
 
     piece: Piece
@@ -101,13 +101,6 @@ class Found:
             return [looked.source for _, looked in self.new]
         placed = [given.placed for given, _ in self.new]
         return [own.source(n_words(self.base)) for own in placed if own is not None]
-
-    @property
-    def held(self) -> np.ndarray:
-        """Which of the new batches this process holds in memory since the look, ``(n,)`` bool."""
-        of_piece = [looked.source.held for _, looked in self.new]
-        held = np.concatenate(of_piece) if of_piece else np.zeros(0, np.bool_)
-        return np.zeros_like(held) if widens(self.base.model) else held
 
     @property
     def names(self) -> tuple[str, ...]:

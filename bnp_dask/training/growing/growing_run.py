@@ -27,7 +27,6 @@ from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.inference.variational.lineage import renamed
 from bnp_dask.inference.variational.sealing import settle
 from bnp_dask.inputs.paths import POSTERIOR_NAME
-from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.store import (
@@ -48,7 +47,7 @@ from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
-from bnp_dask.training.growing.reopening import first_data, opened_again
+from bnp_dask.training.growing.reopening import first_data, opened_again, place_again
 from bnp_dask.training.results import load, save, save_again
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import GROWTH
@@ -240,7 +239,7 @@ class GrowingRun:
         place, rows = opened["place"], self.first.batch_atoms
         if isinstance(time, str) and moment_of(time) is None:
             with contextlib.suppress(BnpDaskError):
-                found = times_of(place_in_file(place, "data that the run had"), place, rows, time)
+                found = times_of(place_again(opened), place, rows, time)
                 return np.concatenate([found, self.times[len(found) :]])
         found = times_of(place, place, rows, None)
         return np.concatenate([found, self.times[len(found) :]])
@@ -257,7 +256,6 @@ class GrowingRun:
             self.seed,
             moves_on_arrival(self.moves),
             self.store.shared if isinstance(self.store, RunStore) else None,
-            unread=np.ones(source.n_batches, np.bool_),
             room=room,
         )
 
@@ -277,11 +275,10 @@ class GrowingRun:
             why = "it was given as data in memory" if piece["place"] is None else "other data lie in its place now"
             return Absent(name, count, n_features, is_sparse, why)
         n_then, columns = self._words_then(piece), self.counting.columns
-        weights = piece["weights"]
         if columns is not None and widens(self.base.model):
             columns = columns.first(n_then)
         facts = (name, count, self.first.n_features, is_sparse)
-        return self._placed(opened_again(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
+        return self._placed(opened_again(piece, columns, *facts), n_then)
 
     def publish(self) -> None:
         """Put the version of the run's checkpoint in force, wherever a kill left the run."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from bnp_dask.core.location import Chosen
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
 from bnp_dask.errors import BnpDaskError, StoreError
@@ -32,26 +32,30 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
     if opened is None:
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
-        source = opened_again(opened["place"], opened["batch_size"], opened["weights"], begun.columns(), *facts)
-    return surveyed(manifest, source, np.ones(n_batches, np.bool_))
+        source = opened_again(opened, begun.columns(), *facts)
+    return surveyed(manifest, source)
+
+
+def place_again(opened: Mapping[str, Any]) -> str | Chosen:
+    """Place of data that a run had; of a folder or pattern the files that it held then."""
+    place = place_in_file(opened["place"], "data that the run had")
+    return Chosen(place, tuple(opened["files"])) if opened.get("files") else place
 
 
 def opened_again(
-    place: str,
-    batch_size: int | None,
-    weights: Any,
+    opened: Mapping[str, Any],
     columns: Any,
     name: str,
     n_batches: int,
     n_features: int,
     is_sparse: bool,
 ) -> Source:
-    """Data opened again; a stand-in if they are gone, or cut otherwise."""
+    """Data opened again as the run ``opened`` them; a stand-in if they are gone, or cut otherwise."""
     try:
         source = as_source(
-            place_in_file(place, "data that the run had"),
-            batch_size=batch_size,
-            weights=weights_in_file(weights),
+            place_again(opened),
+            batch_size=opened["batch_size"],
+            weights=weights_in_file(opened["weights"]),
             columns=columns,
         )
     except BnpDaskError as error:

@@ -23,7 +23,7 @@ from bnp_dask.training.growing.incoming.aside import Aside
 from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
 from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
-from bnp_dask.training.growing.reopening import weights_in_file
+from bnp_dask.training.growing.reopening import place_again, weights_in_file
 from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
 from bnp_dask.training.growing.taking_out import batches_of, held, require_kept
 from bnp_dask.training.growing.update import rules_of, taken_in
@@ -127,13 +127,15 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
                 f"{', '.join(list(before)[:5]) or 'none'}. update() takes in what is new"
             )
         size, weights = known["batch_size"], known.get("weights")
+        is_recording = known.get("files") == [known["place"]]
+        data = place_again(known) if is_recording else piece.data
         if weights is None:
-            counts = open_counts(base, piece.data, size, new_words)
+            counts = open_counts(base, data, size, new_words)
         else:
             columns = base.columns
             if columns is not None and widens(base.model):
                 columns = columns.first(known["n_words"])
-            opened = as_source(piece.data, batch_size=size, weights=weights_in_file(weights), columns=columns)
+            opened = as_source(data, batch_size=size, weights=weights_in_file(weights), columns=columns)
             counts = Counts(as_modelled(opened, base.model.marginalises, base.model.lags))
-        again = opened_as(piece.data, counts.source, size, weights) or {}
+        again = known if is_recording else opened_as(data, counts.source, size, weights) or {}
         yield Given(piece, counts, size, weights, again.get("files"))

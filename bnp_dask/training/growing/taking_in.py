@@ -170,8 +170,6 @@ def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> 
     # summaries, not assignments, are kept of batches whose data may go before their statistics are taken out
     stays = may & run.has_place if reads_old and rules.keep is None else None
     work = replace(run.work(executor, source, rules.room), readable=stays)
-    if work.unread is not None:
-        work.unread[n_old:] = ~found.held
     run.lays_away |= rules.dormant is not None
     lineage = _taken_out(run, state, found, ages, work, tell, rules.dormant)
     there = set(state.posterior.ids.tolist())

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.core.location import Chosen
+from bnp_dask.data.sources.open import are_recordings
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
@@ -29,6 +31,7 @@ from bnp_dask.training.growing.incoming.times import Time, moment_of
 from bnp_dask.training.growing.incoming.words import NewWords, open_counts, require_new_words
 from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
+from bnp_dask.training.run_settings import OPENED
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -165,18 +168,31 @@ def update(
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        openings = ((p, partial(_opened, piece=p, batch_size=batch_size, new_words=new_words)) for p in pieces)
+        opening = partial(_opened, batch_size=batch_size, new_words=new_words, in_groups=has_recordings(run))
+        openings = ((p, partial(opening, piece=p)) for p in pieces)
         aside = Aside.of_run(run.on_disk, data, on_bad)
         return look_for_new(run, openings, executor, new_words=new_words, time=time, aside=aside)
 
     return taken_in(store, rules, client, new_pieces)
 
 
-def _opened(base: Posterior, piece: Piece, batch_size: int | None, new_words: NewWords | None) -> Given:
+def has_recordings(run: GrowingRun) -> bool:
+    """Whether the first data were a folder or pattern of recordings: then each new file is a group too."""
+    opened = run.on_disk.settings.get(OPENED) or {}
+    return run.first.n_groups > 0 and are_recordings(opened.get("files") or ())
+
+
+def _opened(
+    base: Posterior, piece: Piece, batch_size: int | None, new_words: NewWords | None, in_groups: bool
+) -> Given:
     if piece.item is not None:
         piece = replace(piece, data=piece.data())
+    data, files = piece.data, None
+    if in_groups and piece.place is not None and are_recordings([piece.place]):
+        files = (piece.place,)
+        data = Chosen(piece.place, files)
     with naming(piece):
-        return Given(piece, open_counts(base, piece.data, batch_size, new_words), batch_size)
+        return Given(piece, open_counts(base, data, batch_size, new_words), batch_size, files=files)
 
 
 def rules_of(

@@ -1,6 +1,6 @@
 """New batches between the first look at them and their visit: held in memory if both happen in this process.
 
-So they are read once, and no checksum is needed to ensure that the visit sees the same data as the look.
+So they are read once.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader
@@ -91,12 +89,6 @@ class HoldingSource(View):
         if index not in self._readers:
             self._readers[index] = HoldingReader(self.whole.reader(index), self.room)
         return self._readers[index]
-
-    @property
-    def held(self) -> np.ndarray:
-        """Which batches are held, ``(B,)`` bool."""
-        readers = (self._readers.get(index) for index in range(self.n_batches))
-        return np.array([reader is not None and reader.batch is not None for reader in readers], np.bool_)
 
     def drop(self) -> None:
         """Release all batches: these data are not taken in."""

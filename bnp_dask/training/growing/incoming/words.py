@@ -79,14 +79,14 @@ def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: N
             raise SettingError(
                 f"new_words={new_words!r}: the run's likelihood is {kind}, which has no words; leave it out"
             )
-        return Counts(taking_lags(open_for(base, data, batch_size, weights=True), base.model.lags))
+        return Counts(taking_lags(open_for(base, data, batch_size, weights=True, ignores_extra=False), base.model.lags))
     form = plain_form(data, needs_of_posterior(base))
     if isinstance(form, Documents):
         return _counts_of_documents(base, form, batch_size, new_words)
     data = form
     if base.columns is not None and base.columns.shown is not None:
         return _counts_of_columns(base, data, batch_size, new_words)
-    columns = columns_for(base, weights=True)
+    columns = columns_for(base, weights=True, ignores_extra=False)
     source = as_source(data, batch_size=batch_size, columns=columns)
     words = None if base.words is None else words_of(source)
     if words is not None:
@@ -96,7 +96,7 @@ def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: N
         return Counts(source)
     missing = [name for name in base.words.words if name not in set(found.features)]
     if new_words is None and (missing or len(found.features) > len(base.words)):
-        open_for(base, source)  # raises with the reason
+        open_for(base, source, ignores_extra=False)  # raises with the reason
     return Counts(source, found.features)
 
 
@@ -116,11 +116,11 @@ def _counts_of_documents(
 
 def _counts_of_columns(base: Posterior, data: Any, batch_size: int | None, new_words: NewWords | None) -> Counts:
     """Counts of tables, whose columns have names."""
-    known = columns_for(base, weights=True)
+    known = columns_for(base, weights=True, ignores_extra=False)
     assert known is not None
     if new_words is None:
         try:
-            source = open_for(base, data, batch_size, weights=True)
+            source = open_for(base, data, batch_size, weights=True, ignores_extra=False)
         except DataError as error:
             if not isinstance(columns_of(as_source(data)), Columns):
                 raise
