@@ -150,13 +150,13 @@ class SampledTopics(Protocol):
         ...
 
     def log_assignments(self, summary: Summary) -> float:
-        """Log probability of the topics of all tokens given the top level, nats, from sums of :meth:`certain_values`."""
+        """Log probability of the topics of all tokens given ``beta``, nats, from sums of :meth:`certain_values`."""
         ...
 
 
 @runtime_checkable
 class SampledStates(Protocol):
-    """Methods of an allocation of steps of sequences for blocked Gibbs sampling; tables as in :class:`SampledTopics`."""
+    """Methods of an allocation of sequences for blocked Gibbs sampling; tables as in :class:`SampledTopics`."""
 
     @property
     def gamma(self) -> float:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.special import gammaln, psi
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
+from bnp_dask.errors import DataError
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.kernels.hmm.paths import draw_paths
+from bnp_dask.kernels.topics.whole_documents import sweep_documents
+from bnp_dask.structure.sequences import shifted_potentials
 from bnp_dask.testing.parts import survey_of
 from tests.sampling.chains import variation
+from tests.sampling.test_runs import bits
 from tests.sampling.top_levels import Paths, sampling_error, topics_exactly, visited
+from tests.stopping import AfterSteps
 from tests.streaming.cases import LIKELIHOODS, case
 
 
@@ -66,3 +79,165 @@ def test_one_lap_from_all_paths_leads_to_all_paths(likelihood):
     laps = 10_000
     found, error = variation(exact.left_by_one_lap(laps), exact.posterior), sampling_error(exact.posterior, laps)
     assert found < 0.02, error
+
+
+# -- kernels -------------------------------------------------------------------------------------------------------
+def first_above(mass, uniform):
+    """The first place at which the sum of ``mass`` exceeds a share of the whole."""
+    return int(np.argmax(np.cumsum(mass) > uniform * np.cumsum(mass)[-1]))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2000.0], ids=["scaled", "by logarithms"])
+def test_paths_are_the_states_that_uniform_numbers_choose(scale):
+    """Filtered probabilities by logarithms, in loops; some sequences are empty."""
+    rng, k, offsets = np.random.default_rng(0), 3, np.array([0, 4, 4, 9, 10])
+    log_start, log_trans = scale * np.log(rng.dirichlet(np.ones(k))), scale * np.log(rng.dirichlet(np.ones(k), k))
+    log_start, log_trans = shifted_potentials(log_start, log_trans)
+    log_lik, uniform = scale * rng.normal(size=(10, k)), rng.random(10)
+    log_lik -= log_lik.max(axis=1, keepdims=True)
+    expected = np.zeros(10, int)
+    for a, b in itertools.pairwise(offsets):
+        alpha = np.zeros((b - a, k))
+        for t in range(b - a):
+            prior = np.logaddexp.reduce(alpha[t - 1][:, None] + log_trans, axis=0) if t else log_start
+            alpha[t] = prior + log_lik[a + t]
+        for t in range(b - a - 1, -1, -1):
+            logs = alpha[t] + (log_trans[:, expected[a + t + 1]] if t < b - a - 1 else 0.0)
+            expected[a + t] = first_above(np.exp(logs - logs.max()), uniform[a + t])
+    assert_array_equal(draw_paths(log_start, log_trans, log_lik, offsets, uniform), expected)
+
+
+def test_topics_are_those_that_uniform_numbers_choose():
+    rng, n, k = np.random.default_rng(0), 30, 4
+    offsets, row, table = np.array([0, 12, 12, 30]), rng.integers(5, size=n), rng.random((5, k))
+    prior, stays, uniform = rng.random(k), rng.random(n) < 0.2, rng.random(n)
+    topic = rng.integers(-1, k, size=n)
+    stays &= topic >= 0
+    expected = topic.copy()
+    for a, b in itertools.pairwise(offsets):
+        for t in range(a, b):
+            if not stays[t]:
+                others = np.append(expected[a:t], expected[t + 1 : b])
+                held = np.bincount(others[others >= 0], minlength=k)
+                expected[t] = first_above((held + prior) * table[row[t]], uniform[t])
+    sweep_documents(offsets, row, table, prior, stays, uniform, topic)
+    assert_array_equal(topic, expected)
+
+
+# -- formulas ------------------------------------------------------------------------------------------------------
+def test_tables_of_sequences_have_the_law_of_their_numbers():
+    """Tables of a kind of transitions by Antoniak 1974; one of staying is kept with probability alpha beta / (alpha
+    beta + kappa), so that alone the sum over all numbers of tables gives the mean."""
+    own, beta, n = bnp.HDPHMM(alpha=1.5, alpha0=2.0, kappa=3.0), np.array([0.3, 0.7]), 4
+    start, trans, rng = np.array([2.0, 0.0]), np.array([[n, 3.0], [0.0, 0.0]]), np.random.default_rng(0)
+
+    def mean(n, a):
+        return sum(a / (a + i) for i in range(n))
+
+    kept = 1.5 * 0.3 / (1.5 * 0.3 + 3.0)
+    expected = [mean(2, 2.0 * 0.3) + kept * mean(n, 1.5 * 0.3 + 3.0), mean(3, 1.5 * 0.7)]
+    drawn = np.array([own.draw_tables(start, trans, beta, rng) for _ in range(4000)])
+    assert (np.abs(drawn.mean(axis=0) - expected) < 5.0 * drawn.std(axis=0) / np.sqrt(len(drawn))).all()
+
+
+def test_statistics_of_topics_are_those_of_posteriors_of_documents():
+    """P, Q and the rest from Dirichlet(theta_d) of each document, and Dirichlet-multinomials of its topics."""
+    own, beta = bnp.HDPTopics(gamma=2.0, alpha=0.7), np.array([0.5, 0.2, 0.1])
+    counts = np.array([[3.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 2.0, 2.0]])
+    model = bnp.Model(own, bnp.Multinomial(np.ones(2)))
+    document, topic = np.nonzero(counts)
+    values = own.certain_values(counts[document, topic], topic, counts.sum(axis=1), beta)
+    empty = model.empty_summary(np.arange(3))
+    summary = replace(empty, values={**empty.values, **values})
+    prior = 0.7 * np.append(beta, 0.2)
+    theta = np.column_stack([counts, np.zeros(3)]) + prior
+    logs = psi(theta) - psi(theta.sum(axis=1, keepdims=True))
+    found = own.completed(summary, beta)
+    assert_allclose(np.append(found["P"], found["P_rest"]), logs.sum(axis=0))
+    slack = np.column_stack([counts, np.zeros(3)]) - theta
+    assert_allclose(np.append(found["Q"], found["Q_rest"]), (gammaln(theta) + slack * logs).sum(axis=0))
+    assert_allclose(found["Q_0"], -gammaln(theta.sum(axis=1)).sum())
+    expected = 3 * gammaln(prior.sum()) - gammaln(theta.sum(axis=1)).sum() + (gammaln(theta) - gammaln(prior)).sum()
+    assert_allclose(own.log_assignments(summary), expected)
+
+
+# -- runs ----------------------------------------------------------------------------------------------------------
+GIBBS = bnp.Gibbs(laps=6, thin=1, chains=2, window=3, rows=40, states=6)
+
+
+def documents():
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(12, 0.2), size=4)
+    return sparse.csr_array(
+        [rng.multinomial(20, rng.dirichlet(np.full(4, 0.3)) @ topics).astype(float) for _ in range(60)]
+    )
+
+
+def sequences():
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(3, size=24), 10)
+    return 6.0 * np.eye(3, 2)[states] + rng.normal(size=(240, 2))
+
+
+def go(kind, **more):
+    if kind == "topics":
+        model, data, more["init"] = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(0.2)), documents(), bnp.RandomExamples(3)
+    else:
+        model = bnp.Model(bnp.HDPHMM(kappa=5.0), bnp.DiagGaussian())
+        data = bnp.as_source(sequences(), groups=np.arange(0, 241, 30), batch_size=60)
+        more["init"] = bnp.ContiguousBlocks(3)
+    size = {"batch_size": 15} if kind == "topics" else {}
+    return bnp.train(model, data, **{"schedule": GIBBS, **size, **more})
+
+
+@pytest.fixture(scope="module", params=["topics", "sequences"])
+def whole(request):
+    return request.param, go(request.param, client=SerialExecutor())
+
+
+def test_threads_change_no_bit(whole):
+    executor = ThreadExecutor(2)
+    assert bits(go(whole[0], client=executor)) == bits(whole[1])
+    executor.close()
+
+
+@pytest.mark.parametrize("stop", [6, 16])
+def test_stopped_and_resumed_is_the_uninterrupted_run(tmp_path, stop, whole):
+    kind, result = whole
+    assert go(kind, store=tmp_path / "run", callbacks=[AfterSteps(stop)]).reason == "stopped by a callback"
+    assert bits(go(kind, store=tmp_path / "run", resume=True)) == bits(result)
+
+
+def test_everything_that_uses_a_posterior_takes_the_point_estimate(tmp_path, whole):
+    kind, result = whole
+    draws, data = (
+        result.draws,
+        documents() if kind == "topics" else bnp.as_source(sequences(), groups=np.arange(0, 241, 30)),
+    )
+    assert (draws.n_draws, draws.labels.shape) == (3, (2, 3, 40))
+    for chain, draw in np.ndindex(2, 3):
+        assert draws.summary(chain, draw)["N"].sum() == (1200 if kind == "topics" else 240)
+    assert np.isfinite(bnp.score(result.posterior, data))
+    bnp.save(result.posterior, tmp_path / "p.zarr")
+    again = bnp.load(tmp_path / "p.zarr")
+    assert_array_equal(again.ids, result.posterior.ids)
+    terms = again.model.elbo(again, again.summary)
+    assert np.isfinite(sum(terms.values()))
+    assert result.history[-1]["n_clusters"] == draws.n_clusters[0, -1]
+
+
+def test_weights_of_sequences_are_how_often_they_are_there():
+    times = np.repeat([1.0, 0.0, 2.0, 1.0, 3.0, 1.0, 1.0, 1.0], 30)
+    data = bnp.as_source(sequences(), groups=np.arange(0, 241, 30), batch_size=60, weights=times)
+    model = bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian())
+    schedule = bnp.Gibbs(laps=2, thin=1, rows=(0, 30, 60), states=6)
+    result = bnp.train(model, data, schedule=schedule, init=bnp.ContiguousBlocks(3))
+    assert result.posterior.summary["N"].sum() == times.sum()
+    assert result.posterior.summary["start"].sum() == times.sum() / 30
+    assert (result.draws.labels[0, 0] >= 0).tolist() == [True, False, True]
+
+
+def test_topics_of_fractions_of_tokens_are_refused():
+    with pytest.raises(DataError, match="some counts are fractions"):
+        model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(fractional=True))
+        bnp.train(model, documents() * 0.5, schedule=GIBBS, init=bnp.RandomExamples(3))

@@ -1,4 +1,4 @@
-"""Chains of topics and of sequences in memory, and all assignments of a few tokens or steps with their probabilities."""
+"""Chains of topics and of sequences in memory, and the probabilities of all assignments of a few tokens or steps."""
 
 from __future__ import annotations
 

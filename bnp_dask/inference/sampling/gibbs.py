@@ -85,15 +85,15 @@ class Gibbs:
     of each sequence as a whole (forward filtering, backward sampling), batches side by side; see
     :mod:`bnp_dask.inference.sampling.sequences`.
 
-    **Mixtures.** There is no truncation.  If the number of clusters is unbounded, each lap seats atoms of one batch again, with the
-    batches taking turns: all atoms if they are documents, else 1,000 or one in 32 of the data, whichever is more.  Each
-    atom leaves its cluster and draws one given all other atoms, with weights and parameters integrated out; this opens
-    clusters and gives them up.  All other atoms are swept before that, side by side, each given weights and parameters
-    drawn from the totals, among the existing clusters (see :mod:`bnp_dask.inference.sampling.sweep`).  Few data in one
-    batch are all seated again in each lap, which keeps one worker busy.  Some laps, most at first and one in 16 later,
-    end with a round in which whole clusters are split and united over all batches (see
-    :mod:`bnp_dask.inference.sampling.rounds`); it reads the data once more.  If all documents are one batch, each lap
-    splits and unites without such a round.
+    **Mixtures.** There is no truncation.  If the number of clusters is unbounded, each lap seats atoms of one batch
+    again, with the batches taking turns: all atoms if they are documents, else 1,000 or one in 32 of the data,
+    whichever is more.  Each atom leaves its cluster and draws one given all other atoms, with weights and parameters
+    integrated out; this opens clusters and gives them up.  All other atoms are swept before that, side by side, each
+    given weights and parameters drawn from the totals, among the existing clusters (see
+    :mod:`bnp_dask.inference.sampling.sweep`).  Few data in one batch are all seated again in each lap, which keeps one
+    worker busy.  Some laps, most at first and one in 16 later, end with a round in which whole clusters are split and
+    united over all batches (see :mod:`bnp_dask.inference.sampling.rounds`); it reads the data once more.  If all
+    documents are one batch, each lap splits and unites without such a round.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
     of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.Draws.point>` chooses

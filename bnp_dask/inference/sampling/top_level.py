@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from bnp_dask.core.summary import Summary
 from bnp_dask.inference.chains import TABLES, Chain, empty_of_chain
 from bnp_dask.inference.sampling.chain import first_chain
 from bnp_dask.inference.sampling.visit import WEIGHTS, generator
-from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.numeric.arithmetic import exp
 from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.model import Model
