@@ -25,8 +25,15 @@ from bnp_dask.inference.sampling.rounds import split_and_unite
 from bnp_dask.inference.sampling.sequences import draw_states, end_states, states_of, sweep_of_states
 from bnp_dask.inference.sampling.sweep import sweep
 from bnp_dask.inference.sampling.top_level import first_tabled_chain
-from bnp_dask.inference.sampling.topics import draw_topics, end_topics, other_topics, reseat_topics, sweep_of_topics
-from bnp_dask.inference.sampling.visit import Swept, keep_labels, visit_of
+from bnp_dask.inference.sampling.topics import (
+    draw_topics,
+    end_topics,
+    other_topics,
+    reseat_topics,
+    sweep_of_topics,
+    unite_topics,
+)
+from bnp_dask.inference.sampling.visit import Swept, keep_labels, labels_of, visit_of
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inputs.settings import hold, shown, whole_number
 from bnp_dask.model import Model
@@ -41,6 +48,12 @@ SAMPLED = "sampled"
 ROWS = 200
 """Rows whose clusters are noted, by default."""
 
+
+UNITES = range(20, 51, 5)
+"""Laps, counted from 0, that begin with unions of copies of topics, if they come before the first draw.
+
+400 documents of 50 words from ten bars of five by five words, 200 laps: unions in each lap from the second on left one
+topic of 30 random examples, which are all alike at first."""
 
 STATES = 25
 """States of a hidden Markov model, at most, by default."""
@@ -79,7 +92,9 @@ class Gibbs:
     **Topics.** Shares of documents are integrated out, and weights of the top level are drawn given tables (direct
     assignment).  Each lap sweeps the tokens of all batches but one, side by side, among the existing topics, and seats
     the tokens of one batch again with words of topics integrated out, which opens topics and gives them up; see
-    :mod:`bnp_dask.inference.sampling.topics`.
+    :mod:`bnp_dask.inference.sampling.topics`.  Some of laps 21 to 51 begin with unions of topics that raise the log
+    probability, if they come before the first draw: a start may have copies of topics, which a sampler of single tokens
+    unites slowly.
 
     **Hidden Markov models.** Each lap draws transitions and parameters of at most ``states`` states, and then the path
     of each sequence as a whole (forward filtering, backward sampling), batches side by side; see
@@ -196,6 +211,8 @@ class Gibbs:
         chains, lap = state.sampler.chains, state.lap
         state.sampler.noted = self._places(work)
         if state.position == 0:
+            if lap in UNITES and lap < self._burnt:
+                self._unite(work, state, kind)
             for chain in chains:
                 begin_sweep(work.model, chain, kind.ids(chain), len(state.sampler.noted))
         together, last = list(range(work.source.n_batches)), list[int]()
@@ -254,6 +271,15 @@ class Gibbs:
             self._finish(work, state)
         # for the last draw: the posterior may be the point estimate by now
         return {"exact": False, "action": SAMPLED, "moves": [], "n_clusters": first.total.n_clusters}
+
+    def _unite(self, work: Work, state: State, kind: Kind) -> None:
+        """Unite clusters of chains that are copies of others, before the first draw."""
+        assert state.sampler is not None
+        into = [kind.unite(work.model, chain) for chain in state.sampler.chains]
+        if any(into):
+            for batch in range(work.source.n_batches):
+                held = labels_of(work, state, batch, len(into)) or ()
+                keep_labels(work, state, batch, [own.renamed(names) for own, names in zip(held, into, strict=True)])
 
     def _places(self, work: Work) -> np.ndarray:
         """Batch and row of each noted row of the data, ``(R, 2)``."""
@@ -324,6 +350,8 @@ class Kind:
         parameters of the sweep), and its task.
     end
         Ends a sweep of a chain, from model, chain, its number, lap and seed; returns clusters of the noted rows.
+    unite
+        Unites clusters of a chain before the first draw; returns where the clusters went that are gone.
     """
 
     first: Callable[[Model, Summary], Chain]
@@ -333,6 +361,7 @@ class Kind:
     others: Callable[[Model, Chain, int, int, int, Any], Any]
     reseat: Callable[..., Swept]
     end: Callable[[Model, Chain, int, int, int], np.ndarray]
+    unite: Callable[[Model, Chain], dict[int, int]] = lambda model, chain: {}
 
 
 def kind_of(model: Model, states: int) -> Kind:
@@ -345,6 +374,7 @@ def kind_of(model: Model, states: int) -> Kind:
             others=lambda model, chain, number, lap, seed, _: other_topics(model, chain, number, lap, seed),
             reseat=reseat_topics,
             end=end_topics,
+            unite=unite_topics,
         )
     if isinstance(model.allocation, SampledStates):
         return Kind(

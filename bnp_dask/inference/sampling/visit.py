@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -71,6 +71,10 @@ class Labels:
     def ids(self) -> np.ndarray:
         """Id of each atom's cluster, ``(n,)`` int64."""
         return self.names[self.places]
+
+    def renamed(self, into: Mapping[int, int]) -> Labels:
+        """Labels with some clusters in others; a name may then occur twice."""
+        return Labels(np.array([into.get(int(name), int(name)) for name in self.names], np.int64), self.places)
 
     def places_in(self, ids: np.ndarray, atoms: Batch, n_tokens: int | None = None) -> np.ndarray:
         """Place of each atom's cluster among ``ids``, which contain all of them, ``(n,)``; labels of ``n_tokens``.
