@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation.base import SampledAllocation, SampledStates
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError
@@ -18,7 +18,7 @@ from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
 from bnp_dask.model import Model
-from bnp_dask.structure.sequences import sequence_weights
+from bnp_dask.structure.sequences import sequence_offsets, sequence_weights
 
 ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE, TABLE = range(9)
 """Purposes of random numbers."""
@@ -155,33 +155,35 @@ def visited(
     """
 
     def drawn(batch: Batch) -> Swept:
-        atoms = repeated(batch)
+        by_sequence = isinstance(model.allocation, SampledStates)
+        atoms = repeated(batch, by_sequence)
         held = before if before is not None else (None,) * len(known)
         found = tuple(assign(model, one, atoms, request, b) for one, b in zip(known, held, strict=True))
-        return Swept(found, _labels_of_rows(batch, found, rows))
+        return Swept(found, _labels_of_rows(found, first_atoms(batch, rows, by_sequence)))
 
     return visit(model, request, drawn, lambda why: _lost(model, known, rows, why))
 
 
-def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray) -> np.ndarray:
-    """Clusters of some rows; for a repeated row, the cluster of its first atom."""
-    first = first_atoms(batch, rows)
-    out, there = np.full((len(found), len(rows)), -1), first >= 0
+def _labels_of_rows(found: tuple[Assigned, ...], first: np.ndarray) -> np.ndarray:
+    """Clusters of some rows whose first atoms are ``first (R,)``, -1 for none."""
+    out, there = np.full((len(found), len(first)), -1), first >= 0
     ids = [one.labels.ids if one.of_rows is None else one.of_rows for one in found]
     out[:, there] = [own[first[there]] for own in ids]
     return out
 
 
-def first_atoms(batch: Batch, rows: np.ndarray) -> np.ndarray:
-    """First atom of each of some rows after rows are repeated, ``(R,)``; -1 for a row of weight zero."""
+def first_atoms(batch: Batch, rows: np.ndarray, by_sequence: bool = False) -> np.ndarray:
+    """First atom of each of some rows after rows, or sequences, are repeated, ``(R,)``; -1 for weight zero."""
     if batch.weights is None:
         return rows
     times = batch.weights.astype(np.int64)
-    if batch.groups is None:
+    if not by_sequence:
         return np.where(times > 0, np.cumsum(times) - times, -1)[rows]
-    lengths, group = np.diff(batch.groups), np.repeat(np.arange(batch.n_groups), np.diff(batch.groups))
-    held = sequence_weights(batch, batch.groups).astype(np.int64) * lengths
-    place = (np.cumsum(held) - held)[group] + np.arange(batch.n_atoms) - batch.groups[group]
+    offsets = sequence_offsets(batch)
+    lengths = np.diff(offsets)
+    group = np.repeat(np.arange(len(lengths)), lengths)
+    held = sequence_weights(batch, offsets).astype(np.int64) * lengths
+    place = (np.cumsum(held) - held)[group] + np.arange(batch.n_atoms) - offsets[group]
     return np.where(times > 0, place, -1)[rows]
 
 
@@ -191,7 +193,7 @@ def _lost(model: Model, known: Sequence[Known], rows: np.ndarray, why: str) -> S
     return Swept(found, np.full((len(known), len(rows)), -1), why)
 
 
-def repeated(batch: Batch) -> Batch:
+def repeated(batch: Batch, by_sequence: bool = False) -> Batch:
     """Batch with each atom or sequence repeated by its weight; DataError for weights that are not whole numbers."""
     if batch.weights is None:
         return batch
@@ -202,8 +204,8 @@ def repeated(batch: Batch) -> Batch:
             f"{batch.name}: row {row} has weight {batch.weights[row]:g}; Gibbs() draws a cluster for every atom, so "
             "that weights are how often an atom is there: whole numbers. Use another schedule, or leave weights out"
         )
-    if batch.groups is not None:
-        whole = sequence_weights(batch, batch.groups).astype(np.int64)
+    if by_sequence:
+        whole = sequence_weights(batch, sequence_offsets(batch)).astype(np.int64)
         return replace(batch.take_groups(np.repeat(np.arange(batch.n_groups), whole)), weights=None)
     return replace(batch.take(np.repeat(np.arange(batch.n_atoms), times)), weights=None)
 
