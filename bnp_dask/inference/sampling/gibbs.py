@@ -53,7 +53,7 @@ UNITES = range(20, 51, 5)
 """Laps, counted from 0, that begin with unions of copies of topics, if they come before the first draw.
 
 400 documents of 50 words from ten bars of five by five words, 200 laps: unions in each lap from the second on left one
-topic of 30 random examples, which are all alike at first."""
+topic of 30 random examples, which are all alike at first.  Chosen on these data alone, with one seed."""
 
 STATES = 25
 """States of a hidden Markov model, at most, by default."""
