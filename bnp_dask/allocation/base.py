@@ -111,6 +111,79 @@ class SampledAllocation(Protocol):
         ...
 
 
+@runtime_checkable
+class SampledTopics(Protocol):
+    """Methods of an allocation of tokens of documents for Gibbs sampling.
+
+    The weights ``beta`` of the top level are drawn given *tables*: how often each topic was drawn from the top level
+    (direct assignment; Teh, Jordan, Beal & Blei 2006, 5.3).
+    """
+
+    @property
+    def gamma(self) -> float:
+        """Concentration of the top level."""
+        ...
+
+    @property
+    def alpha(self) -> float:
+        """Concentration of a document's weights about the top level's."""
+        ...
+
+    def certain_values(
+        self, held: np.ndarray, topic: np.ndarray, lengths: np.ndarray, beta: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Terms of documents whose tokens' topics are known: additive, and unchanged by topics that come or go.
+
+        Parameters
+        ----------
+        held, topic
+            Tokens of a topic in a document, positive, and the topic, ``(J,)``: one entry for each topic in a document.
+        lengths
+            Tokens of each document, ``(G,)``.
+        beta
+            Weights of topics at the top level, ``(K,)``.
+        """
+        ...
+
+    def completed(self, summary: Summary, beta: np.ndarray) -> Summary:
+        """Statistics of all documents from sums of :meth:`certain_values`, at weights ``beta (K,)`` of all topics."""
+        ...
+
+    def log_assignments(self, summary: Summary) -> float:
+        """Log probability of the topics of all tokens given ``beta``, nats, from sums of :meth:`certain_values`."""
+        ...
+
+
+@runtime_checkable
+class SampledStates(Protocol):
+    """Methods of an allocation of sequences for blocked Gibbs sampling; tables as in :class:`SampledTopics`."""
+
+    @property
+    def gamma(self) -> float:
+        """Concentration of the top level."""
+        ...
+
+    def draw_rows(
+        self, start: np.ndarray, trans: np.ndarray, beta: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw logs of the start ``(K,)`` and of transitions ``(K, K)`` given counts of both, and ``beta (K,)``."""
+        ...
+
+    def draw_tables(
+        self, start: np.ndarray, trans: np.ndarray, beta: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draw the tables of each state given counts of starts ``(K,)`` and transitions ``(K, K)``, ``(K,)``."""
+        ...
+
+    def log_assignments(self, start: np.ndarray, trans: np.ndarray, beta: np.ndarray) -> float:
+        """Log probability of paths with these counts given ``beta``, nats."""
+        ...
+
+
+TABLED = (SampledTopics, SampledStates)
+"""Allocations whose chains carry tables."""
+
+
 def require_allocation(allocation: Any, estimate: str) -> None:
     """Raise SettingError unless this is an instance with all methods of its structure, and has the ``estimate``."""
     require("allocation", allocation, Allocation, "DPMixture()")

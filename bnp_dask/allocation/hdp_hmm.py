@@ -25,6 +25,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.structure.chains import Chains
 from bnp_dask.structure.steps import LocalStep, LogLikOf
 
@@ -208,3 +209,41 @@ class HDPHMM:
     def top_term(self, params: StateSticks) -> float:
         """Surrogate of the top level's term (6.28), (6.33), nats."""
         return self.concentrations.top_term(params.u, params.omega)
+
+    # -- Gibbs sampling --------------------------------------------------------------------------------------------
+    def _masses(self, beta: np.ndarray) -> np.ndarray:
+        """Pseudo-counts of the start, and of the transitions from each state, ``(K + 1, K)``."""
+        return np.vstack([self.alpha0 * beta, self.alpha * beta + self.kappa * np.eye(len(beta))])
+
+    def draw_rows(
+        self, start: np.ndarray, trans: np.ndarray, beta: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See :class:`~bnp_dask.allocation.base.SampledStates`: Dirichlet posteriors given the top level."""
+        rows = log_shares(log_gammas(self._masses(beta) + np.vstack([start, trans]), rng))
+        return rows[0], rows[1:]
+
+    def draw_tables(
+        self, start: np.ndarray, trans: np.ndarray, beta: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`~bnp_dask.allocation.base.SampledStates`.
+
+        The i-th transition of a kind opens a table with probability ``a / (a + i)``, i = 0, 1, ..., with a its
+        pseudo-count.  A table of staying is due to kappa, and not to the top level, with probability ``kappa / (kappa +
+        alpha beta_k)`` (the override variables of Fox, Sudderth, Jordan & Willsky 2011).
+        """
+        masses, counts = self._masses(beta), np.vstack([start, trans]).astype(np.int64)
+        tables = np.zeros(counts.shape, np.int64)
+        for j, k in np.argwhere(counts > 0):
+            n, a = counts[j, k], masses[j, k]
+            tables[j, k] = 1 + np.count_nonzero(rng.random(n - 1) * (a + np.arange(1, n)) < a)
+        if self.kappa > 0.0:
+            k = np.arange(len(beta))
+            tables[1 + k, k] -= rng.binomial(tables[1 + k, k], self.kappa / (self.kappa + self.alpha * beta))
+        return tables.sum(axis=0).astype(np.float64)
+
+    def log_assignments(self, start: np.ndarray, trans: np.ndarray, beta: np.ndarray) -> float:
+        """See :class:`~bnp_dask.allocation.base.SampledStates`: a Dirichlet-multinomial for each row."""
+        masses, counts = self._masses(beta), np.vstack([start, trans])
+        whole = masses.sum(axis=1)
+        value = gammaln(whole).sum() - gammaln(whole + counts.sum(axis=1)).sum()
+        return float(value + (gammaln(masses + counts) - gammaln(masses)).sum())

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Self
 
 import numpy as np
+from scipy.special import gammaln
 
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, rest_shift, share_out
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
@@ -18,6 +19,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.numeric.special import psi_gammaln
 from bnp_dask.structure.groups import Groups
 from bnp_dask.structure.steps import NO_DONORS, GroupStep, Tokens
 
@@ -161,3 +163,50 @@ class HDPTopics:
     def top_term(self, params: TopicSticks, summary: Summary) -> float:
         """Surrogate of L_HDP-top (5.25), nats."""
         return surrogate(params.u, params.omega, self.gamma, self.alpha, float(summary["docs"]))
+
+    # -- Gibbs sampling --------------------------------------------------------------------------------------------
+    def certain_values(
+        self, held: np.ndarray, topic: np.ndarray, lengths: np.ndarray, beta: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """See :class:`~bnp_dask.allocation.base.SampledTopics`.
+
+        With theta_dk = N_dk + alpha beta_k, the fields hold sums over the documents that have a topic,
+
+            P_k = sum_d psi(theta_dk) - psi(alpha beta_k),   Q_k = sum_d log Gamma(theta_dk) - log Gamma(alpha beta_k),
+
+        and ``P_rest = -sum_d psi(theta_d.)``, ``Q_0 = -sum_d log Gamma(theta_d.)``.
+        """
+        prior = self.alpha * beta
+        psi, log_gamma = psi_gammaln(held + prior[topic])
+        psi_prior, log_gamma_prior = psi_gammaln(prior)
+        psi_whole, log_gamma_whole = psi_gammaln(lengths + self.alpha)
+        k = len(beta)
+        return {
+            "P": np.bincount(topic, psi - psi_prior[topic], k),
+            "Q": np.bincount(topic, log_gamma - log_gamma_prior[topic], k),
+            "P_rest": np.asarray(-psi_whole.sum()),
+            "Q_0": np.asarray(-log_gamma_whole.sum()),
+            "docs": np.asarray(float(len(lengths))),
+        }
+
+    def completed(self, summary: Summary, beta: np.ndarray) -> Summary:
+        """See :class:`~bnp_dask.allocation.base.SampledTopics`.
+
+        With the posterior Dirichlet(theta_d) of a document's weights given its topics, theta_dk - N_dk = alpha beta_k:
+
+            P_k = sum_d psi(theta_dk) - psi(theta_d.),   Q_k = sum_d log Gamma(theta_dk) - alpha beta_k P_k.
+        """
+        prior, rest = self.alpha * beta, self.alpha * max(1.0 - float(beta.sum()), LEAST_MASS)
+        docs, whole = summary["docs"], summary["P_rest"]
+        psi, log_gamma = psi_gammaln(np.append(prior, rest))
+        p = np.append(summary["P"], 0.0) + docs * psi + whole
+        q = np.append(summary["Q"], 0.0) + docs * log_gamma - np.append(prior, rest) * p
+        own = {"P": p[:-1], "Q": q[:-1], "P_rest": np.asarray(p[-1]), "Q_rest": np.asarray(q[-1])}
+        return replace(summary, values={**summary.values, **own})
+
+    def log_assignments(self, summary: Summary) -> float:
+        """See :class:`~bnp_dask.allocation.base.SampledTopics`.
+
+        ``sum_d log Gamma(alpha) - log Gamma(theta_d.) + sum_k log Gamma(theta_dk) - log Gamma(alpha beta_k)``.
+        """
+        return float(summary["docs"] * gammaln(self.alpha) + summary["Q_0"] + summary["Q"].sum())

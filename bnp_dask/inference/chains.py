@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Summary
+from bnp_dask.allocation.base import TABLED
+from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
 from bnp_dask.store.parts import Part
@@ -18,6 +19,30 @@ NAME = "chain"
 
 PINNED = "pinned"
 """Kind of a sampler whose chains keep one atom of each cluster in its place; empty in versions up to 0.2."""
+
+
+TABLES = "tables"
+"""Field of chains of models with a top level: how often each cluster was drawn from it."""
+
+
+def chain_fields(model: Model) -> Mapping[str, Field]:
+    """Fields of the statistics of a chain: those of the model, and tables if it has a top level."""
+    if isinstance(model.allocation, TABLED):
+        return {**model.fields, TABLES: Field(("cluster",))}
+    return model.fields
+
+
+def empty_of_chain(model: Model, ids: np.ndarray) -> Summary:
+    """Statistics of no atoms in a chain."""
+    empty = model.empty_summary(ids)
+    more = {name: np.zeros(len(ids)) for name in chain_fields(model) if name not in empty.fields}
+    return replace(empty, fields=chain_fields(model), values={**empty.values, **more})
+
+
+def of_model(model: Model, total: Summary) -> Summary:
+    """Statistics of a chain without the fields that only chains have."""
+    fields = model.fields
+    return replace(total, fields=fields, values={name: total.values[name] for name in fields})
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +99,14 @@ class Sweep:
     """An unfinished sweep of one chain: sums over the batches so far.
 
     ``pins`` are the pins of the clusters of ``total`` for the next sweep; ``rows (R,)`` are the clusters of the noted
-    rows, -1 before they were met.
+    rows, -1 before they were met.  ``opened`` are the top level's weights of the topics that the last batch opened,
+    with which the sweep ends, so that they are never saved.
     """
 
     total: RunningTotal
     pins: Pins
     rows: np.ndarray
+    opened: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass
@@ -163,7 +190,7 @@ def sampler_from_saved(
 
     def summary(name: str) -> Summary:
         own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
-        return Summary.from_arrays(model.fields, own)
+        return Summary.from_arrays(chain_fields(model), own)
 
     kind, chains = numbers.get("kind", ""), []
     for number, (next_id, log_joint, has_pins, sweep) in enumerate(numbers["chains"]):

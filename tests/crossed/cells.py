@@ -155,7 +155,9 @@ def refusals(cell: Cell) -> list[str]:
         words.append(rf"{schedule}\(\): {allocation} has no sticks.*use DPMixture.*HDPTopics")
     if schedule == "TruncationFreeSVI" and allocation == "HDPTopics" and own != "Multinomial":
         words.append(rf"{schedule}\(\): HDPTopics of {own.split()[0]}.*use Multinomial\(\)")
-    if schedule == "Gibbs" and allocation not in MIXTURES:
+    if schedule == "Gibbs" and allocation == "HDPTopics" and own != "Multinomial":
+        words.append(rf"Gibbs\(\): topics of {own.split()[0]} are not sampled; use Multinomial\(\)")
+    if schedule == "Gibbs" and allocation in ("LDA", "FiniteHMM"):
         words.append(rf"Gibbs\(\): {allocation} is not sampled; use FiniteMixture.*DPMixture.*NGGPMixture")
     if schedule in SEATING and cell.missing == "holes" and own in COMPLETING:
         words.append(rf'{schedule}\(\): Gaussian\(missing="marginalise"\).*use DiagGaussian\(missing="marginalise"\)')

@@ -16,6 +16,7 @@ TWINS = {
     "topics/": "tests/topics/naive.py: one token after the other",
     "streaming/": "all partitions of some atoms (oracle.py), and the way of any likelihood",
     "sampling/test_exact.py": "all partitions of some atoms, and quadrature",
+    "sampling/test_top_levels.py": "plain loops",
     "initialize/test_topics.py": "all assignments of some tokens, and solvers of NumPy",
     "observation/test_von_mises_fisher.py": "quadrature and SciPy",
 }

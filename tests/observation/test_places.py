@@ -51,6 +51,8 @@ ELSEWHERE = {
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
         "inference/sampling/reseating.py": "documents are seated again by a compiled loop",
+        "inference/sampling/gibbs.py": "topics of words alone are sampled",
+        "inference/sampling/topics.py": WORDS,
         "inference/streaming/seats.py": "its statistics of one atom are known in closed form",
     },
     "NegativeBinomial": {"observation/tables/proposing.py": "proposed for a column of a table"},

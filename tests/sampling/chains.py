@@ -48,7 +48,7 @@ class Few:
         """Give the atoms their clusters before lap ``lap``."""
         ids, labels = np.arange(max(partition) + 1), np.array(partition)
         self.chain = Chain(self.model.empty_summary(ids), None, len(ids))
-        begin_sweep(self.model, self.chain, 0)
+        begin_sweep(self.model, self.chain, self.chain.total.ids, 0)
         known, start = Others(0, lap - 1, self.chain.total, len(ids)), 0
         for i, batch in enumerate(self.batches):
             own = labels[start : start + batch.n_atoms]
@@ -60,7 +60,7 @@ class Few:
     def lap(self, lap: int, seated: int | None) -> None:
         """A sweep of all batches but ``seated``, whose atoms are seated again; of all for None."""
         drawn = draw_clusters(self.model, self.chain, 0, lap, 0, 8)
-        begin_sweep(self.model, self.chain, 0)
+        begin_sweep(self.model, self.chain, self.chain.total.ids, 0)
         for i, batch in enumerate(self.batches):
             if i != seated:
                 self._take(i, assign(self.model, drawn, batch, request(i), self.labels[i]))
@@ -75,7 +75,7 @@ class Few:
         """Splits and unions of the clusters that there are, which a batch leads; clusters of all rows, as noted."""
         ends = np.cumsum([batch.n_atoms for batch in self.batches])
         rows = {i: np.arange(end - batch.n_atoms, end) for i, (batch, end) in enumerate(zip(self.batches, ends))}
-        begin_sweep(self.model, self.chain, ends[-1])
+        begin_sweep(self.model, self.chain, self.chain.total.ids, ends[-1])
         ids, own = self.chain.total.ids, (Asked(0, lap),)
         noted = [np.arange(batch.n_atoms) for batch in self.batches]
         for i, batch in enumerate(self.batches):

@@ -186,9 +186,11 @@ def test_entries_may_be_missing_where_features_are_independent():
 
 
 def test_what_is_not_sampled_is_refused_by_name():
-    for allocation in (bnp.HDPTopics(), bnp.HDPHMM()):
+    for allocation in (bnp.LDA(), bnp.FiniteHMM()):
         with pytest.raises(SettingError, match=f"{type(allocation).__name__} is not sampled"):
             bnp.train(bnp.Model(allocation, bnp.Multinomial()), np.ones((5, 3)), schedule=GIBBS)
+    with pytest.raises(SettingError, match="topics of Gaussian are not sampled"):
+        bnp.train(bnp.Model(bnp.HDPTopics(), bnp.Gaussian()), np.ones((5, 3)), schedule=GIBBS)
     with pytest.raises(SettingError, match="reproducible"):
         go(reproducible=True)
     with pytest.raises(SettingError, match="moves"):
@@ -202,7 +204,8 @@ def test_what_is_not_sampled_is_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"laps": 0}, {"burn_in": -1}, {"thin": 0}, {"chains": 0}, {"rows": 0}, {"rows": ()}, {"window": 0}]
+    "wrong",
+    [{"laps": 0}, {"burn_in": -1}, {"thin": 0}, {"chains": 0}, {"rows": 0}, {"rows": ()}, {"window": 0}, {"states": 0}],
 )
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):

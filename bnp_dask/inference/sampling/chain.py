@@ -9,7 +9,7 @@ import numpy as np
 from bnp_dask.allocation.base import SampledAllocation
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.inference.chains import Chain, Pins, Sweep
+from bnp_dask.inference.chains import Chain, Pins, Sweep, empty_of_chain
 from bnp_dask.inference.sampling.reseating import Others
 from bnp_dask.inference.sampling.sweep import Drawn
 from bnp_dask.inference.sampling.visit import PARAMETERS, WEIGHTS, Assigned, generator
@@ -60,10 +60,9 @@ def drawn_parameters(model: Model, total: Summary, rng: np.random.Generator) -> 
     return observation.at_draw(model.observation_step(total), rng)
 
 
-def begin_sweep(model: Model, chain: Chain, n_rows: int) -> None:
-    """Begin a sweep of a chain, with sums over no batch."""
-    ids = chain.total.ids
-    chain.sweep = Sweep(RunningTotal(model.empty_summary(ids)), Pins.none(len(ids)), np.full(n_rows, -1))
+def begin_sweep(model: Model, chain: Chain, ids: np.ndarray, n_rows: int) -> None:
+    """Begin a sweep of a chain with the clusters ``ids``, with sums over no batch."""
+    chain.sweep = Sweep(RunningTotal(empty_of_chain(model, ids)), Pins.none(len(ids)), np.full(n_rows, -1))
 
 
 def others(chain: Chain, number: int, lap: int, drawn: Drawn | None) -> Others:
@@ -79,6 +78,7 @@ def add_batch(chain: Chain, found: Assigned, rows: np.ndarray, labels: np.ndarra
     if len(new):
         chain.sweep.total = chain.sweep.total.insert_empty(new)
         chain.next_id = int(new.max()) + 1
+    chain.sweep.opened = np.append(chain.sweep.opened, found.opened)
     chain.sweep.total.add(found.summary)
     chain.sweep.pins = chain.sweep.pins.or_less(found.pins)
     chain.sweep.rows[rows] = labels

@@ -55,7 +55,8 @@ class Draws:
     ids
         Ids of all clusters of all draws, ``(M,)``.
     values
-        Statistics by name: per cluster ``(M, ...)``, over all atoms ``(C S,)``.
+        Statistics by name: per cluster ``(M, ...)``, over all atoms ``(C S,)``; for pairs of clusters the entries of
+        the matrices of all draws, one after the other.
     words, columns
         As in :class:`~bnp_dask.model.Posterior`.
     """
@@ -100,9 +101,14 @@ class Draws:
         """Statistics of the clusters at a draw, the largest clusters first."""
         place = whole_number("chain", chain, 0, self.n_chains - 1) * self.n_draws
         place += whole_number("draw", draw, 0, self.n_draws - 1)
-        own = slice(self.offsets[place], self.offsets[place + 1])
-        fields = self.model.fields
-        values = {n: self.values[n][own] if declared.dims else self.values[n][place] for n, declared in fields.items()}
+        own, k = slice(self.offsets[place], self.offsets[place + 1]), int(np.diff(self.offsets)[place])
+        squares = int((np.diff(self.offsets)[:place] ** 2).sum())
+        values: dict[str, np.ndarray] = {}
+        for name, declared in self.model.fields.items():
+            if declared.n_cluster_axes == 2:
+                values[name] = self.values[name][squares : squares + k * k].reshape(k, k)
+            else:
+                values[name] = self.values[name][own if declared.dims else place]
         empty = self.model.empty_summary(self.ids[own])
         found = replace(empty, values={name: np.asarray(value) for name, value in values.items()})
         return found.take(found.ids[np.argsort(-found["N"], kind="stable")])
@@ -223,6 +229,8 @@ def draws_from(
 
     def joined(name: str) -> np.ndarray:
         found = [arrays[f"{c}/{name}"] for c, arrays in order]
+        if name in model.fields and model.fields[name].n_cluster_axes == 2:
+            found = [value.ravel() for value in found]  # their sizes differ
         return np.stack(found) if found[0].ndim == 0 else np.concatenate(found)
 
     return Draws(

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.execute.ordered import in_order
@@ -205,7 +206,7 @@ def clusters_of(chain: Chain) -> Summary:
 def _has_rounds(work: Work) -> bool:
     """Whether clusters may be split, and are not split by the compiled loop over all documents already."""
     at_once = is_counted(work.model) and work.source.n_batches == 1
-    return bool(work.model.allocation.nonparametric) and not at_once
+    return isinstance(work.model.allocation, UrnAllocation) and not at_once
 
 
 def decide(

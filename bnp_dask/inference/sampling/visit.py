@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation.base import SampledAllocation, SampledStates
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError
-from bnp_dask.inference.chains import Pins
+from bnp_dask.inference.chains import Pins, empty_of_chain
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
 from bnp_dask.model import Model
+from bnp_dask.structure.sequences import sequence_offsets, sequence_weights
 
-ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE = range(8)
+ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE, TABLE = range(9)
 """Purposes of random numbers."""
 
 
@@ -71,18 +72,23 @@ class Labels:
         """Id of each atom's cluster, ``(n,)`` int64."""
         return self.names[self.places]
 
-    def places_in(self, ids: np.ndarray, atoms: Batch) -> np.ndarray:
-        """Place of each atom's cluster among ``ids``, which contain all of them, ``(n,)``.
+    def renamed(self, into: Mapping[int, int]) -> Labels:
+        """Labels with some clusters in others; a name may then occur twice."""
+        return Labels(np.array([into.get(int(name), int(name)) for name in self.names], np.int64), self.places)
+
+    def places_in(self, ids: np.ndarray, atoms: Batch, n_tokens: int | None = None) -> np.ndarray:
+        """Place of each atom's cluster among ``ids``, which contain all of them, ``(n,)``; labels of ``n_tokens``.
 
         Raises
         ------
         DataError
             The number of atoms in the batch differs from the number of labels.
         """
-        if len(self.places) != atoms.n_atoms:
+        n, noun = (atoms.n_atoms, "atoms") if n_tokens is None else (n_tokens, "tokens")
+        if len(self.places) != n:
             raise DataError(
-                f"{atoms.name}: {atoms.n_atoms} atoms, but {len(self.places)} in the last sweep; the data have changed "
-                "under the run"
+                f"{atoms.name}: {n} {noun}, but {len(self.places)} in the last sweep; the data have changed under the "
+                "run"
             )
         return positions(ids, self.names)[self.places]
 
@@ -98,12 +104,18 @@ class Assigned:
     pins
         Atom of the batch in each cluster of ``summary`` that the next sweep may keep in its place.
     labels
-        Cluster of each atom.
+        Cluster of each atom, or of each token.
+    of_rows
+        Id of the largest topic of each document, ``(n,)``, -1 for one without tokens; None if labels are of rows.
+    opened
+        The top level's weights of the topics that the batch opened.
     """
 
     summary: Summary
     pins: Pins
     labels: Labels
+    of_rows: np.ndarray | None = None
+    opened: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,38 +155,46 @@ def visited(
     """
 
     def drawn(batch: Batch) -> Swept:
-        atoms = repeated(batch)
+        by_sequence = isinstance(model.allocation, SampledStates)
+        atoms = repeated(batch, by_sequence)
         held = before if before is not None else (None,) * len(known)
         found = tuple(assign(model, one, atoms, request, b) for one, b in zip(known, held, strict=True))
-        return Swept(found, _labels_of_rows(batch, found, rows))
+        return Swept(found, _labels_of_rows(found, first_atoms(batch, rows, by_sequence)))
 
     return visit(model, request, drawn, lambda why: _lost(model, known, rows, why))
 
 
-def _labels_of_rows(batch: Batch, found: tuple[Assigned, ...], rows: np.ndarray) -> np.ndarray:
-    """Clusters of some rows; for a repeated row, the cluster of its first atom."""
-    first = first_atoms(batch, rows)
-    out, there = np.full((len(found), len(rows)), -1), first >= 0
-    out[:, there] = [one.labels.ids[first[there]] for one in found]
+def _labels_of_rows(found: tuple[Assigned, ...], first: np.ndarray) -> np.ndarray:
+    """Clusters of some rows whose first atoms are ``first (R,)``, -1 for none."""
+    out, there = np.full((len(found), len(first)), -1), first >= 0
+    ids = [one.labels.ids if one.of_rows is None else one.of_rows for one in found]
+    out[:, there] = [own[first[there]] for own in ids]
     return out
 
 
-def first_atoms(batch: Batch, rows: np.ndarray) -> np.ndarray:
-    """First atom of each of some rows after rows are repeated, ``(R,)``; -1 for a row of weight zero."""
+def first_atoms(batch: Batch, rows: np.ndarray, by_sequence: bool = False) -> np.ndarray:
+    """First atom of each of some rows after rows, or sequences, are repeated, ``(R,)``; -1 for weight zero."""
     if batch.weights is None:
         return rows
     times = batch.weights.astype(np.int64)
-    return np.where(times > 0, np.cumsum(times) - times, -1)[rows]
+    if not by_sequence:
+        return np.where(times > 0, np.cumsum(times) - times, -1)[rows]
+    offsets = sequence_offsets(batch)
+    lengths = np.diff(offsets)
+    group = np.repeat(np.arange(len(lengths)), lengths)
+    held = sequence_weights(batch, offsets).astype(np.int64) * lengths
+    place = (np.cumsum(held) - held)[group] + np.arange(batch.n_atoms) - offsets[group]
+    return np.where(times > 0, place, -1)[rows]
 
 
 def _lost(model: Model, known: Sequence[Known], rows: np.ndarray, why: str) -> Swept:
     nothing = Labels(np.zeros(0, np.int64), np.zeros(0, np.uint8))
-    found = tuple(Assigned(model.empty_summary(one.ids), Pins.none(len(one.ids)), nothing) for one in known)
+    found = tuple(Assigned(empty_of_chain(model, one.ids), Pins.none(len(one.ids)), nothing) for one in known)
     return Swept(found, np.full((len(known), len(rows)), -1), why)
 
 
-def repeated(batch: Batch) -> Batch:
-    """Batch with each atom repeated by its weight; DataError for weights that are not whole numbers."""
+def repeated(batch: Batch, by_sequence: bool = False) -> Batch:
+    """Batch with each atom or sequence repeated by its weight; DataError for weights that are not whole numbers."""
     if batch.weights is None:
         return batch
     times = batch.weights.astype(np.int64)
@@ -184,6 +204,9 @@ def repeated(batch: Batch) -> Batch:
             f"{batch.name}: row {row} has weight {batch.weights[row]:g}; Gibbs() draws a cluster for every atom, so "
             "that weights are how often an atom is there: whole numbers. Use another schedule, or leave weights out"
         )
+    if by_sequence:
+        whole = sequence_weights(batch, sequence_offsets(batch)).astype(np.int64)
+        return replace(batch.take_groups(np.repeat(np.arange(batch.n_groups), whole)), weights=None)
     return replace(batch.take(np.repeat(np.arange(batch.n_atoms), times)), weights=None)
 
 
