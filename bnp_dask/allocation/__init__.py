@@ -8,7 +8,10 @@ from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
 from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
-from bnp_dask.allocation.nggp import NGGPMixture, SeatParams
+from bnp_dask.allocation.levy import GeneralizedGamma, KnownCumulants, LevyIntensity
+from bnp_dask.allocation.nggp import NGGPMixture
+from bnp_dask.allocation.nrm import NRMMixture, SeatParams
+from bnp_dask.allocation.pitman_yor import PitmanYorMixture
 from bnp_dask.kernels.streaming.urn import Urn
 
 __all__ = [
@@ -19,8 +22,13 @@ __all__ = [
     "DocumentStep",
     "FiniteHMM",
     "FiniteMixture",
+    "GeneralizedGamma",
     "HDPTopics",
+    "KnownCumulants",
+    "LevyIntensity",
     "NGGPMixture",
+    "NRMMixture",
+    "PitmanYorMixture",
     "SeatParams",
     "StateRows",
     "StateSticks",
