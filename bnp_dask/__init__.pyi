@@ -16,8 +16,6 @@ from bnp_dask.allocation import NRMMixture as NRMMixture
 from bnp_dask.allocation import PitmanYorMixture as PitmanYorMixture
 from bnp_dask.allocation.document_step import DocumentStep as DocumentStep
 from bnp_dask.allocation.levy import GeneralizedGamma as GeneralizedGamma
-from bnp_dask.allocation.levy import KnownCumulants as KnownCumulants
-from bnp_dask.allocation.levy import LevyIntensity as LevyIntensity
 from bnp_dask.analysis.grid import Grid as Grid
 from bnp_dask.analysis.grid import grid as grid
 from bnp_dask.analysis.impute import impute as impute

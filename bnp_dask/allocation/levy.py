@@ -5,8 +5,8 @@ An intensity rho(s) says how many clusters of mass about s there are.  Everythin
     psi(u) = int (1 - e^(-u s)) rho(s) ds,    kappa_m(u) = int s^m e^(-u s) rho(s) ds,
 
 the Laplace exponent and the cumulants of the jumps (Tank, Foti & Fox 2015, S2.1).  Of a generalized gamma process, with
-the gamma and the inverse Gaussian process among its cases, both have closed forms.  Of any other intensity they are found
-by quadrature, once, and kept as a table: :mod:`bnp_dask.kernels.streaming.measures`.
+the gamma and the inverse Gaussian process among its cases, both have closed forms.  Of any other intensity they are
+found by quadrature, once, and kept as a table: :mod:`bnp_dask.kernels.streaming.measures`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FAR = 690.0
 NEGLIGIBLE = 60.0
 """Nats below its peak at which an integrand is cut off."""
 
-FINE, NEAR, COARSE = 0.025, 0.1, 0.25
-"""Steps in log u of the table, and those at which psi and the first two cumulants, and all others, are integrated.  Splines
-of degree 9 lead from these to the table.
+FINE, NEAR, COARSE = 0.025, 0.1, 0.125
+"""Steps in log u of the table, and those at which psi and the first two cumulants, and all others, are integrated.
+Splines of degree 9 lead from these to the table.
 
 Relative errors of kappa_m for generalized gamma processes of a discount of 0.1 to 0.9: at most 1e-10."""
 
@@ -76,6 +76,11 @@ class KnownCumulants(Protocol):
     def log_cumulant(self, m: np.ndarray, u: np.ndarray) -> np.ndarray:
         """log kappa_m(u) for real ``m`` above the discount, broadcast with ``u``, nats."""
         ...
+
+
+@runtime_checkable
+class Intensity(Protocol):
+    """A :class:`LevyIntensity`, or one with :class:`KnownCumulants`, or both: as settings declare it."""
 
 
 @register
@@ -136,7 +141,9 @@ def table_of(intensity: Any) -> Table:
         two = jumps.log_cumulants(np.array([1.0, 2.0]), near)
         base_near = math.log1p(-jumps.sigma) - (two[:, 1] - two[:, 0])
         psi_near = jumps.laplace_exponent(near, two[:, 0])
-        m = jumps.sigma + np.exp(LEAST + WIDTH * np.arange(math.ceil((math.log(MOST_ATOMS) - LEAST) / WIDTH) + TERMS // 2))
+        m = jumps.sigma + np.exp(
+            LEAST + WIDTH * np.arange(math.ceil((math.log(MOST_ATOMS) - LEAST) / WIDTH) + TERMS // 2)
+        )
         coarse = np.arange(low - 2.5, high + 2.75, COARSE)
         two = jumps.log_cumulants(np.array([1.0, 2.0]), coarse)
         base = math.log1p(-jumps.sigma) - (two[:, 1] - two[:, 0])
@@ -208,7 +215,9 @@ class _Known:
             _require_order(intensity, sigma)
             sigma = max(sigma, 0.0)
             u = np.exp(np.linspace(-3.0, 3.0, 13))
-            slope = np.asarray(intensity.laplace_exponent(u * (1.0 + 1e-5)) - intensity.laplace_exponent(u * (1.0 - 1e-5)))
+            slope = np.asarray(
+                intensity.laplace_exponent(u * (1.0 + 1e-5)) - intensity.laplace_exponent(u * (1.0 - 1e-5))
+            )
             want = np.exp(np.asarray(intensity.log_cumulant(1.0, u), np.float64))
         if not np.allclose(slope / (2e-5 * u), want, rtol=1e-4) or not math.isclose(
             float(intensity.laplace_exponent(np.zeros(1))[0]), 0.0, abs_tol=1e-12
@@ -274,7 +283,9 @@ class _Jumps:
             sigma = max(sigma, 0.0)
             none = np.isneginf(values)
             if none.any() and not none[np.argmax(none) :].all():
-                raise SettingError(f"{shown(intensity)}: there is a gap between its jumps; needs one interval from zero")
+                raise SettingError(
+                    f"{shown(intensity)}: there is a gap between its jumps; needs one interval from zero"
+                )
             largest = _largest(intensity, y, none)
             if math.isinf(largest) and np.isfinite(values[-2:]).all() and np.diff(values[-2:])[0] >= -1.0:
                 raise SettingError(
@@ -290,7 +301,7 @@ class _Jumps:
     def log_cumulants(self, m: np.ndarray, v: np.ndarray) -> np.ndarray:
         """log kappa_m at log u, ``(J, M)`` nats."""
         out = np.empty((len(v), len(m)))
-        size = max(1, 2**20 // (len(m) * len(self.grid)))
+        size = max(1, 2**18 // (len(m) * NODES))
         for start in range(0, len(v), size):
             own = slice(start, start + size)
             out[own] = self._integrals(np.asarray(m, np.float64), v[own])
@@ -319,14 +330,18 @@ class _Jumps:
 
     def _windows(self, m: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """y between which the integrands lie but for a power at the left, ``(J, M)`` each."""
-        tilt = self.log_rho - np.exp(v[:, None] + self.log_s)
-        logs = tilt[:, None, :] + m[:, None] * self.log_s
+        # below, every integrand is a rising power; above, exp(-u s) leaves nothing
+        low, high = min(self.power, -32.0 - float(v.max())) - 3.0, math.log(m.max() + 1e4) - float(v.min())
+        kept = slice(*np.searchsorted(self.grid, [low, high if math.isinf(self.largest) else FAR]))
+        grid, log_s = self.grid[kept], self.log_s[kept]
+        tilt = self.log_rho[kept] - np.exp(v[:, None] + log_s)
+        logs = tilt[:, None, :] + m[:, None] * log_s
         logs[np.isnan(logs)] = -np.inf
         peak, top = logs.argmax(axis=2), logs.max(axis=2, keepdims=True)
         held = logs > top - NEGLIGIBLE
-        left = self.grid[np.maximum(held.argmax(axis=2) - 1, 0)]
-        right = self.grid[np.minimum(len(self.grid) - held[..., ::-1].argmax(axis=2), len(self.grid) - 1)]
-        straight = np.minimum(np.minimum(self.power, -v - 32.0)[:, None], self.grid[peak] - 2.0)
+        left = grid[np.maximum(held.argmax(axis=2) - 1, 0)]
+        right = grid[np.minimum(len(grid) - held[..., ::-1].argmax(axis=2), len(grid) - 1)]
+        straight = np.minimum(np.minimum(self.power, -v - 32.0)[:, None], grid[peak] - 2.0)
         return np.maximum(left, straight), right
 
     def _closer(
@@ -372,8 +387,8 @@ def _require_order(intensity: Any, sigma: float) -> None:
         )
     if not sigma > -1e-9:
         raise SettingError(
-            f"{shown(intensity)}: near zero rho(s) is about s^{-1.0 - sigma:.3g}, so that there are finitely many jumps "
-            "(finite activity) and a mixture would have finitely many clusters; the power has to be -1 or less"
+            f"{shown(intensity)}: near zero rho(s) is about s^{-1.0 - sigma:.3g}, so that there are finitely many "
+            "jumps (finite activity) and a mixture would have finitely many clusters; the power has to be -1 or less"
         )
 
 
@@ -393,7 +408,8 @@ def _logs(intensity: Any, log_s: np.ndarray) -> np.ndarray:
     values = np.asarray(intensity.log_intensity(np.exp(log_s)), np.float64)
     if values.shape != np.shape(log_s):
         raise SettingError(
-            f"{shown(intensity)}: log_intensity of an array {np.shape(log_s)} has the shape {values.shape}; needs the same"
+            f"{shown(intensity)}: log_intensity of an array {np.shape(log_s)} has the shape {values.shape}; "
+            "needs the same"
         )
     if np.isnan(values).any():
         at = float(np.exp(log_s[np.isnan(values)][0]))

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.levy import GeneralizedGamma, KnownCumulants, LevyIntensity, draw_jumps, table_of
+from bnp_dask.allocation.levy import (
+    GeneralizedGamma,
+    Intensity,
+    KnownCumulants,
+    LevyIntensity,
+    draw_jumps,
+    table_of,
+)
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -22,6 +29,9 @@ from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
+
+DEFAULT = GeneralizedGamma()
+"""A normalized inverse Gaussian process of mass and rate one."""
 
 LEAST_WEIGHT = 1e-300
 """Weight of a cluster that can get no atom, so that its logarithm is finite."""
@@ -147,7 +157,7 @@ class NRMMixture(NormalizedMeasure):
     increments", 2009.
     """
 
-    intensity: LevyIntensity | KnownCumulants = GeneralizedGamma()
+    intensity: Intensity = DEFAULT
     top: int | None = None
 
     def __post_init__(self) -> None:

@@ -16,11 +16,10 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, share_below_one, whole_or_none
-from bnp_dask.kernels.mixture.resp import cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.kernels.streaming import nggp
-from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn
+from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
 
@@ -47,10 +46,10 @@ class PitmanYorMixture:
 
     Notes
     -----
-    The objective is exact, as that of ``DPMixture``: births, merges and deletes are accepted only if it rises.  Filters,
-    expectation propagation and Gibbs sampling use the predictive rule, which gives a cluster of n_k atoms
-    ``n_k - discount`` and a new one ``gamma + K discount``.  ``Model(..., learn_prior="diagonal")`` learns ``gamma``,
-    and leaves the discount.
+    The objective is exact, as that of ``DPMixture``: births, merges and deletes are accepted only if it rises.
+    ``Model(..., learn_prior="diagonal")`` learns ``gamma``, and leaves the discount.  Filters, expectation propagation
+    and Gibbs sampling use the predictive rule, which gives a cluster of n_k atoms ``n_k - discount`` and a new one
+    ``gamma + K discount``; in K filters count each cluster of earlier batches as one.
 
     References
     ----------
@@ -76,16 +75,16 @@ class PitmanYorMixture:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"H": Field(("cluster",), merge="tracked"), ABSENT: Field(("cluster",))})
+        return MappingProxyType({"H": Field(("cluster",), merge="tracked")})
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return mixture_tiles(batch, n_clusters)
 
     def local_step(self, params: StickParams, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
-        return _with_absent(mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top))
+        return mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
 
     def reassign(self, params: StickParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
-        return _with_absent(mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top))
+        return mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
 
     def global_step(self, summary: Summary) -> StickParams:
         eta1, eta0 = self._posterior(summary["N"])
@@ -143,7 +142,7 @@ class PitmanYorMixture:
         return log_gammas(counts - self.discount, rng)
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        return {"H": np.zeros(len(counts)), ABSENT: LEAST_LOG * counts}
+        return {"H": np.zeros(len(counts))}
 
     def log_partition(self, counts: np.ndarray) -> float:
         """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
@@ -157,11 +156,3 @@ class PitmanYorMixture:
         """Parameters of the optimal q(u), ``(K,)`` each."""
         ones, zeros = self._prior(len(n))
         return ones + n, zeros + mass_after(n)
-
-
-def _with_absent(step: LocalStep) -> LocalStep:
-    """Local step with the field :data:`ABSENT`, which only filters use: they compute it exactly for their own atoms.
-
-    For atoms of a variational step, ``-r`` stands for ``log(1 - r)``: their clusters hold many atoms.
-    """
-    return replace(step, values={**step.values, ABSENT: -cluster_sums(step.resp)})

@@ -6,8 +6,9 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, INTENSITIES, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.allocation.base import Allocation
+from bnp_dask.allocation.levy import Intensity
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError, StoreError, near
@@ -30,6 +31,7 @@ class Role:
 
 
 ALLOCATION = Role(ALLOCATIONS, Allocation, "DPMixture")
+INTENSITY = Role(INTENSITIES, Intensity, "GeneralizedGamma")
 OBSERVATION = Role(OBSERVATIONS, Observation, "Gaussian")
 INIT = Role(INITIALIZATIONS, Initialization, "RandomExamples")
 SCHEDULE = Role(SCHEDULES, Schedule, "Memoized")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from bnp_dask.allocation.base import Allocation
-from bnp_dask.cli.job_roles import ALLOCATION, INIT, OBSERVATION, Role, class_of, nearest, short_name
+from bnp_dask.allocation.levy import Intensity
+from bnp_dask.cli.job_roles import ALLOCATION, INIT, INTENSITY, OBSERVATION, Role, class_of, nearest, short_name
 from bnp_dask.errors import SettingError, near
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.paths import local_path
@@ -111,6 +112,8 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
         return object_of(ALLOCATION, value, path, folder)
     if hint is Observation:
         return object_of(OBSERVATION, value, path, folder)
+    if hint is Intensity:
+        return object_of(INTENSITY, value, path, folder)
     if hint is Initialization:
         return object_of(INIT, value, path, folder)
     if hint is Posterior:

@@ -16,7 +16,7 @@ from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.counts import filter_counts
 from bnp_dask.kernels.streaming.gaussian import filter_gaussian, student_constant
 from bnp_dask.kernels.streaming.seating import Packed, give_up, log_not, note_left, seat_atom
-from bnp_dask.kernels.streaming.urn import ABSENT, Urn, log_absent
+from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.observation.base import LOG_BASE
@@ -102,7 +102,8 @@ class _Lists:
 
 
 def _absent(held: Summary) -> np.ndarray:
-    return held[ABSENT] if ABSENT in held else np.zeros(held.n_clusters)
+    """Log probability of each cluster that it holds no atom; without such a field, those that hold any are certain."""
+    return held[ABSENT] if ABSENT in held else LEAST_LOG * np.maximum(held["N"], 0.0)
 
 
 @dataclass(frozen=True)

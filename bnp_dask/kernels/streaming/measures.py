@@ -1,17 +1,17 @@
 """Predictive rule of any normalized random measure, by a table of the cumulants of its jumps.
 
-With Laplace exponent psi(u) and cumulants kappa_m(u) = int s^m e^(-u s) rho(s) ds, the density of v = log U given n atoms
-in K clusters is proportional to ``exp f(v)`` with
+With Laplace exponent psi(u) and cumulants kappa_m(u) = int s^m e^(-u s) rho(s) ds, the density of v = log U given n
+atoms in K clusters is proportional to ``exp f(v)`` with
 
     f = n v - psi(U) + sum_k log kappa_{n_k}(U)
 
 and the next atom joins cluster k with probability ``E[U kappa_{n_k + 1} / kappa_{n_k}] / n`` and a new one with
 ``E[U kappa_1] / n`` (James, Lijoi & Pruenster 2009; Tank, Foti & Fox 2015, S2.1, eqs. S6 and S16).
 
-Counts may be expected ones.  The table holds D(m, v) = log kappa_m - log Gamma(m - sigma) + (m - sigma) B(v), where sigma
-is the discount, the order of the jumps' number near zero, and B = log(1 - sigma) - log(kappa_2 / kappa_1).  Of a
-generalized gamma process D is constant and B = log(U + tau).  Columns are even in x = log(m - sigma), in which D is smooth:
-it has its singularities where m is at most sigma.
+Counts may be expected ones.  The table holds D(m, v) = log kappa_m - log Gamma(m - sigma) + (m - sigma) B(v), where
+sigma is the discount, the order of the jumps' number near zero, and B = log(1 - sigma) - log(kappa_2 / kappa_1).  Of a
+generalized gamma process D is constant and B = log(U + tau).  Columns are even in x = log(m - sigma), in which D is
+smooth: it has its singularities where m is at most sigma.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _place(m, sigma, width, columns, out):
     """First of the columns among which ``m`` lies, and the Lagrange weights of these in ``out (TERMS,)``."""
     t = (math.log(m - sigma) - LEAST) / width if m > sigma else 0.0
     t = max(t, 0.0)
-    first = min(max(int(math.floor(t)) - TERMS // 2 + 1, 0), columns - TERMS)
+    first = min(max(math.floor(t) - TERMS // 2 + 1, 0), columns - TERMS)
     t -= first
     for j in range(TERMS):
         value = 1.0
@@ -171,7 +171,7 @@ def table_rule(n, counts, absent, n_clusters, sigma, table, start, out):
     if n <= 0.0:
         out[:n_clusters] = 0.0
         return 1.0, start
-    psi, base, rest, first, step, width = table
+    _, base, rest, first, step, width = table
     nodes, columns = rest.shape
     whole, own, beyond = np.zeros(columns), np.empty(TERMS), 0.0
     place, weight = np.empty((2, n_clusters), np.int64), np.empty((2, n_clusters, TERMS))

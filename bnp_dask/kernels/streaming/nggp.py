@@ -17,8 +17,8 @@ import numpy as np
 from bnp_dask.kernels.options import INNER, njit
 
 EXACT, MEAN, MODE, LINEAR, GIVEN = 0, 1, 2, 3, 4
-"""Rules: predictive probabilities themselves; normalized for each U and averaged; normalized at the mode of U; that of a
-Pitman-Yor process of concentration a and discount sigma, which needs no U; and given U, a new cluster weighing a."""
+"""Rules: predictive probabilities themselves; normalized for each U and averaged; normalized at the mode of U; that of
+a Pitman-Yor process of concentration a and discount sigma, which needs no U; and given U, a new cluster weighing a."""
 
 DROP = 42.0
 """Nats below its mode at which the density of log U is cut off."""

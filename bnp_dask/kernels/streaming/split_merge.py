@@ -162,8 +162,10 @@ def _allocate(rows, prior, sigma, by_count, places, i, j, order, freely, table, 
         document = order[s]
         own = slice(indptr[document], indptr[document + 1])
         log_predictive_counts(indices[own], data[own], prior, prior_total, chunk, table, totals, 2, factors, log_pred)
-        odds = log_pred[1] - log_pred[0] + math.log(
-            weight_of(sizes[1], sigma, by_count) / weight_of(sizes[0], sigma, by_count)
+        odds = (
+            log_pred[1]
+            - log_pred[0]
+            + math.log(weight_of(sizes[1], sigma, by_count) / weight_of(sizes[0], sigma, by_count))
         )
         first = -math.log1p(math.exp(odds)) if odds < 700.0 else -odds
         if freely:

@@ -99,7 +99,7 @@ class Urn:
         if self.table is None:
             rule = nggp.LINEAR if self.rule == nggp.LINEAR else nggp.EXACT
             return Seats(self.a, self.sigma, self.tau, rule)
-        return self.given_node(self.draw_node(counts, rng), int(round(float(np.sum(counts)))))
+        return self.given_node(self.draw_node(counts, rng), round(float(np.sum(counts))))
 
     def draw_node(self, counts: np.ndarray, rng: np.random.Generator) -> int:
         """A node of the table, drawn given a partition into blocks of ``counts (K,)`` atoms."""
