@@ -9,6 +9,7 @@ from bnp_dask.allocation import HDPHMM as HDPHMM
 from bnp_dask.allocation import LDA as LDA
 from bnp_dask.allocation import DPMixture as DPMixture
 from bnp_dask.allocation import FiniteHMM as FiniteHMM
+from bnp_dask.allocation import FiniteHMT as FiniteHMT
 from bnp_dask.allocation import FiniteMixture as FiniteMixture
 from bnp_dask.allocation import HDPTopics as HDPTopics
 from bnp_dask.allocation import NGGPMixture as NGGPMixture

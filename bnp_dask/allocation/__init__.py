@@ -4,6 +4,7 @@ from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.allocation.document_step import DocumentStep
 from bnp_dask.allocation.dp_mixture import DPMixture, StickParams
 from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
+from bnp_dask.allocation.finite_hmt import FiniteHMT
 from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
 from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
@@ -21,6 +22,7 @@ __all__ = [
     "DirichletParams",
     "DocumentStep",
     "FiniteHMM",
+    "FiniteHMT",
     "FiniteMixture",
     "GeneralizedGamma",
     "HDPTopics",

@@ -171,8 +171,9 @@ def draw_jumps(intensity: Any, counts: np.ndarray, log_u: float, rng: np.random.
             f"{type(intensity).__name__} has no log_intensity(s), from which Gibbs() draws masses of clusters; add it, "
             "or use schedule=Filter()"
         )
+    own: Any = intensity
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        return _jumps_of(intensity).draw(np.asarray(counts, np.float64), log_u, rng)
+        return _jumps_of(own).draw(np.asarray(counts, np.float64), log_u, rng)
 
 
 @lru_cache(maxsize=8)
