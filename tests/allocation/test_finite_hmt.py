@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import product
 from pathlib import Path
 
@@ -139,7 +140,9 @@ def test_parents_help_and_a_job_file_trains_resumes_and_uses_them(tmp_path, monk
         "store": "run",
     }
     Path("run.yaml").write_text(yaml.safe_dump(job))
-    assert main(["train", "run.yaml", "--laps", "2"]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["train", "run.yaml", "--laps", "2"]) == 0
     assert main(["resume", "run", "--laps", "60"]) == 0
     trained = bnp.load("run/posterior.zarr")
     assert trained.model.allocation == bnp.FiniteHMT(branching=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +120,9 @@ def test_a_job_file_trains_resumes_updates_and_shows_it(tmp_path, monkeypatch):
         "store": "run",
     }
     Path("run.yaml").write_text(yaml.safe_dump(job))
-    assert main(["train", "run.yaml", "--laps", "2"]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["train", "run.yaml", "--laps", "2"]) == 0
     assert main(["resume", "run", "--laps", "30"]) == 0
     trained = bnp.load("run/posterior.zarr")
     assert trained.model.allocation == PitmanYorMixture(1.0, 0.2)
