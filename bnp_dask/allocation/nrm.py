@@ -162,7 +162,7 @@ class NRMMixture(NormalizedMeasure):
 
     def __post_init__(self) -> None:
         hold(self, "top", whole_or_none("top", self.top, "a whole number of clusters per atom"))
-        own = self.intensity
+        own: Any = self.intensity
         if isinstance(own, type) or not isinstance(own, LevyIntensity | KnownCumulants):
             raise SettingError(
                 f"intensity={shown(own)}: needs an object with log_intensity(s), or with laplace_exponent(u) and "
@@ -178,4 +178,5 @@ class NRMMixture(NormalizedMeasure):
             if own.sigma == own.tau == 0.0:
                 raise SettingError("GeneralizedGamma(sigma=0, tau=0): its total mass is infinite; needs tau > 0")
         else:
-            table_of(own)
+            kept: Any = own
+            table_of(kept)
