@@ -13,7 +13,10 @@ from scipy.special import gammaln
 import bnp_dask as bnp
 from bnp_dask.allocation.levy import draw_jumps, table_of
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.streaming.measures import table_rule
+from bnp_dask.kernels.streaming.measures import column_weights, interpolated, table_rule
+from bnp_dask.kernels.streaming.nggp import log_cumulant, weight_of
+from bnp_dask.kernels.streaming.seating import weigh
+from bnp_dask.kernels.streaming.urn import NO_SEATS
 from tests.sampling.chains import halves, left_by_one_lap, variation
 from tests.streaming.cases import case
 from tests.streaming.oracle import Oracle, partitions
@@ -236,6 +239,27 @@ def test_weights_given_u_are_ratios_of_cumulants():
     assert_allclose(
         seats.logs[1:6], gammaln(n - 0.5) - gammaln(0.5) - (n - 1.0) * np.log(u + 1.0), rtol=1e-8, atol=1e-9
     )
+
+
+def test_parts_of_the_rule_against_plain_sums():
+    """Interpolation is linear in the table, so that weights of columns and values at orders agree."""
+    table = table_of(ByCumulants())
+    m, times = table.sigma + np.array([0.3, 2.0, 7.7]), np.array([1.0, 0.5, 2.0])
+    values = interpolated(table.rest, m, table.sigma, table.width)
+    columns = column_weights(m, times, table.sigma, table.width, table.rest.shape[1])
+    want = [sum(times[k] * row[k] for k in range(3)) for row in values]
+    assert_allclose(table.rest @ columns, want, rtol=1e-12)
+    rows = [3, 40, 900]
+    exact = ByCumulants().log_cumulant(m, np.exp(table.log_u[rows])[:, None])
+    base = np.log(np.exp(table.log_u[rows]) + 1.0)[:, None] * (m - table.sigma)
+    assert_allclose(values[rows], exact - gammaln(m - table.sigma) + base, atol=1e-9)
+    by_count, logs = np.array([0.0, 3.0, 8.0]), np.array([0.0, 0.5, 1.5])
+    assert [weight_of(2.0, 0.5, by_count), weight_of(2.0, 0.5, NO_SEATS)] == [8.0, 1.5]
+    assert_allclose([log_cumulant(2.0, 0.5, logs), log_cumulant(2.0, 0.5, NO_SEATS)], [1.5, gammaln(1.5)])
+    counts, out = np.array([3.0, 0.2, 2.0]), np.empty(3)
+    new, _ = weigh(bnp.NGGPMixture().urn.packed(), counts, np.zeros(3), 3, 5.2, 2.2, 0.0, out)
+    seat, fresh = bnp.NGGPMixture().urn.rule_after(5.2, 2.2)
+    assert_allclose([*out, new], [*(max(seat * (n - 0.5), 0.0) for n in counts), fresh], rtol=1e-9)
 
 
 # -- what is no intensity -------------------------------------------------------------------------------------------
