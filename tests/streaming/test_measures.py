@@ -327,7 +327,7 @@ def test_what_is_no_levy_intensity_of_infinitely_many_jumps_is_refused(wrong, wo
 def test_gibbs_needs_the_intensity_itself():
     model, batch = case("Gaussian", bnp.NRMMixture(ByCumulants()), 6)
     with pytest.raises(SettingError, match=r"ByCumulants has no log_intensity.*schedule=Filter"):
-        bnp.train(model, batch.x, schedule=bnp.Gibbs(laps=2, burn_in=1), init=bnp.RandomExamples(2))
+        bnp.train(model, batch.x, schedule=bnp.Gibbs(laps=2, burn_in=1, thin=1), init=bnp.RandomExamples(2))
 
 
 def test_closed_forms_are_used_where_there_are_any():

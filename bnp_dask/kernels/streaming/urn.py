@@ -70,7 +70,7 @@ class Urn:
         n = np.asarray(counts, np.float64)
         if self.table is not None:
             logs = self.table.log_terms(n, np.ones(len(n)))
-            return float(log_sum(logs) + math.log(self.table.step) - gammaln(n.sum()))
+            return float(_log_sum(logs) + math.log(self.table.step) - gammaln(n.sum()))
         mass = self._log_mass(float(n.sum()), float(len(n)))
         return float(mass + np.sum(gammaln(n - self.sigma) - gammaln(1.0 - self.sigma)))
 
@@ -85,9 +85,9 @@ class Urn:
         held = (there > 0.0) & (counts > 0.0)
         terms = self.table.log_terms(np.maximum(counts[held] / there[held], 1.0), there[held])
         rows = np.flatnonzero(terms > terms.max() - DROP)
-        logs = terms[rows] - log_sum(terms[rows])
+        logs = terms[rows] - _log_sum(terms[rows])
         of = [self.table.log_cumulants(m, rows) for m in (n_a + n_b, n_a, n_b)]
-        return np.array([log_sum(logs + column) for column in (of[0] - of[1] - of[2]).T])
+        return np.array([_log_sum(logs + column) for column in (of[0] - of[1] - of[2]).T])
 
     def given(self, counts: np.ndarray, rng: np.random.Generator) -> Seats:
         """The rule for Gibbs sampling of atoms, ``counts (K,)`` in clusters.
@@ -168,7 +168,7 @@ class Seats:
         return new / seat
 
 
-def log_sum(logs: np.ndarray) -> float:
+def _log_sum(logs: np.ndarray) -> float:
     """log of the sum of ``exp(logs)``, nats."""
     top = float(logs.max())
     return top + float(log(exp(logs - top).sum()))
