@@ -363,7 +363,7 @@ def test_a_job_file_names_an_intensity_and_its_run_is_saved_resumed_and_shown(tm
     assert main(["resume", "run"]) == 0
     assert main(["predict", "run", "rows.npy", "labels.zarr"]) == 0
     assert main(["report", "run", "page.html"]) == 0
-    assert "Numerically" in Path("page.html").read_text()
+    assert "NRMMixture" in Path("page.html").read_text()
     job["model"]["allocation"]["intensity"] = {"type": "GeneralizedGama"}
     Path("run.yaml").write_text(yaml.safe_dump({**job, "store": "other"}))
     assert main(["train", "run.yaml"]) == 2
