@@ -31,6 +31,7 @@ def _of(*packages: str) -> Group:
 
 
 ALLOCATIONS = _of("allocation")
+INTENSITIES = _of("allocation.levy")
 OBSERVATIONS = _of("observation")
 SCHEDULES = _of("inference", "inference.streaming", "inference.sampling")
 INITIALIZATIONS = _of("initialize")

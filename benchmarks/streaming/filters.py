@@ -1,12 +1,13 @@
 """Filters: speed per CPU second, and KOS as in Table 1 of Tank, Foti & Fox 2015.
 
-``python -m benchmarks.streaming.filters speed``, ``choose``, ``kos SPLIT ORDERS LAPS EPSILON [PRIOR]`` or
-``gibbs SPLIT PRIOR SWEEPS CHAINS [START]``: JSON lines.
+``python -m benchmarks.streaming.filters speed``, ``choose``, ``kos SPLIT ORDERS LAPS EPSILON [PRIOR]``,
+``splits FIRST LAST LAPS EPSILON`` or ``gibbs SPLIT PRIOR SWEEPS CHAINS [START]``: JSON lines.
 
 ``speed``: points of 16 dimensions about 100 centers, and one pass over KOS.  ``choose``: hyperparameters by a grid.
 ``kos``: held-out scores of Dirichlet process and normalized inverse Gaussian mixtures after one pass and after laps
 of expectation propagation (0: none), a random fifth of the documents held out, less the score of one multinomial for
 all; EPSILON is the threshold of both, or ``default``.
+``splits``: the same of one order of each of some splits, and then differences of priors and schedules over all.
 ``gibbs``: the same of the last fifty sweeps of Gibbs sampling, from the clusters of one pass (``filter``) or of ten
 (``propagation``), or from one cluster (``one``).
 """
@@ -89,8 +90,24 @@ def sampled(split: int, prior: str, sweeps: int, chains: int, start: str = "filt
         print(json.dumps({**line, "log_joint": float(draws.log_joint[chain].mean())}), flush=True)
 
 
-def compare(split: int, orders: int, laps: int, epsilon: float | None, prior: str) -> None:
+def splits(first: int, last: int, laps: int, epsilon: float | None) -> None:
+    """Paired differences over splits: normalized inverse Gaussian less Dirichlet process, and laps less one pass."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for split in range(first, last):
+        for line in compare(split, 1, laps, epsilon, "both"):
+            found.setdefault((line["schedule"], line["prior"]), []).append(line["gain"])
+    pairs = [((schedule, "IG"), (schedule, "DP")) for schedule, prior in found if prior == "DP"]
+    pairs += [(("ExpectationPropagation", prior), ("Filter", prior)) for prior in PRIORS if laps]
+    for better, worse in pairs:
+        rise = np.array(found[better]) - np.array(found[worse])
+        error = rise.std(ddof=1) / np.sqrt(len(rise))
+        line = {"difference": f"{better} less {worse}", "mean": rise.mean(), "error": error}
+        print(json.dumps({**line, "positive": int((rise > 0).sum()), "splits": len(rise)}), flush=True)
+
+
+def compare(split: int, orders: int, laps: int, epsilon: float | None, prior: str) -> list[dict[str, Any]]:
     """Held-out scores, nats, as differences to one multinomial for all documents, of some orders of one split."""
+    lines = []
     held, rest, base = parted(split)
     for seed in range(orders):
         rows = rest[np.random.default_rng([split, seed]).permutation(rest.shape[0])]
@@ -110,8 +127,10 @@ def compare(split: int, orders: int, laps: int, epsilon: float | None, prior: st
                     "cpu_seconds": time.process_time() - start,
                     "clusters": int(np.sum(posterior.summary["N"] >= 0.5)),
                 }
-                gain = bnp.score(posterior, held) * 686 - base
-                print(json.dumps({**line, "gain": gain, "with_rests": posterior.n_clusters}), flush=True)
+                line |= {"gain": bnp.score(posterior, held) * 686 - base, "with_rests": posterior.n_clusters}
+                lines.append(line)
+                print(json.dumps(line), flush=True)
+    return lines
 
 
 def choose() -> None:
@@ -134,6 +153,8 @@ if __name__ == "__main__":
         speed()
     elif what == "choose":
         choose()
+    elif what == "splits":
+        splits(*(int(value) for value in sys.argv[2:5]), None if sys.argv[5] == "default" else float(sys.argv[5]))
     elif what == "gibbs":
         sampled(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), *sys.argv[6:7])
     else:

@@ -4,11 +4,15 @@ from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.allocation.document_step import DocumentStep
 from bnp_dask.allocation.dp_mixture import DPMixture, StickParams
 from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
+from bnp_dask.allocation.finite_hmt import FiniteHMT
 from bnp_dask.allocation.finite_mixture import DirichletParams, FiniteMixture
 from bnp_dask.allocation.hdp_hmm import HDPHMM, StateSticks
 from bnp_dask.allocation.hdp_topics import HDPTopics, TopicSticks
 from bnp_dask.allocation.lda import LDA, TopicShares
-from bnp_dask.allocation.nggp import NGGPMixture, SeatParams
+from bnp_dask.allocation.levy import GeneralizedGamma, KnownCumulants, LevyIntensity
+from bnp_dask.allocation.nggp import NGGPMixture
+from bnp_dask.allocation.nrm import NRMMixture, SeatParams
+from bnp_dask.allocation.pitman_yor import PitmanYorMixture
 from bnp_dask.kernels.streaming.urn import Urn
 
 __all__ = [
@@ -18,9 +22,15 @@ __all__ = [
     "DirichletParams",
     "DocumentStep",
     "FiniteHMM",
+    "FiniteHMT",
     "FiniteMixture",
+    "GeneralizedGamma",
     "HDPTopics",
+    "KnownCumulants",
+    "LevyIntensity",
     "NGGPMixture",
+    "NRMMixture",
+    "PitmanYorMixture",
     "SeatParams",
     "StateRows",
     "StateSticks",

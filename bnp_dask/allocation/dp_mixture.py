@@ -17,7 +17,6 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas
-from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
@@ -87,7 +86,7 @@ class DPMixture:
     def from_counts(self, counts: np.ndarray) -> StickParams:
         """See :class:`~bnp_dask.allocation.base.StickAllocation`."""
         eta1 = 1.0 + counts
-        eta0 = self.gamma + _mass_after(counts)
+        eta0 = self.gamma + mass_after(counts)
         total = psi(eta1 + eta0)
         return StickParams(eta1, eta0, psi(eta1) - total, psi(eta0) - total)
 
@@ -96,20 +95,17 @@ class DPMixture:
         return replace(params, log_u=log(params.eta1) - total, log_not_u=log(params.eta0) - total)
 
     def log_weights(self, params: StickParams) -> np.ndarray:
-        before = np.concatenate([[0.0], np.cumsum(params.log_not_u)[:-1]])
-        return params.log_u + before
+        return stick_log_weights(params)
 
     def weights(self, params: StickParams) -> np.ndarray:
-        u = params.eta1 / (params.eta1 + params.eta0)
-        before = np.concatenate([[1.0], np.cumprod(1.0 - u)[:-1]])
-        return u * before
+        return stick_weights(params)
 
     def elbo(self, params: StickParams, summary: Summary) -> dict[str, float]:
         n = summary["N"]
         # betaln is minus the thesis' c_Beta; for the prior it is betaln(1, gamma) = -log gamma
         constant = np.sum(betaln(params.eta1, params.eta0) + log(self.gamma))
         slack = matmul(n + 1.0 - params.eta1, params.log_u) + matmul(
-            _mass_after(n) + self.gamma - params.eta0, params.log_not_u
+            mass_after(n) + self.gamma - params.eta0, params.log_not_u
         )
         return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
 
@@ -123,7 +119,7 @@ class DPMixture:
 
     def log_joint(self, params: StickParams, summary: Summary) -> dict[str, float]:
         n = summary["N"]
-        value = matmul(n + 1.0, params.log_u) + matmul(_mass_after(n) + self.gamma, params.log_not_u)
+        value = matmul(n + 1.0, params.log_u) + matmul(mass_after(n) + self.gamma, params.log_not_u)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
     def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -133,9 +129,23 @@ class DPMixture:
         return {"H": np.zeros(len(counts))}
 
     def log_partition(self, counts: np.ndarray) -> float:
-        return log_partition(counts, float(self.gamma), 0.0, 1.0)
+        """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
+        return self.urn.log_partition(counts)
 
 
-def _mass_after(n: np.ndarray) -> np.ndarray:
+def stick_log_weights(params: StickParams) -> np.ndarray:
+    """Expected log weights of the clusters in use, ``(K,)`` nats, or those at the point estimate."""
+    before = np.concatenate([[0.0], np.cumsum(params.log_not_u)[:-1]])
+    return params.log_u + before
+
+
+def stick_weights(params: StickParams) -> np.ndarray:
+    """Expected weights of the clusters in use, ``(K,)``; the rest to one belongs to all others."""
+    u = params.eta1 / (params.eta1 + params.eta0)
+    before = np.concatenate([[1.0], np.cumprod(1.0 - u)[:-1]])
+    return u * before
+
+
+def mass_after(n: np.ndarray) -> np.ndarray:
     """N_k^>, the mass of all clusters after k in stick order, ``(K,)``."""
     return np.concatenate([np.cumsum(n[::-1])[::-1][1:], [0.0]])

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
-import numpy as np
-
-from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.core.batch import Batch
+from bnp_dask.allocation.levy import GeneralizedGamma
+from bnp_dask.allocation.nrm import NormalizedMeasure
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass, share_below_one, whole_or_none
-from bnp_dask.kernels.numeric.arithmetic import log
-from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.kernels.streaming import nggp
-from bnp_dask.kernels.streaming.nggp import log_partition
-from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, expected_clusters, log_absent
-from bnp_dask.structure.independent import Independent
-from bnp_dask.structure.steps import LocalStep, LogLik
+from bnp_dask.kernels.streaming.urn import Urn
 
 RULES = {"exact": nggp.EXACT, "mean": nggp.MEAN, "mode": nggp.MODE}
-
-LEAST_WEIGHT = 1e-300
-"""Weight of a cluster that can get no atom, so that its logarithm is finite."""
-
-
-@register
-@dataclass(frozen=True, eq=False)
-class SeatParams:
-    """Predictive probabilities of the clusters, ``(K,)``, and of a new one; together they sum to one."""
-
-    seats: np.ndarray
-    new: float
 
 
 @register
 @dataclass(frozen=True)
-class NGGPMixture:
+class NGGPMixture(NormalizedMeasure):
     """Mixture whose weights follow a normalized generalized gamma process, with unboundedly many clusters.
 
     Parameters
@@ -79,8 +56,6 @@ class NGGPMixture:
     tau: float = 1.0
     rule: Literal["exact", "mean", "mode"] = "exact"
     top: int | None = None
-    structure = Independent()
-    nonparametric = True
 
     def __post_init__(self) -> None:
         hold(self, "a", positive_mass("a", self.a, "mass"))
@@ -90,63 +65,11 @@ class NGGPMixture:
         one_of("rule", self.rule, tuple(RULES))
 
     @property
-    def no_objective(self) -> str:
-        """Reason why there is no variational objective, and schedules that need none."""
-        return NO_OBJECTIVE
+    def intensity(self) -> GeneralizedGamma:  # type: ignore[override]
+        """Levy intensity of the jumps: the mixture is ``NRMMixture(intensity)``, with rules that approximate it too."""
+        return GeneralizedGamma(self.a, self.sigma, self.tau)
 
     @property
     def urn(self) -> Urn:
         """Predictive rule for atoms that are seated one after the other."""
-        return Urn(float(self.a), float(self.sigma), float(self.tau), RULES[self.rule])
-
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"H": Field(("cluster",), merge="tracked"), ABSENT: Field(("cluster",))})
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return mixture_tiles(batch, n_clusters)
-
-    def local_step(self, params: SeatParams, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
-        step = mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
-        return LocalStep(step.resp, {**step.values, ABSENT: log_absent(step.resp, batch.weights)}, step.pair_values)
-
-    def reassign(self, params: SeatParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
-        step = mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
-        return LocalStep(step.resp, {**step.values, ABSENT: log_absent(step.resp, batch.weights)})
-
-    def global_step(self, summary: Summary) -> SeatParams:
-        n, expected = summary["N"], expected_clusters(summary[ABSENT])
-        seat, new = self.urn.rule_after(float(n.sum()), expected)
-        seats = seat * np.maximum(n - self.sigma, 0.0)
-        total = seats.sum() + new
-        return SeatParams(seats / total, new / total)
-
-    def at_mode(self, params: SeatParams) -> SeatParams:
-        return params
-
-    def log_weights(self, params: SeatParams) -> np.ndarray:
-        return log(np.maximum(params.seats, LEAST_WEIGHT))
-
-    def weights(self, params: SeatParams) -> np.ndarray:
-        return params.seats
-
-    def elbo(self, params: SeatParams, summary: Summary) -> dict[str, float]:
-        raise SettingError(NO_OBJECTIVE)
-
-    def log_joint(self, params: SeatParams, summary: Summary) -> dict[str, float]:
-        raise SettingError(NO_OBJECTIVE)
-
-    def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return log_gammas(counts - self.sigma, rng)
-
-    def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        return {"H": np.zeros(len(counts)), ABSENT: LEAST_LOG * counts}
-
-    def log_partition(self, counts: np.ndarray) -> float:
-        """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
-        return log_partition(counts, float(self.a), float(self.sigma), float(self.tau))
-
-
-NO_OBJECTIVE = (
-    "NGGPMixture has no variational objective; train it with schedule=Filter(), ExpectationPropagation() or Gibbs(...)"
-)
+        return self._urn(RULES[self.rule])

@@ -15,8 +15,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, INTENSITIES, MOVES, OBSERVATIONS, SCHEDULES, Group
 from bnp_dask.allocation.base import Allocation
+from bnp_dask.allocation.levy import Intensity
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError, StoreError, near
@@ -45,6 +46,7 @@ class Role:
 
 
 ALLOCATION = Role(ALLOCATIONS, Allocation, "DPMixture")
+INTENSITY = Role(INTENSITIES, Intensity, "GeneralizedGamma")
 OBSERVATION = Role(OBSERVATIONS, Observation, "Gaussian")
 INIT = Role(INITIALIZATIONS, Initialization, "RandomExamples")
 SCHEDULE = Role(SCHEDULES, Schedule, "Memoized")
@@ -161,6 +163,8 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
         return object_of(ALLOCATION, value, path, folder)
     if hint is Observation:
         return object_of(OBSERVATION, value, path, folder)
+    if hint is Intensity:
+        return object_of(INTENSITY, value, path, folder)
     if hint is Initialization:
         return object_of(INIT, value, path, folder)
     if hint is Posterior:

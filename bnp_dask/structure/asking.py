@@ -27,6 +27,16 @@ class Tied(Protocol):
         """Whether atoms follow one another."""
         ...
 
+    @property
+    def has_shares(self) -> bool:
+        """Whether groups have weights of their own."""
+        ...
+
+    @property
+    def atom(self) -> str:
+        """Noun of an atom."""
+        ...
+
     def takes_words(self, model: WholeModel) -> bool:
         """Whether atoms are the word tokens of documents if data are sparse counts."""
         ...

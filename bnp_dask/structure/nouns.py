@@ -37,12 +37,13 @@ CLUSTER = Noun("cluster", "clusters", "atoms")
 
 
 def noun_of(model: WholeModel) -> Noun:
-    """Noun of a model: clusters of mixtures, topics of groups, states of sequences."""
-    if model.structure.is_ordered:
-        return Noun("state", "states", "steps")
-    if model.structure.is_tied:
-        return Noun("topic", "topics", "tokens" if model.structure.takes_words(model) else "atoms")
-    return CLUSTER
+    """Noun of a model: clusters of mixtures, topics of groups, states of sequences and trees."""
+    structure = model.structure
+    if not structure.is_tied:
+        return CLUSTER
+    if structure.has_shares:
+        return Noun("topic", "topics", "tokens" if structure.takes_words(model) else "atoms")
+    return Noun("state", "states", f"{structure.atom}s")
 
 
 def in_use(posterior: Beliefs) -> np.ndarray:
@@ -51,7 +52,7 @@ def in_use(posterior: Beliefs) -> np.ndarray:
     All are without the statistics, which say how many tokens a topic has.
     """
     structure = posterior.model.structure
-    if posterior.summary is None or structure.is_ordered or not structure.is_tied:
+    if posterior.summary is None or not structure.has_shares:
         return np.ones(posterior.n_clusters, np.bool_)
     used: np.ndarray = posterior.summary["N"] >= LEAST_TOKENS
     return used

@@ -600,7 +600,9 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["resume", "run", "--laps", "4"]) == 0
     assert "skipped since lap 2: " in capsys.readouterr().err
     assert main(["report", "run", "report.html"]) == 0
-    assert re.search(r"Batch 3</th>\s*<td[^>]*>left out from lap 2 on: .*c/3/0", (tmp_path / "report.html").read_text("utf-8"))
+    assert re.search(
+        r"Batch 3</th>\s*<td[^>]*>left out from lap 2 on: .*c/3/0", (tmp_path / "report.html").read_text("utf-8")
+    )
 
     (path / "c" / "3" / "0").write_bytes(held)
     (tmp_path / "raise.yaml").write_text(yaml.safe_dump({**job, "store": "strict", "on_bad_batch": "raise"}))

@@ -18,9 +18,9 @@ from bnp_dask.inference.sampling.visit import pins_of, statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
-from bnp_dask.kernels.streaming.nggp import log_partition
 from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
+from bnp_dask.kernels.streaming.urn import Urn
 from tests.sampling.chains import Few, canonical, distance, halves, left_by_one_lap, variation
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, log_prior
@@ -161,14 +161,15 @@ def test_density_of_an_atom_that_others_joined_is_that_of_the_summary_of_all(lik
 def test_clusters_of_documents_split_and_united_keep_the_exact_posterior(prior):
     allocation, _ = PRIORS[prior]
     model, batch = case("Multinomial", allocation, 5)
-    exact, urn, rng = Oracle(model, batch, None).posterior, urn_of(model), np.random.default_rng(1)
+    exact, rng = Oracle(model, batch, None).posterior, np.random.default_rng(1)
+    rule = urn_of(model).given(np.array([5.0]), rng).packed()
     rows = (batch.x.indptr.astype(np.int64), batch.x.indices.astype(np.int64), batch.x.data)
     lam, state = np.ascontiguousarray(model.observation.lam, np.float64), np.array([12345678912345], np.uint64)
     known, chance = list(exact), np.array(list(exact.values()))
     found, moved = Counter(), 0
     for start in rng.choice(len(known), 20_000, p=chance / chance.sum()):
         places = np.array(known[start])
-        k = split_and_merge(rows, lam, (urn.a, urn.sigma, urn.tau), places, places.max() + 1, 3, state)
+        k = split_and_merge(rows, lam, rule, places, places.max() + 1, 3, state)
         assert places.max() < k
         found[canonical(places)] += 1
         moved += canonical(places) != known[start]
@@ -183,11 +184,12 @@ def test_a_large_cluster_that_is_two_is_split():
     counts = sparse.csr_array(x.astype(float))
     rows = (counts.indptr.astype(np.int64), counts.indices.astype(np.int64), counts.data)
     places, state = np.zeros(200, np.int64), np.array([7], np.uint64)
-    k = split_and_merge(rows, np.full(40, 0.1), (1.0, 0.0, 1.0), places, 1, 20, state)
+    rule = Urn(1.0).given(np.array([200.0]), rng).packed()
+    k = split_and_merge(rows, np.full(40, 0.1), rule, places, 1, 20, state)
     assert k == 2
     assert canonical(places) == tuple([0] * 100 + [1] * 100)
     places[::2] = places[::2] + 2  # four of two
-    split_and_merge(rows, np.full(40, 0.1), (1.0, 0.0, 1.0), places, 4, 200, state)
+    split_and_merge(rows, np.full(40, 0.1), rule, places, 4, 200, state)
     assert canonical(places) == tuple([0] * 100 + [1] * 100)
 
 
@@ -204,7 +206,8 @@ def test_a_document_is_seated_by_its_conditional_distribution(uniform):
     rows = (batch.x.indptr.astype(np.int64), batch.x.indices.astype(np.int64), batch.x.data)
     tables = (np.ascontiguousarray(whole["x"].T), whole["x"].sum(axis=1), whole["N"].copy())
     order, lam = np.array([2]), np.ascontiguousarray(model.observation.lam, np.float64)
-    reseat_counts(rows, lam, (1.0, 0.5, 1.0), tables, places, order, np.array([uniform]))
+    rule = model.allocation.urn.given(whole["N"], np.random.default_rng(0)).packed()
+    reseat_counts(rows, lam, rule, tables, places, order, np.array([uniform]))
     assert places[2] == np.searchsorted(np.cumsum(mass), uniform * mass.sum(), side="right")
 
 
@@ -222,5 +225,6 @@ def test_probability_of_a_partition_is_that_of_its_prior():
     counts = np.array([3.0, 2.0, 1.0])
     dp, zero = bnp.DPMixture(2.0).log_partition(counts), bnp.NGGPMixture(2.0, 0.0, 1.0).log_partition(counts)
     assert_allclose(dp, zero, rtol=1e-12)
-    assert_allclose(log_partition(counts, 2.0, 0.5, 1.0), log_prior(bnp.NGGPMixture(2.0, 0.5, 1.0), counts), rtol=1e-9)
+    inverse = bnp.NGGPMixture(2.0, 0.5, 1.0)
+    assert_allclose(inverse.log_partition(counts), log_prior(inverse, counts), rtol=1e-9)
     assert_allclose(np.exp(dp), 2.0**3 * 2.0 * 1.0 * 1.0 / np.prod(2.0 + np.arange(6)), rtol=1e-12)

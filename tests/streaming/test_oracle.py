@@ -65,7 +65,7 @@ def test_filter_is_near_the_evidence_and_the_number_of_clusters(likelihood, prio
 def test_a_cluster_is_opened_where_its_probability_is_above_epsilon(epsilon, opened):
     """One cluster of four atoms, and a fifth that fits it as well as it fits the prior."""
     resp = np.zeros(2)
-    level, found = seat_atom(np.zeros(2), np.array([4.0, 0.0]), 1, 0.2, 0.2, 0.0, epsilon, resp)
+    level, found = seat_atom(np.zeros(2), np.array([0.8, 0.0]), 1, 0.2, epsilon, resp)
     assert found == opened
     assert_allclose(resp, [0.8, 0.2] if opened else [1.0, 0.0])
     assert_allclose(level, 0.0, atol=1e-15)

@@ -13,7 +13,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.inference.sampling.visit import statistics
 from bnp_dask.kernels.streaming.reseating import propose
-from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.kernels.streaming.urn import Seats
 from bnp_dask.model import Model
 from bnp_dask.observation.interface.single_atoms import Density, sequential_predictive
 
@@ -22,7 +22,7 @@ NEW = -1
 
 
 def reseat_few(
-    model: Model, urn: Urn, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray
+    model: Model, seats: Seats, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Move a few atoms between clusters, one after the other.
 
@@ -33,8 +33,8 @@ def reseat_few(
 
     Parameters
     ----------
-    model, urn
-        Model and its exact predictive rule.
+    model, seats
+        Model, and the weights of clusters by numbers of atoms.
     base
         Statistics of all other atoms, K clusters.
     atoms, places
@@ -47,7 +47,7 @@ def reseat_few(
     places, n_clusters
         Positions after the moves, and the number of positions; some clusters may be empty.
     """
-    moves = _Moves.of(model, urn, base, atoms, places, uniform[0])
+    moves = _Moves.of(model, seats, base, atoms, places, uniform[0])
     settled = (np.array(moves.proposed) == places) & (base["N"][places] > 0.0)
     for i in moves.in_turn(settled, uniform[1]):
         moves.turn(i, float(uniform[1, i]), float(uniform[2, i]))
@@ -64,7 +64,7 @@ class _Moves:
     its first cluster and under the proposed one.
     """
 
-    urn: Urn
+    seats: Seats
     density: Density
     n_known: int
     places: list[int]
@@ -82,18 +82,20 @@ class _Moves:
     prices: dict[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: Model, urn: Urn, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray) -> _Moves:
+    def of(
+        cls, model: Model, seats: Seats, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray
+    ) -> _Moves:
         held, k = base["N"], base.n_clusters
         own = np.bincount(places, minlength=k)
         by_cluster = np.split(np.argsort(places, kind="stable"), np.cumsum(own)[:-1])
         rest = float(held.sum()) + len(places) - 1.0
-        seat, new = urn.rule_after(rest, float(np.sum(held > 0.0)))
-        weight = np.append(np.where(held > 0.0, held - urn.sigma, 0.0), new / seat)
+        price = seats.price(rest, float(np.sum(held > 0.0)))
+        weight = np.append(np.where(held > 0.0, seats.weight(held), 0.0), price)
         columns, density = _columns(model, base, atoms, places, weight, uniform)
         proposed, level, fresh, here, there = columns
         odds = np.exp(np.minimum(level - fresh, 700.0))
         return cls(
-            urn=urn,
+            seats=seats,
             density=density,
             n_known=k,
             places=places.tolist(),
@@ -105,7 +107,7 @@ class _Moves:
             fresh=fresh.tolist(),
             here=here.tolist(),
             there=there.tolist(),
-            log_price=math.log(new / seat),
+            log_price=math.log(price),
             occupied=int(np.sum(held + own > 0.0)),
             spare=int(own[held == 0.0].sum()),
         )
@@ -170,15 +172,18 @@ class _Moves:
         if self.held[k] == 0.0:
             proposed = math.log(count) + self.fresh[i]
         else:
-            proposed = math.log(self.held[k] - self.urn.sigma) + of_base
-        return math.log(count - self.urn.sigma) + density - proposed
+            proposed = self._log_weight(self.held[k]) + of_base
+        return self._log_weight(count) + density - proposed
 
     def _price(self, occupied: int) -> float:
         """Log weight of a new cluster, if the weight of any other is its count minus the discount."""
         if occupied not in self.prices:
-            seat, new = self.urn.rule_after(sum(self.counts) - 1.0, float(occupied))
-            self.prices[occupied] = math.log(new / seat)
+            self.prices[occupied] = math.log(self.seats.price(sum(self.counts) - 1.0, float(occupied)))
         return self.prices[occupied]
+
+    def _log_weight(self, count: float) -> float:
+        """Log weight of a cluster of so many atoms."""
+        return math.log(self.seats.weight_at(count))
 
     def _move(self, i: int, place: int, target: int) -> None:
         if target == NEW:

@@ -133,17 +133,17 @@ def _statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray)
 
 
 def urn_of(model: Model) -> Urn:
-    """Exact predictive rule of a model, whatever approximation a filter uses."""
-    urn = as_a(model.allocation, UrnAllocation).urn
-    return Urn(urn.a, urn.sigma, urn.tau)
+    """Predictive rule of a model; its :meth:`~bnp_dask.kernels.streaming.urn.Urn.given` is exact, whatever
+    approximation a filter uses."""
+    return as_a(model.allocation, UrnAllocation).urn
 
 
 def _reseat_counts(model: Model, rest: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
-    counts, urn, n = as_csr(atoms), urn_of(model), len(places)
+    counts, n = as_csr(atoms), len(places)
     whole = rest + _statistics(model, rest.ids, atoms, places)
     rows = (counts.indptr.astype(np.int64), counts.indices.astype(np.int64), np.asarray(counts.data, np.float64))
     prior = np.ascontiguousarray(as_a(model.observation, Multinomial).lam, np.float64)
-    rule = (urn.a, urn.sigma, urn.tau)
+    rule = urn_of(model).given(whole["N"], rng).packed()
     if whole["N"].sum() == n > 1:  # no cluster has documents elsewhere
         state, tries = rng.integers(1, 2**63, 1).astype(np.uint64), math.ceil(SPLIT_SHARE * n)
         k = int(split_and_merge(rows, prior, rule, places, whole.n_clusters, tries, state))
@@ -158,12 +158,14 @@ def _reseat_counts(model: Model, rest: Summary, atoms: Batch, places: np.ndarray
 def _reseat_any(model: Model, rest: Summary, atoms: Batch, places: np.ndarray, rng: np.random.Generator) -> int:
     n, k = len(places), rest.n_clusters
     order, uniform = rng.permutation(n), rng.random((3, n))
+    own = np.bincount(places, minlength=k).astype(np.float64)
+    seats = urn_of(model).given(rest["N"] + own, rng)
     chunks = np.array_split(order, min(n, math.ceil(n / (CHUNK_SHARE * (rest["N"].sum() + n)))))
     whole = rest if len(chunks) == 1 else rest + _statistics(model, rest.ids, atoms, places)
     for rows in chunks:
         few = atoms.take(rows)
         base = rest if len(chunks) == 1 else _without(whole, statistics(model, whole.ids, few, places[rows]))
-        places[rows], k = reseat_few(model, urn_of(model), base, few, places[rows], uniform[:, rows])
+        places[rows], k = reseat_few(model, seats, base, few, places[rows], uniform[:, rows])
         if len(chunks) > 1:
             base = base.insert_empty(int(whole.ids.max(initial=-1)) + 1 + np.arange(k - base.n_clusters))
             whole = base + statistics(model, base.ids, few, places[rows])

@@ -15,8 +15,8 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.counts import filter_counts
 from bnp_dask.kernels.streaming.gaussian import filter_gaussian, student_constant
-from bnp_dask.kernels.streaming.seating import give_up, log_not, note_left, seat_atom
-from bnp_dask.kernels.streaming.urn import ABSENT, Urn, expected_clusters, log_absent
+from bnp_dask.kernels.streaming.seating import Packed, give_up, log_not, note_left, seat_atom
+from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.observation.base import LOG_BASE
@@ -101,12 +101,9 @@ class _Lists:
         return Seated(resp, float(weights @ self.logs))
 
 
-def _rule(urn: Urn) -> tuple[float, float, float, int]:
-    return urn.a, urn.sigma, urn.tau, urn.rule
-
-
 def _absent(held: Summary) -> np.ndarray:
-    return held[ABSENT] if ABSENT in held else np.zeros(held.n_clusters)
+    """Log probability of each cluster that it holds no atom; without such a field, those that hold any are certain."""
+    return held[ABSENT] if ABSENT in held else LEAST_LOG * np.maximum(held["N"], 0.0)
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class _Loop:
 
     kernel: Any
     front: Sequence[Any]
-    rule: tuple[float, float, float, int]
+    rule: Packed
     epsilon: float
     priors: Sequence[Any]
     n: int
@@ -170,7 +167,7 @@ def _seat_counts(
     table = held["x"]
     tables = [np.ascontiguousarray(table.T), table.sum(axis=1), np.maximum(held["N"], 0.0), _absent(held)]
     front = (rows, np.ascontiguousarray(observation.lam, np.float64), weights)
-    loop = _Loop(filter_counts, front, _rule(urn_of(model)), epsilon, (0.0, 0.0, 0.0, 0.0), batch.n_atoms)
+    loop = _Loop(filter_counts, front, urn_of(model).packed(), epsilon, (0.0, 0.0, 0.0, 0.0), batch.n_atoms)
     lists, k = loop.run(tables, held.n_clusters, before)
     found = lists.seated(weights, k)
     base = observation.summarize(batch, weights[:, None])[LOG_BASE]
@@ -197,7 +194,7 @@ def _seat_points(
         return tables_of(_after(model, held, batch, weights, before, resp, done, epsilon))
 
     front = (np.ascontiguousarray(batch.x - observation.center), weights)
-    loop = _Loop(filter_gaussian, front, _rule(urn_of(model)), epsilon, priors, n)
+    loop = _Loop(filter_gaussian, front, urn_of(model).packed(), epsilon, priors, n)
     lists, k = loop.run(tables_of(held), held.n_clusters, before, anew)
     return lists.seated(weights, k)
 
@@ -254,9 +251,9 @@ def _seat_any(
             resp = np.zeros(k + 1)
             known = observation.log_predictive(observation.global_step(held), one)[0] if k else np.zeros(0)
             counts = np.maximum(held["N"], 0.0)
-            seat, new = urn.rule_after(float(counts.sum()), expected_clusters(absent))
+            seats, new = urn.weights_after(counts, absent)
             log_pred = np.concatenate([known, fresh[n]])
-            level, opened = seat_atom(log_pred, counts, k, seat, new, urn.sigma, epsilon, resp)
+            level, opened = seat_atom(log_pred, seats, k, new, epsilon, resp)
             total += weights[n] * level
             if opened and vacant >= 0:
                 resp[vacant] = resp[k]

@@ -15,7 +15,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.inference.streaming.seats import urn_of
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import log
-from bnp_dask.kernels.streaming.urn import ABSENT, expected_clusters
+from bnp_dask.kernels.streaming.urn import ABSENT
 from bnp_dask.model import Model
 from bnp_dask.moves.pairs import best_first, evidence_gains, matched_in_turn
 
@@ -41,11 +41,9 @@ def union_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndar
     if not a.n_clusters:
         return np.zeros(0)
     evidence = evidence_gains(model, a, b)
-    n_a, n_b, s = np.maximum(a["N"], 1.0), np.maximum(b["N"], 1.0), urn.sigma
-    clusters = expected_clusters(total[ABSENT]) if ABSENT in total else float(np.sum(total["N"] > 0.0))
-    price = urn.log_price(float(total["N"].sum()), max(clusters - 1.0, 1.0))
-    prior = gammaln(n_a + n_b - s) - gammaln(n_a - s) - gammaln(n_b - s) + gammaln(1.0 - s) - price
-    return np.asarray(evidence + prior)
+    n_a, n_b = np.maximum(a["N"], 1.0), np.maximum(b["N"], 1.0)
+    absent = total[ABSENT] if ABSENT in total else np.where(total["N"] > 0.0, -np.inf, 0.0)
+    return np.asarray(evidence + urn.log_unions(n_a, n_b, total["N"], absent))
 
 
 def pair_gains(model: Model, a: Summary, b: Summary, total: Summary) -> np.ndarray:

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from bnp_dask.kernels.options import INNER, njit
-from bnp_dask.kernels.streaming.nggp import seat_rule
-from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
+from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing, weigh
 
 CHUNK, LEAST = 16, 1e-18
 """Number of factors multiplied before a logarithm is taken: from 1e-18 to 1e15 each, they stay within double range; one
@@ -79,7 +78,7 @@ def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, f
     weights
         Weights of the documents, ``(n,)``; documents of weight zero belong to no cluster.
     urn
-        ``a, sigma, tau, rule``.
+        :meth:`~bnp_dask.kernels.streaming.urn.Urn.packed`.
     epsilon
         Probability above which a new cluster is opened.
     old
@@ -99,7 +98,6 @@ def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, f
         K, and the document to go on with.
     """
     indptr, indices, data = rows
-    a, sigma, tau, rule = urn
     table, totals, counts, absent = tables
     offsets, index, value, logs = out
     sites, places, shares, least = old
@@ -107,7 +105,7 @@ def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, f
     prior_total = prior.sum()
     chunk = CHUNK if prior.min() > LEAST else 1
     mass, expected, mode = standing(counts, absent, n_clusters)
-    log_pred, factors, resp = np.empty(room), np.empty(room), np.empty(room)
+    log_pred, factors, resp, seats = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
     for n in range(first, len(weights)):
         used = offsets[n]
         if n_clusters + 1 >= room or used + n_clusters + 1 > len(index):
@@ -125,11 +123,11 @@ def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, f
                 mass, expected = mass - less, expected - fall
                 _take_document(words, held, share, table, totals, k, empty)
                 vacant = k if empty else vacant
-        seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, mode)
+        new, mode = weigh(urn, counts, absent, n_clusters, mass, expected, mode, seats)
         length = log_predictive_counts(
             words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred
         )
-        logs[n], opened = seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp)
+        logs[n], opened = seat_atom(log_pred, seats, n_clusters, new, epsilon, resp)
         if opened and vacant >= 0:
             resp[vacant] = resp[n_clusters]
         else:

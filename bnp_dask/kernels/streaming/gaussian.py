@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from bnp_dask.kernels.options import njit
-from bnp_dask.kernels.streaming.nggp import seat_rule
-from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing
+from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing, weigh
 
 LOST = 1e-6
 """Remaining share of a squared pivot after a point is taken out, below which too many digits are lost."""
@@ -120,13 +119,13 @@ def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, ou
     diagonals; all positions from K on are the prior.  The kernel also ends, with room left, if a point cannot be
     taken out of its old clusters without a loss of digits: all tables must then be computed anew, without it.
     """
-    a, sigma, tau, rule = urn
     means, roots, inverse, nu, kappa, constant, counts, absent = tables
     offsets, index, value, logs = out
     sites, places, shares, least = old
     room, d = len(counts), x.shape[1]
     mass, expected, mode = standing(counts, absent, n_clusters)
-    log_pred, resp, y, v = np.empty(room), np.empty(room), np.empty((d, room)), np.empty(d)
+    log_pred, resp, seats = np.empty(room), np.empty(room), np.empty(room)
+    y, v = np.empty((d, room)), np.empty(d)
     for n in range(first, len(weights)):
         used = offsets[n]
         if n_clusters + 1 >= room or used + n_clusters + 1 > len(index):
@@ -146,9 +145,9 @@ def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, ou
                     _clear(k, n_clusters, means, roots, inverse, nu, kappa, constant)
                 elif not take_point(x[n], share, k, means, roots, inverse, nu, kappa, constant, v):
                     return n_clusters, n
-        seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, mode)
+        new, mode = weigh(urn, counts, absent, n_clusters, mass, expected, mode, seats)
         log_predictive_points(x[n], means, roots, inverse, nu, kappa, constant, n_clusters, y, log_pred)
-        logs[n], opened = seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp)
+        logs[n], opened = seat_atom(log_pred, seats, n_clusters, new, epsilon, resp)
         if opened and vacant >= 0:
             resp[vacant] = resp[n_clusters]
         else:

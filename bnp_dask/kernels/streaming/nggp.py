@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln
 
 from bnp_dask.kernels.options import INNER, njit
 
-EXACT, MEAN, MODE = 0, 1, 2
-"""Rules: predictive probabilities themselves; normalized for each U and averaged; normalized at the mode of U."""
+EXACT, MEAN, MODE, LINEAR, GIVEN = 0, 1, 2, 3, 4
+"""Rules: predictive probabilities themselves; normalized for each U and averaged; normalized at the mode of U; that of
+a Pitman-Yor process of concentration a and discount sigma, which needs no U; and given U, a new cluster weighing a."""
 
 DROP = 42.0
 """Nats below its mode at which the density of log U is cut off."""
@@ -104,8 +104,10 @@ def seat_rule(n, k, a, sigma, tau, rule, start):
     """
     if n <= 0.0:
         return 0.0, 1.0, start
-    if sigma == 0.0:
-        return 1.0 / (n + a), a / (n + a), start
+    if rule == GIVEN:
+        return 1.0, a, start
+    if rule == LINEAR or sigma == 0.0:
+        return 1.0 / (n + a), (a + sigma * k) / (n + a), start
     mode = mode_of_log(n, k, a, sigma, tau, start, 1e-12 if rule == MODE else 1e-3)
     if rule == MODE:
         fresh = a * (math.exp(mode) + tau) ** sigma
@@ -144,11 +146,16 @@ def log_mass(n, k, a, sigma, tau):
     return k * math.log(a) - math.lgamma(n) + top + math.log(mass * h)
 
 
-def log_partition(counts: np.ndarray, a: float, sigma: float, tau: float) -> float:
-    """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
-    n = np.asarray(counts, np.float64)
-    mass = log_mass(float(n.sum()), float(len(n)), a, sigma, tau)
-    return float(mass + np.sum(gammaln(n - sigma) - gammaln(1.0 - sigma)))
+@njit(nogil=True, cache=True)
+def weight_of(count, sigma, by_count):
+    """Weight of a cluster of so many atoms: ``count - sigma``, or, given U, from a table by whole numbers."""
+    return by_count[int(count + 0.5)] if len(by_count) else count - sigma
+
+
+@njit(nogil=True, cache=True)
+def log_cumulant(count, sigma, logs):
+    """Log factor of a cluster of so many atoms in the probability of a partition, nats, up to a constant."""
+    return logs[int(count + 0.5)] if len(logs) else math.lgamma(count - sigma)
 
 
 def rule_of(n: float, k: float, a: float, sigma: float, tau: float, rule: int = EXACT) -> tuple[float, float]:

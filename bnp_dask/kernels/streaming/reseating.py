@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.kernels.options import njit
 from bnp_dask.kernels.streaming.counts import CHUNK, LEAST, log_predictive_counts
-from bnp_dask.kernels.streaming.nggp import EXACT, seat_rule
+from bnp_dask.kernels.streaming.nggp import seat_rule, weight_of
 from bnp_dask.kernels.streaming.sticks import choose_cluster, longer, wider
 
 
@@ -32,7 +32,7 @@ def reseat_counts(rows, prior, urn, tables, places, order, uniform):
     prior
         Pseudo-counts, ``(V,)``.
     urn
-        ``a, sigma, tau``.
+        :meth:`~bnp_dask.kernels.streaming.urn.Seats.packed`.
     tables
         ``words (V, K), totals (K,), counts (K,)`` of the clusters of all data, these documents among them; changed.
     places
@@ -48,7 +48,7 @@ def reseat_counts(rows, prior, urn, tables, places, order, uniform):
         Number of positions in use; some may be empty.
     """
     indptr, indices, data = rows
-    a, sigma, tau = urn
+    a, sigma, tau, rule, by_count, _ = urn
     table, totals, counts = tables
     known = len(counts)
     n_clusters, room = known, known + 8
@@ -73,12 +73,12 @@ def reseat_counts(rows, prior, urn, tables, places, order, uniform):
             room *= 2
             weight, log_pred, factors, part = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
         if occupied != met:
-            seat, new, mode = seat_rule(rest, float(occupied), a, sigma, tau, EXACT, mode)
+            seat, new, mode = seat_rule(rest, float(occupied), a, sigma, tau, rule, mode)
             met = occupied
         log_predictive_counts(words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred)
         free = n_clusters
         for k in range(n_clusters - 1, -1, -1):
-            weight[k] = seat * (counts[k] - sigma) if counts[k] > 0.5 else 0.0
+            weight[k] = seat * weight_of(counts[k], sigma, by_count) if counts[k] > 0.5 else 0.0
             if counts[k] < 0.5 and k >= known:
                 free = k
         weight[n_clusters] = new

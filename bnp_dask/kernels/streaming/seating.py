@@ -4,24 +4,64 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from bnp_dask.kernels.mixture.softmax import TINY
 from bnp_dask.kernels.options import njit
+from bnp_dask.kernels.streaming.measures import table_rule
+from bnp_dask.kernels.streaming.nggp import seat_rule
+
+Packed = tuple[float, float, float, int, tuple[np.ndarray, np.ndarray, np.ndarray, float, float, float]]
+"""``a, sigma, tau, rule, table`` of an urn."""
 
 
 @njit(nogil=True, cache=True)
-def seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp):
+def weigh(urn, counts, absent, n_clusters, mass, expected, start, out):
+    """Predictive probabilities of clusters.
+
+    Parameters
+    ----------
+    urn
+        ``a, sigma, tau, rule, table``; the table is empty for rules in closed form.
+    counts, absent
+        Expected atoms of each cluster, and log probability that it has none, ``(C,)``.
+    n_clusters
+        K.
+    mass, expected
+        Expected atoms and expected clusters.
+    start
+        Approximate mode of log U.
+    out
+        Filled for the first K.
+
+    Returns
+    -------
+    new, mode
+        Probability of a new cluster, and the mode of log U.
+    """
+    a, sigma, tau, rule, table = urn
+    if len(table[0]):
+        return table_rule(mass, counts, absent, n_clusters, sigma, table, start, out)
+    seat, new, mode = seat_rule(mass, expected, a, sigma, tau, rule, start)
+    for k in range(n_clusters):
+        out[k] = max(seat * (counts[k] - sigma), 0.0)
+    return new, mode
+
+
+@njit(nogil=True, cache=True)
+def seat_atom(log_pred, held, n_clusters, new, epsilon, resp):
     """Responsibilities of one atom (Tank et al. 2015, Alg. 1).
 
     Parameters
     ----------
     log_pred
         Log predictive density under each cluster, and at position K under the prior, nats.
-    counts
-        Expected atoms of each cluster.
+    held
+        Predictive probability of each cluster: expected counts below the discount take nothing away.
     n_clusters
         K.
-    seat, new, sigma
-        Predictive rule.
+    new
+        Predictive probability of a new cluster; together they are normalized here.
     epsilon
         Probability above which a new cluster is opened.
     resp
@@ -30,19 +70,17 @@ def seat_atom(log_pred, counts, n_clusters, seat, new, sigma, epsilon, resp):
     Returns
     -------
     log_density, opened
-        Log predictive density of the atom, nats, and whether position K is a cluster from now on.  The rule is
-        normalized: expected counts below the discount take nothing away.
+        Log predictive density of the atom, nats, and whether position K is a cluster from now on.
     """
     top = log_pred[n_clusters] if new > 0.0 else -math.inf
     for k in range(n_clusters):
-        if counts[k] > sigma and log_pred[k] > top:
+        if held[k] > 0.0 and log_pred[k] > top:
             top = log_pred[k]
     total, mass = 0.0, new
     for k in range(n_clusters):
-        held = max(seat * (counts[k] - sigma), 0.0)
-        resp[k] = held * math.exp(log_pred[k] - top) if held > 0.0 else 0.0
+        resp[k] = held[k] * math.exp(log_pred[k] - top) if held[k] > 0.0 else 0.0
         total += resp[k]
-        mass += held
+        mass += held[k]
     fresh = new * math.exp(log_pred[n_clusters] - top)
     whole = total + fresh
     opened = fresh > epsilon * whole or total == 0.0

@@ -14,7 +14,7 @@ import numpy as np
 
 from bnp_dask.kernels.options import njit
 from bnp_dask.kernels.streaming.counts import CHUNK, LEAST, log_predictive_counts
-from bnp_dask.kernels.streaming.nggp import EXACT, seat_rule
+from bnp_dask.kernels.streaming.nggp import log_cumulant, seat_rule, weight_of
 from bnp_dask.kernels.streaming.sticks import longer
 from bnp_dask.kernels.topics.gibbs import next_uniform
 
@@ -30,7 +30,7 @@ def split_and_merge(rows, prior, urn, places, known, attempts, state):
     prior
         Pseudo-counts, ``(V,)``.
     urn
-        ``a, sigma, tau``.
+        :meth:`~bnp_dask.kernels.streaming.urn.Seats.packed`.
     places
         Positions of the clusters of the documents, ``(n,)``; updated.  New clusters have positions from ``known`` on.
     known
@@ -45,7 +45,7 @@ def split_and_merge(rows, prior, urn, places, known, attempts, state):
     n_clusters
         Number of positions in use; some may be empty.
     """
-    a, sigma, tau = urn
+    a, sigma, tau, rule, by_count, logs = urn
     n, n_clusters, occupied, mode = len(places), known, 0, math.log(len(places) + 1.0)
     counts, order = np.zeros(known + 8), np.empty(n, np.int64)
     table, totals, sizes = np.zeros((len(prior), 3)), np.zeros(3), np.zeros(2)
@@ -61,16 +61,16 @@ def split_and_merge(rows, prior, urn, places, known, attempts, state):
         j = _other(places, i, alike, int(next_uniform(state) * pool))
         there, level = places[j], math.log(max(next_uniform(state), 1e-300))
         m = _members(places, i, j, order, state)
-        seat, new, mode = seat_rule(n - 1.0, float(occupied - (not alike)), a, sigma, tau, EXACT, mode)
+        seat, new, mode = seat_rule(n - 1.0, float(occupied - (not alike)), a, sigma, tau, rule, mode)
         if alike:
-            log_q = _allocate(rows, prior, sigma, places, i, j, order[:m], True, table, totals, sizes, state)
+            log_q = _allocate(rows, prior, sigma, by_count, places, i, j, order[:m], True, table, totals, sizes, state)
             away = sizes[0]
         else:
             _put_all(rows, places, i, j, order[:m], table, totals, sizes)
             log_q, away = 0.0, counts[here]
         gain = math.log(new / seat) + _evidence_of_two(table, totals, prior)
-        gain += math.lgamma(sizes[0] - sigma) + math.lgamma(sizes[1] - sigma)
-        gain -= math.lgamma(1.0 - sigma) + math.lgamma(m + 2.0 - sigma)
+        gain += log_cumulant(sizes[0], sigma, logs) + log_cumulant(sizes[1], sigma, logs)
+        gain -= log_cumulant(1.0, sigma, logs) + log_cumulant(m + 2.0, sigma, logs)
         gain += math.log((m + 1.0) / (n - away))  # ratio of the probabilities of choosing the two in the two states
         if alike:
             if level >= gain - log_q:
@@ -90,7 +90,7 @@ def split_and_merge(rows, prior, urn, places, known, attempts, state):
             continue
         if level >= -gain:  # the probability of the reverse move is at most one
             continue
-        log_q = _allocate(rows, prior, sigma, places, i, j, order[:m], False, table, totals, sizes, state)
+        log_q = _allocate(rows, prior, sigma, by_count, places, i, j, order[:m], False, table, totals, sizes, state)
         if level < log_q - gain:
             for s in range(m):
                 document = order[s] if order[s] >= 0 else -1 - order[s]
@@ -146,7 +146,7 @@ def _put_all(rows, places, i, j, order, table, totals, sizes):
 
 
 @njit(nogil=True, cache=True)
-def _allocate(rows, prior, sigma, places, i, j, order, freely, table, totals, sizes, state):
+def _allocate(rows, prior, sigma, by_count, places, i, j, order, freely, table, totals, sizes, state):
     """Let documents join one of two in order, freely or as they are now; log probability of the outcome, nats.
 
     Columns 0 and 1 of ``table (V, 3)`` hold the words of both sides after that.  Documents on the second side are
@@ -162,7 +162,11 @@ def _allocate(rows, prior, sigma, places, i, j, order, freely, table, totals, si
         document = order[s]
         own = slice(indptr[document], indptr[document + 1])
         log_predictive_counts(indices[own], data[own], prior, prior_total, chunk, table, totals, 2, factors, log_pred)
-        odds = log_pred[1] - log_pred[0] + math.log((sizes[1] - sigma) / (sizes[0] - sigma))
+        odds = (
+            log_pred[1]
+            - log_pred[0]
+            + math.log(weight_of(sizes[1], sigma, by_count) / weight_of(sizes[0], sigma, by_count))
+        )
         first = -math.log1p(math.exp(odds)) if odds < 700.0 else -odds
         if freely:
             side = int(next_uniform(state) >= math.exp(first))

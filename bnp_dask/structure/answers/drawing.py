@@ -27,7 +27,7 @@ def draw_rows(posterior: Beliefs, n: int, length: int | None, rng: np.random.Gen
     place = _choose(posterior.weights, n, rng)
     if isinstance(observation, DrawingWords):
         return sparse.csr_array(observation.draw_words(posterior.observation, place, words, rng)), place
-    return _atoms(posterior, place, rng), place
+    return drawn_atoms(posterior, place, rng), place
 
 
 def draw_groups(posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> Drawn:
@@ -38,7 +38,7 @@ def draw_groups(posterior: Beliefs, n: int, length: int | None, rng: np.random.G
     shares = np.nan_to_num(shares, nan=1.0 / len(prior))  # masses so small that all draws were zero
     if not isinstance(posterior.model.observation, Multinomial):
         place = np.concatenate([_choose(row, size, rng) for row in shares])
-        return _atoms(posterior, place, rng), place
+        return drawn_atoms(posterior, place, rng), place
     lam = posterior.observation.lam
     phi = lam / lam.sum(axis=1, keepdims=True)
     words = shares @ phi
@@ -55,7 +55,7 @@ def draw_path(posterior: Beliefs, n: int, length: int | None, rng: np.random.Gen
     for t in range(1, n):
         place[t] = _choose(found.matrix[place[t - 1]], 1, rng)[0]
     if not isinstance(observation, DrawingSteps):
-        return _atoms(posterior, place, rng), place
+        return drawn_atoms(posterior, place, rng), place
     before = max(posterior.model.lags, 1)
     rows = np.zeros((n + before, len(posterior.observation.B[0])))
     for t, k in enumerate(place.tolist()):
@@ -82,7 +82,8 @@ def _name(posterior: Beliefs) -> str:
     return type(posterior.model.observation).__name__
 
 
-def _atoms(posterior: Beliefs, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def drawn_atoms(posterior: Beliefs, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """An atom of each of some clusters, at the positions ``place (n,)``."""
     observation = posterior.model.observation
     if not isinstance(observation, DrawingObservation):
         raise SettingError(f"{_name(posterior)} says not how to draw atoms; it needs a method draw(params, place, rng)")
