@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from conformance.cases import FOLDER, load_cases
-from conformance.page import page
+from conformance.page import write_page
 from conformance.runner import ABSENT, PASSES, Outcome, adapter_named, names, run, summary
 
 
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--cases", nargs="*", default=[], help="names of cases or kinds")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="cases of your own")
     parser.add_argument("--lines", type=Path, help="append outcomes to a file, one JSON line each")
-    parser.add_argument("--page", type=Path, help="write a page of Markdown from all outcomes of --lines")
+    parser.add_argument("--page", type=Path, help="write a page of Markdown, or its part between comments")
     args = parser.parse_args()
     if args.adapter is not None and len(args.adapter) == 1 and not args.page:
         return one(args)
@@ -61,7 +61,7 @@ def main() -> int:
             codes.append(subprocess.run(command, check=False).returncode)
         if args.page:
             told = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
-            args.page.write_text(page(told, load_cases(args.folder)), encoding="utf-8")
+            write_page(args.page, told, load_cases(args.folder))
     return max(codes, default=0)
 
 

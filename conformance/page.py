@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from conformance.cases import Case
 from conformance.runner import ABSENT, DEVIATES, FAILS, ON_PURPOSE, PASSES
@@ -27,6 +29,16 @@ KINDS = {
     "update": "bad updates",
 }
 """Rows of the table; scripts are two of them."""
+
+
+PLACE = re.compile(r"(<!-- outcomes -->\n).*?(\n?<!-- end of outcomes -->)", re.DOTALL)
+
+
+def write_page(path: Path, lines: Iterable[Line], cases: Sequence[Case]) -> None:
+    """Write a page, or the part of it between two comments if it has these."""
+    text = path.read_text(encoding="utf-8") if path.exists() else "<!-- outcomes -->\n<!-- end of outcomes -->\n"
+    body = page(lines, cases)
+    path.write_text(PLACE.sub(lambda match: f"{match[1]}{body}{match[2]}", text), encoding="utf-8")
 
 
 def kind_of(case: Case) -> str:

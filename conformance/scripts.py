@@ -26,7 +26,7 @@ from conformance.cases import Case
 
 SOUND = ("refused", "answered as before", "left the old model", "left the new model")
 SECONDS = 120
-MOST = 24
+MOST = 12
 """Variants of a script; of more, as many evenly chosen ones."""
 
 PLACES = (0.05, 0.3, 0.5, 0.7, 0.95)

@@ -125,7 +125,8 @@ class BnpDask(Adapter):
 
     def outcome(self, model, data):
         posterior = getattr(model, "posterior_", model)
-        return bnp.predict(posterior, data, soft=True)
+        parts = (posterior.allocation, posterior.observation)
+        return np.concatenate([np.ravel(value) for part in parts for value in vars(part).values()]).astype(float)
 
     def save(self, model, path):
         model.posterior_.save(path)
