@@ -46,7 +46,7 @@ Answer = Callable[[], Found]
 def sizes(quick: bool) -> dict[str, Any]:
     """How large the tasks are."""
     if quick:
-        return {"rows": 20_000, "width": 8, "docs": 600, "vocabulary": 500, "passes": (5, 20, 60), "steps": 400}
+        return {"rows": 6000, "width": 4, "docs": 200, "vocabulary": 200, "passes": (40,), "steps": 200}
     return {"rows": 100_000, "width": 16, "docs": 3000, "vocabulary": 2000, "passes": (10, 50, 200), "steps": 2000}
 
 
@@ -54,7 +54,7 @@ def sizes(quick: bool) -> dict[str, Any]:
 def write_data(folder: Path, quick: bool) -> None:
     """Files of all tasks, and the truth beside them."""
     rng, size = np.random.default_rng(0), sizes(quick)
-    centres = 1.2 * rng.normal(size=(12, size["width"]))
+    centres = 2.0 * rng.normal(size=(12, size["width"]))
     labels = rng.integers(12, size=size["rows"])
     scales = rng.uniform(0.5, 1.2, (12, size["width"]))
     np.save(folder / "points.npy", centres[labels] + scales[labels] * rng.normal(size=(size["rows"], size["width"])))
@@ -447,32 +447,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--page", type=Path, help="write the page, and README's table if it is docs/peers.md")
     parser.add_argument("--cut", action="store_true", help="cut README's table from docs/peers.md")
+    parser.add_argument("--lines", type=Path, help="make the page from lines that a run printed, and measure nothing")
     parser.add_argument("--here", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.here:
         print(json.dumps(run_here(args.here[0], args.here[1], Path(args.here[2]))))
         return
-    if not args.cut:
-        lines = []
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            write_data(folder, args.quick)
-            write_small(folder)
-            (folder / "size.json").write_text(json.dumps(sizes(args.quick)))
-            for task in args.tasks:
-                for program, (needs, _, _) in TASKS[task].items():
-                    if find_spec(needs) is None:
-                        continue
-                    lines.append(run_apart(task, program, folder))
-                    print(json.dumps(lines[-1]), flush=True)
-        text = page_of(lines, args.quick, os.getloadavg()[0])
-        if args.page:
-            args.page.write_text(text, encoding="utf-8")
+    if args.lines:
+        measured = [json.loads(line) for line in args.lines.read_text(encoding="utf-8").splitlines()]
+    else:
+        measured = [] if args.cut else measure(args.tasks, args.quick)
+    if args.page:
+        args.page.write_text(page_of(measured, args.quick, os.getloadavg()[0]), encoding="utf-8")
     if args.cut or (args.page and args.page.resolve() == PAGE):
         readme = ROOT / "README.md"
         readme.write_text(
             readme_with(PAGE.read_text(encoding="utf-8"), readme.read_text(encoding="utf-8")), encoding="utf-8"
         )
+
+
+def measure(tasks: Sequence[str], quick: bool) -> list[Line]:
+    """Run all programs of some tasks that are installed; prints a JSON line for each."""
+    lines = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_data(folder, quick)
+        write_small(folder)
+        (folder / "size.json").write_text(json.dumps(sizes(quick)))
+        for task in tasks:
+            for program, (needs, _, _) in TASKS[task].items():
+                if find_spec(needs) is not None:
+                    lines.append(run_apart(task, program, folder))
+                    print(json.dumps(lines[-1]), flush=True)
+    return lines
 
 
 def write_small(folder: Path) -> None:

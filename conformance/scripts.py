@@ -53,8 +53,10 @@ def run_script(adapter: Adapter, case: Case) -> dict[str, int]:
             for damaged in _damaged(saved, Path(folder) / "damaged", last[1]):
                 ends[_in_fork(lambda: _load(adapter, damaged / "model", data[0], [expected]))] += 1  # noqa: B023
         elif "full disk" in last:
+            saved.mkdir()
+            both = [_required(lambda: _saved(adapter, data[i], i, saved / f"model{i}", data[0])) for i in (0, 1)]  # noqa: B023
             for share in PLACES:
-                ends[_full_disk(adapter, data, Path(folder) / str(share), share)] += 1
+                ends[_full_disk(adapter, saved, Path(folder) / str(share), share, data[0], both)] += 1
         else:
             how = case.settings["steps"][1][1]
             ends[_in_fork(lambda: _bad_update(adapter, data, how))] += 1
@@ -136,25 +138,23 @@ def _damaged(saved: Path, copy: Path, how: str) -> Iterator[Path]:
         shutil.rmtree(copy)
 
 
-def _full_disk(adapter: Adapter, data: list[np.ndarray], folder: Path, share: float) -> str:
+def _full_disk(
+    adapter: Adapter, saved: Path, folder: Path, share: float, data: np.ndarray, expected: list[np.ndarray]
+) -> str:
     """Save the second model over the first where files may have a share of the size of the second's largest."""
-    folder.mkdir()
-    expected = [
-        _required(lambda: _saved(adapter, data[i], i, folder / f"model{i}", data[0]))  # noqa: B023
-        for i in (0, 1)
-    ]
+    shutil.copytree(saved, folder)
     inside = [p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).parts[0].startswith("model1")]
     limit = max(1, int(share * max(p.stat().st_size for p in inside)))
 
     def save() -> str:
-        model = adapter.fit(data[1], 1)
+        model = adapter.load(folder / "model1")
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         adapter.save(model, folder / "model0")
         return "saved"
 
     told = _in_fork(save)
-    found = _in_fork(lambda: _load(adapter, folder / "model0", data[0], expected))
+    found = _in_fork(lambda: _load(adapter, folder / "model0", data, expected))
     if told == "saved" and found != "left the new model":
         return "were not saved without a word"
     return "lost both models" if found == "refused" else str(found)

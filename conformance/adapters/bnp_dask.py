@@ -129,7 +129,7 @@ class BnpDask(Adapter):
         return np.concatenate([np.ravel(value) for part in parts for value in vars(part).values()]).astype(float)
 
     def save(self, model, path):
-        model.posterior_.save(path)
+        getattr(model, "posterior_", model).save(path)
 
     def load(self, path):
         return bnp.load(path)
