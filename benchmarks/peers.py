@@ -111,7 +111,7 @@ def points_ours(folder: Path) -> Answer:
 def points_sklearn(folder: Path) -> Answer:
     mixture = import_module("sklearn.mixture")
     x = np.load(folder / "points.npy")
-    labels = mixture.BayesianGaussianMixture(30, max_iter=200, random_state=0).fit_predict(x)
+    labels = mixture.BayesianGaussianMixture(n_components=30, max_iter=200, random_state=0).fit_predict(x)
     return lambda: agreement(folder, "points", labels)
 
 
@@ -239,7 +239,7 @@ def laps_sklearn(folder: Path) -> Answer:
     def laps(number: int) -> float:
         start = time.process_time()
         mixture.BayesianGaussianMixture(
-            30, max_iter=number, tol=0.0, init_params="random_from_data", random_state=0
+            n_components=30, max_iter=number, tol=0.0, init_params="random_from_data", random_state=0
         ).fit(x)
         return time.process_time() - start
 
@@ -396,7 +396,8 @@ def page_of(lines: Sequence[Line], quick: bool, load: float) -> str:
         f"Made on {datetime.now(UTC):%Y-%m-%d} by one command, `{how} --page docs/peers.md`, on one machine: "
         f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, load {load:.0f}. "
         "Each program has a process and one thread. CPU seconds are counted from the file to the answer, without "
-        "imports; kernels of this package were compiled before. On a busy machine CPU seconds are larger too, for all "
+        "imports. Kernels of this package are compiled by the first run on a machine: the second counts. "
+        "On a busy machine CPU seconds are larger too, for all "
         "alike. Agreement is the adjusted Rand index with the truth.\n\n"
         f"Versions: {', '.join(there)}." + (f" Not installed: {', '.join(missing)}." if missing else "") + "\n\n"
         "Programs that are told the true number of clusters have an easier task than those that learn it.\n"

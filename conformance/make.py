@@ -262,6 +262,10 @@ def learned_chains() -> Iterator[Case]:
     start = {name: value.copy() for name, value in prior.items()}
     for row, own in zip(rows, labels):
         np.add.at(start["emit"], (own, row), 1.0)
+    # of transitions only what shares of the states tell
+    share = np.bincount(np.concatenate(labels), minlength=2) / 12.0
+    start["initial"] += share
+    start["trans"] += 12.0 * np.outer(share, share)
     found = ref.chain_steps(rows, start, prior, 10)
     every = np.array(list(itertools.product(range(3), repeat=4)))
     offsets = np.array([0, 7, 12])
@@ -269,7 +273,7 @@ def learned_chains() -> Iterator[Case]:
         "chain_learned",
         "chain_steps",
         "Variational Bayes of a hidden Markov model of symbols with Dirichlet priors, from labels: pseudo-counts "
-        "`start_...` are the prior, and for symbols the labels' counts too. "
+        "`start_...` are the prior and the labels' counts, of transitions as if steps were independent. "
         "The objective stands after each local step, and after each global step; a library has one of them or both. "
         "Scores of all sequences of four symbols, `points`, sum to one.",
         "Beal (2003), 3.4; local steps over all paths",
