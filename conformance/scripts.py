@@ -25,7 +25,9 @@ from conformance.adapter import Adapter, NotOffered
 from conformance.cases import Case
 
 SOUND = ("refused", "answered as before", "left the old model", "left the new model")
-SECONDS = 120
+SECONDS, MOST_CPU = 600, 60
+"""A variant that takes more, of the clock or of CPU time, never ends."""
+
 MOST = 12
 """Variants of a script; of more, as many evenly chosen ones."""
 
@@ -83,6 +85,7 @@ def _in_fork(function: Callable[[], Any]) -> Any:
     answer = tempfile.NamedTemporaryFile()  # noqa: SIM115 closed at the end, in this process alone
     child = os.fork()
     if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU, MOST_CPU + 1))
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         warnings.simplefilter("ignore")
@@ -95,12 +98,14 @@ def _in_fork(function: Callable[[], Any]) -> Any:
         Path(answer.name).write_text(json.dumps(told))
         os._exit(0)
     until = time.monotonic() + SECONDS
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > until:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return "never ended"
         time.sleep(0.005)
+    if os.WIFSIGNALED(ended[1]) and os.WTERMSIG(ended[1]) == signal.SIGXCPU:
+        return "never ended"
     with answer:
         text = Path(answer.name).read_text()
     return json.loads(text) if text else "ended the process"

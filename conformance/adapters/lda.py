@@ -15,11 +15,12 @@ logging.getLogger("lda").setLevel(logging.ERROR)
 class Kept(LDA):
     """Keeps the topics of words, which the library deletes after a fit."""
 
-    labels = None
+    labels = value = None
 
     def loglikelihood(self):
         self.labels = self.ZS.copy()
-        return super().loglikelihood()
+        self.value = super().loglikelihood()
+        return self.value
 
 
 def model_of(case, sweeps, seed=1):
@@ -44,7 +45,7 @@ class Lda(Adapter):
 
     def topics_joint(self, case):
         models = [model_of(case, 20, seed) for seed in range(20)]
-        return {"log_joint": [(in_order(m, case), m.loglikelihood()) for m in models]}
+        return {"log_joint": [(in_order(m, case), m.value) for m in models]}
 
     def topics_draws(self, case):
         # nothing goes on with a fit: chains of their own
