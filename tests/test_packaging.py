@@ -66,7 +66,7 @@ def third_parties(path: Path, eager: bool = False) -> set[str]:
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.add(node.module.split(".")[0])
-    names -= {"bnp_dask", "tests", "benchmarks", *sys.stdlib_module_names}
+    names -= {"bnp_dask", "tests", "benchmarks", "conformance", *sys.stdlib_module_names}
     return {CARRIED_BY_OTHERS.get(n, DISTRIBUTION.get(n, n)) for n in names}
 
 
@@ -184,6 +184,21 @@ def test_ci_checks_style_layout_contracts_and_types_beside_the_tests():
 def test_licence():
     assert PROJECT["license"] == "BSD-3-Clause"
     assert "The bnp_dask authors" in (ROOT / "LICENSE").read_text()
+
+
+def test_the_conformance_suite_could_leave_on_any_day():
+    """It has a project of its own, needs NumPy and SciPy alone, and only adapters import libraries."""
+    suite = ROOT / "conformance"
+    project = tomllib.loads((suite / "pyproject.toml").read_text())["project"]
+    assert {Requirement(line).name for line in project["dependencies"]} == {"numpy", "scipy"}
+    assert (
+        "/conformance"
+        in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    )
+    for path in suite.rglob("*.py"):
+        if path.parent.name != "adapters":
+            assert third_parties(path) <= {"numpy", "scipy"}, path
+            assert "bnp_dask" not in path.read_text(), path
 
 
 @pytest.mark.parametrize("folder", ["examples", "cluster_configs"])

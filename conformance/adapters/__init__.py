@@ -1,0 +1,1 @@
+"""One module for each library, each with ``ADAPTER``; libraries are imported by the module's import."""

@@ -1,0 +1,55 @@
+"""The page of peers: README's table is cut from it, and losses are on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import peers
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def lines(task: str, **found: tuple[float, float]) -> list[peers.Line]:
+    facts = {"task": task, "memory": 100, "found": 3}
+    return [facts | {"program": name.replace("_", "-"), "cpu": cpu, "quality": q} for name, (cpu, q) in found.items()]
+
+
+def test_readme_has_the_table_that_is_cut_from_the_page():
+    """Once there is a page; README has a place for the table exactly then."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert bool(peers.PLACE.search(readme)) == peers.PAGE.exists()
+    if peers.PAGE.exists():
+        assert peers.readme_with(peers.PAGE.read_text(encoding="utf-8"), readme) == readme
+
+
+def test_the_cut_replaces_what_stands_between_the_comments():
+    text = peers.page_of(lines("topics", bnp_dask=(10.0, -6.0), lda=(1.0, -7.0)), quick=True, load=1.0)
+    readme = peers.readme_with(text, "a\n<!-- peers -->\nold\n<!-- end of peers -->\nb\n")
+    assert "old" not in readme and readme.startswith("a\n<!-- peers -->\n| CPU s, quality |")
+    assert "| 10.0, -6.000 | lda 1.0, -7.000 | lda 1.0, -7.000 |\n<!-- end of peers -->\nb\n" in readme
+
+
+def test_losses_are_told():
+    own = lines("points", bnp_dask=(10.0, 0.9), faiss_cpu=(1.0, 0.895), river=(20.0, 0.95), scikit_learn=(1.0, 0.5))
+    told = peers.verdict("points", own)
+    assert "faster: faiss-cpu." in told
+    assert "more than 0.01: river." in told
+    text = peers.page_of(own, quick=True, load=1.0)
+    assert told in text
+    assert peers.cut(text).splitlines()[2].endswith("| 10.0, 0.900 | river 20.0, 0.950 | faiss-cpu 1.0, 0.895 |")
+
+
+def test_a_program_that_fails_is_on_the_page():
+    failed = {"task": "points", "program": "river", "failed": "ValueError: no"}
+    assert "* points, river: `ValueError: no`" in peers.page_of([failed], quick=True, load=1.0)
+
+
+def test_agreement_is_that_of_scikit_learn(tmp_path):
+    metrics = pytest.importorskip("sklearn.metrics")
+    truth, found = np.random.default_rng(0).integers(4, size=(2, 200))
+    found = np.where(np.arange(200) < 120, truth, found)
+    np.save(tmp_path / "points_truth.npy", truth)
+    assert peers.agreement(tmp_path, "points", found)["quality"] == round(metrics.adjusted_rand_score(truth, found), 3)
