@@ -16,7 +16,6 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
-from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.diagonal import student_falls
@@ -123,8 +122,7 @@ class DiagGaussian:
     Notes
     -----
     If the prior is learned (:class:`~bnp_dask.Model`), each feature has settings of its own: a feature in which all
-    clusters are alike then costs a cluster next to nothing.  Schedules that seat single atoms (``Filter``, ``Gibbs``
-    and others) need one nu and one kappa for all features.
+    clusters are alike then costs a cluster next to nothing.
 
     References
     ----------
@@ -292,12 +290,9 @@ class DiagGaussian:
         out = np.sum(levels, axis=1) - student_falls(batch.x - self._prior.center, _centred(params), scale, nu)
         return without_gone(out, gaps, levels)
 
-    def sequential_predictive(self, params: NormalGamma, batch: Batch) -> Density:
-        if np.ndim(self.nu) or np.ndim(self.kappa):
-            raise SettingError(
-                "DiagGaussian with nu or kappa by feature: schedules that seat single atoms need one number for all "
-                "features; give nu and kappa as numbers, or use Memoized()"
-            )
+    def sequential_predictive(self, params: NormalGamma, batch: Batch) -> Density | None:
+        if params.nu.ndim > 1 or params.kappa.ndim > 1:
+            return None
         y = batch.x - self._prior.center
         return diagonal_form(y, _centred(params), params.beta, params.nu, params.kappa, self._unrecorded)
 

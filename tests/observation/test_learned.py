@@ -263,3 +263,20 @@ def test_a_likelihood_without_a_rule_says_so(observation):
 def test_point_estimates_learn_no_prior():
     with pytest.raises(SettingError, match="point estimates"):
         Model(DPMixture(), Gaussian(), estimate="map", learn_prior="full")
+
+
+def test_settings_by_feature_are_those_of_features_alone():
+    x, resp = drawn()
+    nu, kappa = np.array([3.0, 5.5, 40.0]), np.array([0.1, 2.0, 60.0])
+
+    def terms(columns, nu, kappa):
+        batch = Batch(x[:, columns])
+        model = Model(DPMixture(), DiagGaussian(nu=nu, kappa=kappa)).with_prior(survey_batch(batch))
+        summary = model.summarize(np.arange(K), batch, resp)
+        params = model.observation_step(summary)
+        assert (model.observation.sequential_predictive(params, batch) is None) == (np.ndim(nu) > 0)
+        parts = model.observation.score(params, summary), model.observation.kl(params)
+        return np.array([*parts, model.observation.log_predictive(params, batch).sum(axis=0)])
+
+    alone = sum(terms([j], nu[j], kappa[j]) for j in range(D))
+    assert_allclose(terms([0, 1, 2], nu, kappa), alone, rtol=1e-9)
