@@ -298,7 +298,8 @@ class DiagGaussian:
 
     @property
     def learns_by_default(self) -> bool:
-        # held out it is better by 0.02 to 0.5 nats a row (wine, iris, crabs), with more clusters than classes on wine
+        # held out it is better by 0.02 to 1.1 nats a row (wine, iris, crabs, breast cancer), but with more clusters on
+        # most, and a lower ARI on wine and breast cancer
         return False
 
     def learned(self, params: NormalGamma, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
