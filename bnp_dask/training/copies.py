@@ -18,9 +18,8 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import grain_of
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.survey.copies import row_hashes
-from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.identity import fingerprint_of
-from bnp_dask.data.skipping import CountedSource, ReadOtherwise, read_or_why
+from bnp_dask.data.base import Reader, Source, batch_reader, fingerprint_of
+from bnp_dask.data.view import CountedSource, View, read_or_why
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
@@ -60,7 +59,7 @@ class OnceReader:
 
 
 @dataclass(frozen=True, eq=False)
-class OnceSource(ReadOtherwise):
+class OnceSource(View):
     """A source of which the first of equal rows weighs one, and the others nothing.
 
     Parameters
