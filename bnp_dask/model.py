@@ -168,12 +168,17 @@ class Model:
         Equal bits on all x86-64 processors with AVX2 and FMA, at up to 1.35 times the time; see :func:`bnp_dask.train`.
     learn_prior
         ``"diagonal"``, ``"full"``: settings of the prior are learned from the clusters, with a scale matrix of that
-        shape, from their initial values; for ``Gaussian``, ``ZeroMeanGaussian`` and ``gamma`` of ``DPMixture``.  The
-        objective gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
+        shape, from their initial values; for ``Gaussian``, ``ZeroMeanGaussian``, ``DiagGaussian`` (settings by feature)
+        and ``gamma`` of ``DPMixture``.  The objective gets the term ``prior``: see
+        :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
         ``"auto"``: as ``"diagonal"``, but with fixed ``gamma``, for mixtures of a ``Gaussian`` without given ``nu``,
         ``B``, ``m`` and ``kappa`` if the schedule has an exact objective; else as ``"never"``.
     reference
         Likelihood with the prior from which learning began, set by :meth:`with_prior`; None for a fixed prior.
+    copies
+        ``"count"``: every row is an observation, also if others are equal to the last digit.  ``"once"``, the default:
+        equal rows of continuous values count once together if many are, in mixtures that are trained without weights
+        (:func:`bnp_dask.train` says so).
     """
 
     allocation: Allocation
@@ -183,6 +188,7 @@ class Model:
     reproducible: bool = False
     learn_prior: LearnPrior = "auto"
     reference: Observation | None = field(default=None, metadata=OPTIONAL)
+    copies: Literal["once", "count"] | None = field(default=None, metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return brief(self)
@@ -195,6 +201,8 @@ class Model:
         require_allocation(self.allocation, self.estimate)
         require("observation", self.observation, Observation, "Gaussian()")
         one_of("precision", self.precision, ("mixed", "double"))
+        if self.copies is not None:
+            one_of("copies", self.copies, ("once", "count"))
         require_learning(self)
         self.structure.require_fitting(self)
         flag("reproducible", self.reproducible)

@@ -42,6 +42,8 @@ FACTS = {
     "testing/score.py": 4,
     # whether units of a random sample are atoms or groups, and whether a cluster's atoms can be trained alone
     "training/certainty.py": 2,
+    # whether equal rows cannot be chance: in a sequence a value may stay
+    "training/copies.py": 1,
     # whether statistics are packed to be kept
     "inference/batch_memo.py": 1,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
@@ -68,7 +68,10 @@ def state_to_json(state: State) -> dict[str, Any]:
         "grows": memory.grows,
         "rejected": None if memory.rejected is None else [[list(d), one.gain] for d, one in memory.rejected.items()],
         "failures": [[kind, list(targets), list(counts)] for (kind, targets), counts in memory.failures.items()],
-        "sweeps": [[t, list(s.receivers), s.gain, s.step, s.tried] for t, s in memory.sweeps.items()],
+        "sweeps": [
+            [t, list(s.receivers), s.gain, s.step, s.tried, list(s.together), s.remembered_as]
+            for t, s in memory.sweeps.items()
+        ],
         "splits": [[b, asdict(split)] for b, split in state.plan.splits.items()],
         "in_flight": [[_basis_index(state)[id(basis)], seen] for basis, seen in state.in_flight],
         "gather": [list(state.plan.gather.targets), list(state.plan.gather.limits)],
@@ -177,7 +180,10 @@ def state_from_saved(
     splits = {b: _split_from_json(split) for b, split in numbers["splits"]}
     gather = Gather(*map(tuple, numbers["gather"]))
     failures = {(kind, tuple(t)): tuple(counts) for kind, t, counts in numbers["failures"]}
-    sweeps = {t: Sweep(tuple(r), summary(f"sweep{t}"), *rest) for t, r, *rest in numbers["sweeps"]}
+    sweeps = {
+        t: Sweep(tuple(r), summary(f"sweep{t}"), gain, step, tried, *_of_set(more))
+        for t, r, gain, step, tried, *more in numbers["sweeps"]
+    }
     sealed = numbers["sealed"]
     dormant = {i: summary(f"dormant{i}") for i in numbers["dormant"]}
     pending = {
@@ -282,6 +288,11 @@ def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _split_from_json(saved: Mapping[str, Any]) -> Split:
     return Split(**{**_with_tuples(saved), "policy": SmallRunPolicy(**saved["policy"])})
+
+
+def _of_set(more: Sequence[Any]) -> tuple[Any, ...]:
+    """Further targets of a delete that is refined, and the name of its failures; earlier checkpoints have none."""
+    return (tuple(more[0]), more[1]) if more else ()
 
 
 def _proposal_to_json(proposal: AnyProposal) -> list[Any]:

@@ -17,7 +17,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
-from bnp_dask.moves.policy import LAP, SmallRunPolicy
+from bnp_dask.moves.policy import DECISION, LAP, SmallRunPolicy
 from bnp_dask.moves.random_keys import PLANNING
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.policy import MovePolicy
@@ -126,6 +126,10 @@ class DeleteProposal:
         Laps in which it may be tried with re-estimated clusters before it counts as failed.
     weight
         Number of failures that a clear failure on the whole data counts as; from two on it is not refined then either.
+    hopeless
+        Nats per atom of the targets: a delete that lacks more is not refined.
+    remembered_as
+        Name under which failures are remembered: targets of a ``"delete"`` each for itself, others as one set.
     """
 
     targets: tuple[int, ...]
@@ -133,9 +137,20 @@ class DeleteProposal:
     edit: Exchange
     sweeps: int = 1
     weight: int = 1
-    kind = remembered_as = "delete"
+    hopeless: float = DECISION.hopeless
+    remembered_as: str = "delete"
+    kind = "delete"
     again = False
-    priority = Priority.USUAL
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the targets go together or not at all."""
+        return self.remembered_as != self.kind
+
+    @property
+    def priority(self) -> Priority:
+        """Sets that leave their atoms to all others come last: accepting one makes others impossible."""
+        return Priority.LAST if self.is_set else Priority.USUAL
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, at_most
 
+SET = "delete set"
+"""Name under which failures of sets of leftovers are remembered."""
+
 Begun = tuple[list[Batch], Summary]
 """Samples of a target and of its absorbing clusters, and the statistics of all of them."""
 
@@ -111,9 +114,15 @@ class Delete:
         left = self.per_lap
         for target in sorted(context.memory.sweeps.keys() - {WHOLE}):
             sweep = context.memory.sweeps[target]
-            if left and context.free.issuperset((target, *sweep.receivers)):
+            if sweep.remembered_as == SET:
+                self._propose_set(context, (target, *sweep.together), sweep.part)
+            elif left and context.free.issuperset((target, *sweep.receivers)):
                 self._propose(context, (target,), sweep.part)
                 left -= 1
+        leftovers = self._set_of_leftovers(context)
+        if leftovers:
+            others = [int(i) for i in context.value.ids if int(i) not in leftovers]
+            self._propose_set(context, leftovers, context.value.take(others))
         begun: dict[int, Begun] = {}
         group = _Group()
         small = self._small(context)
@@ -131,7 +140,10 @@ class Delete:
                 self._begin(context, target, begun, absorbing)
         if group.targets:
             basis = context.value.take(self._in_order(context, group.absorbing))
-            self._propose(context, tuple(group.targets), basis, self._leftovers(context, group.targets))
+            # prior mass that two trials of a lap leave to future clusters does not add up
+            frees = not any(isinstance(p, DeleteProposal) and p.is_set for p in context.proposals)
+            freed = self._leftovers(context, group.targets) if frees else ()
+            self._propose(context, tuple(group.targets), basis, freed)
         while begun:
             found = yield from self._on_samples(context, begun)
             left -= self._judge(context, begun, found)
@@ -184,6 +196,42 @@ class Delete:
         """Targets that hold next to nothing: their prior mass in groups is better left to future clusters."""
         leftovers = set(self.policy.leftovers(context.value))
         return tuple(target for target in targets if target in leftovers)
+
+    def _set_of_leftovers(self, context: PlanContext) -> tuple[int, ...]:
+        """Leftovers that are to go together while all other clusters are re-estimated; empty for none.
+
+        Such a topic costs more, for each of its tokens, than its tokens gain: it changes the weights of all documents.
+        One local step shows little of that, and fewer receivers than all show less.  All leftovers are tried first,
+        and after each failure the smaller half.  Only once clusters are calm, and one set at a time: a lap with a set
+        takes up to twice as long.
+        """
+        policy, value = context.policy, context.value
+        is_refined = any(sweep.remembered_as == SET for sweep in context.memory.sweeps.values())
+        if policy.refines_on_samples or not context.calm or is_refined:
+            return ()
+        found = sorted(self.policy.leftovers(value), key=lambda i: (context.count(i), i))
+        while found and len(found) < value.n_clusters:
+            targets = tuple(found)
+            if not context.memory.failed(SET, targets, context.counts(targets), self.change):
+                return targets if context.free.issuperset(targets) else ()
+            found = found[: len(found) // 2]
+        return ()
+
+    def _propose_set(self, context: PlanContext, targets: tuple[int, ...], basis: Summary) -> None:
+        """Propose that a set of clusters vanishes and all others are re-estimated, from the statistics ``basis``.
+
+        Other proposals of the lap may name these others; the set is decided last, and is void if they changed.
+        """
+        receivers = tuple(int(i) for i in basis.ids)
+        name = f"delete-lap{context.lap}-set-of-cluster{targets[0]}"
+        donors = (*targets, *receivers)
+        freed = self._leftovers(context, list(targets))
+        edit = Exchange(name, donors, bool(freed))
+        proposal = DeleteProposal(
+            targets, receivers, edit, self.sweeps, hopeless=self.policy.set_hopeless, remembered_as=SET
+        )
+        trial = Trial(name, donors, context.model.global_step(basis), freed=freed)
+        context.propose(proposal, trial, takes=targets)
 
     def _failed(self, context: PlanContext, target: int) -> int:
         """How often deleting the target was rejected, alone or with others."""

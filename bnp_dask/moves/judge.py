@@ -147,7 +147,7 @@ class Judge:
         if isinstance(proposal, BirthProposal):
             memory.note_rejected(proposal.edit.donors, now.parts[proposal.edit.trial], gain)
         times = proposal.weight if _is_clear(proposal, gain, counts) else 1
-        if isinstance(proposal, DeleteProposal):  # deletes that failed together may succeed alone
+        if isinstance(proposal, DeleteProposal) and not proposal.is_set:  # what failed together may succeed alone
             for target, count in zip(proposal.targets, counts, strict=True):
                 memory.remember_failure(proposal.remembered_as, (target,), [count], times)
         else:
@@ -164,14 +164,17 @@ class Judge:
             return False
         tried = 1 if before is None else before.tried + 1
         if before is None:
-            step, stuck = 0.0, -gain > DECISION.hopeless * sum(counts)
+            hopeless = proposal.hopeless if isinstance(proposal, DeleteProposal) else DECISION.hopeless
+            step, stuck = 0.0, -gain > hopeless * sum(counts)
         else:
             step = gain - before.gain
             stuck = gain + step * _steps_to_come(step, before.step) < 0
         if tried >= proposal.sweeps or stuck:
             return False
         receivers = () if target == WHOLE else proposal.others  # newborn clusters exist only in this memory
-        self.memory.sweeps[target] = Sweep(receivers, parts[proposal.edit.trial], gain, step, tried)
+        part = parts[proposal.edit.trial]
+        together = proposal.targets[1:]
+        self.memory.sweeps[target] = Sweep(receivers, part, gain, step, tried, together, proposal.remembered_as)
         return True
 
     # -- births at batches ------------------------------------------------------------------------------------------

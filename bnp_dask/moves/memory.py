@@ -21,13 +21,15 @@ WHOLE = -1
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """Change not accepted yet: clusters that absorb a delete's target, statistics of the receivers, gain, rise of the
-    gain since the last try, times tried."""
+    gain since the last try, times tried, further targets that go with the first, and the name of its failures."""
 
     receivers: tuple[int, ...]
     part: Summary
     gain: float
     step: float
     tried: int
+    together: tuple[int, ...] = ()
+    remembered_as: str = "delete"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,7 @@ class Memory:
         """Drop the entries of clusters that are gone."""
         living = {WHOLE, *(int(i) for i in alive)}
         self.failures = {key: counts for key, counts in self.failures.items() if living.issuperset(key[1])}
-        self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers))}
+        self.sweeps = {t: s for t, s in self.sweeps.items() if living.issuperset((t, *s.receivers, *s.together))}
         self.young = {i: weight for i, weight in self.young.items() if i in living}
         if self.rejected is not None:
             self.rejected = {donors: one for donors, one in self.rejected.items() if living.issuperset(donors)}

@@ -42,7 +42,8 @@ def require_learning(model: WholeModel) -> None:
     if model.estimate == "map":
         why = 'needs estimate="posterior": point estimates have no objective that could be compared between priors'
     elif not isinstance(model.observation, LearningObservation):
-        why = f"the prior of {name} cannot be learned; leave it out, or use Gaussian() or ZeroMeanGaussian()"
+        able = "Gaussian(), DiagGaussian() or ZeroMeanGaussian()"
+        why = f"the prior of {name} cannot be learned; leave it out, or use {able}"
     if why:
         raise SettingError(f"learn_prior={model.learn_prior!r}: {why}")
 

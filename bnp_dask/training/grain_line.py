@@ -59,8 +59,9 @@ def grain_line(posterior: Posterior) -> str | None:
 def copies_line(posterior: Posterior) -> str | None:
     """Number of clusters that hold copies of one row each, as a line; None if most hold different rows.
 
-    Twelve clusters of 100 rows, each row 20 times, end as 1,089 clusters: 20 equal values without any noise between
-    them are evidence of a cluster, to any model of continuous values, and weights of rows count like copies.
+    Twelve clusters of 100 rows, each row 20 times, end as 1,089 clusters if the copies count
+    (:mod:`bnp_dask.training.copies`): 20 equal values without any noise between them are evidence of a cluster, to any
+    model of continuous values, and weights of rows count like copies.
     """
     summary = posterior.summary
     rounded = isinstance(posterior.model.observation, RoundedObservation)

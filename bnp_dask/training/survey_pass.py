@@ -17,6 +17,8 @@ import numpy as np
 
 from bnp_dask.core.encoding import to_identity
 from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
+from bnp_dask.core.survey.copies import NAMES as COPIES
+from bnp_dask.core.survey.copies import DistinctRows
 from bnp_dask.core.survey.joint import NAMES as JOINT
 from bnp_dask.core.survey.joint import JointMoments
 from bnp_dask.core.survey.quantiles import QuantileTotal
@@ -31,6 +33,7 @@ from bnp_dask.model import Model
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
 from bnp_dask.store.manifest import ROW
 from bnp_dask.training.callbacks import logger
+from bnp_dask.training.copies import kept_in, once_each, once_of
 
 T = TypeVar("T")
 
@@ -125,6 +128,9 @@ def take_survey(model: Model, source: Source, executor: Executor, skips: bool = 
     """
     manifest = Manifest(None, {})
     _complete(manifest, model, source, executor, skips)
+    once = once_each(model, source, _summed(manifest), executor)
+    if once is not source:
+        return take_survey(model, once, executor, skips)
     return surveyed(manifest, source)
 
 
@@ -168,6 +174,9 @@ def survey_of_run(
     if manifest.reasons and not skips:  # then a batch that is bad is an error, and is met again
         manifest = Manifest(None, {}) if checkpoint is not None else manifest.emptied()
     _complete(manifest, model, source, executor, skips)
+    once = once_each(model, source, _summed(manifest), executor, lambda it: _manifest_of_data(store, model, it).arrays)
+    if once is not source:
+        return survey_of_run(model, once, executor, store, checkpoint, skips)
     if checkpoint is None or checkpoint.state["manifest"] == manifest.to_json():
         return surveyed(manifest, source)
     first = _manifest_of_run(store, checkpoint, manifest)
@@ -234,7 +243,7 @@ def _changed(store: RunStore, what: str) -> StoreError:
 def _complete(manifest: Manifest, model: Model, source: Source, executor: Executor, skips: bool) -> None:
     """Survey the batches that a manifest lacks, and note them down as they come."""
     survey: Callable[[Model, Reader], Survey | BadBatch] = survey_or_fault if skips else survey_task
-    news = _News(_summed(manifest))
+    news, once = _News(_summed(manifest)), once_of(source)
     noted = time.monotonic()
     try:
         for part in each_batch(survey, model, source, executor, len(manifest)):
@@ -244,6 +253,8 @@ def _complete(manifest: Manifest, model: Model, source: Source, executor: Execut
                 noted = time.monotonic()
     finally:
         news.note(manifest)
+    if once is not None and kept_in(manifest.arrays) is None:  # for the next call, which need not compare all rows
+        manifest.append(np.zeros(0, ROW), {**manifest.arrays, **once.to_arrays()}, {})
 
 
 @dataclass
@@ -332,7 +343,7 @@ QUANTILES = ("quantile_values", "quantile_weights", "quantile_sets")
 
 def _kept_of_survey() -> list[str]:
     """Values of a survey kept under their own names: all but names and levels, which the settings have."""
-    others = ("names", "levels", "points", "missing", "joint")
+    others = ("names", "levels", "points", "missing", "joint", "copies")
     return [f.name for f in fields(Survey) if f.name not in others]
 
 
@@ -344,6 +355,8 @@ def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:
         kept["missing"] = survey.missing
     if survey.joint.count:
         kept |= survey.joint.to_arrays()
+    if len(survey.copies.hashes):
+        kept |= survey.copies.to_arrays()
     return {PREFIX + name: value for name, value in kept.items()}
 
 
@@ -360,4 +373,6 @@ def survey_from_arrays(arrays: Mapping[str, np.ndarray]) -> Survey:
         values["missing"] = np.asarray(arrays[PREFIX + "missing"])
     if PREFIX + JOINT[0] in arrays:
         values["joint"] = JointMoments.from_arrays({name: arrays[PREFIX + name] for name in JOINT})
+    if PREFIX + COPIES[0] in arrays:
+        values["copies"] = DistinctRows.from_arrays({name: arrays[PREFIX + name] for name in COPIES})
     return Survey(**values, points=QuantileTotal.from_arrays(*(arrays[PREFIX + name] for name in QUANTILES)))

@@ -10,6 +10,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange
 from bnp_dask.moves.base import DeleteProposal, Gather, Plan
 from bnp_dask.moves.create import gather_atoms
+from bnp_dask.moves.delete import SET
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep, as_start, with_rejected
 from bnp_dask.moves.policy import DECISION
@@ -55,6 +56,28 @@ def test_the_last_lap_of_a_delete_is_its_last():
     _, memory, _ = decided(sweeps=4, tried=2, before=nearly)
     assert memory.sweeps[1].tried == 3
     assert memory.sweeps[1].step == pytest.approx(record["gain"] - nearly)
+
+
+def test_a_set_of_leftovers_is_tried_again_and_fails_as_one():
+    model, batch = near_blobs(9.0)
+    value = of_labels(model, batch, (0, 1, 2), np.arange(70) // 30)
+    part = of_labels(model, batch, (0,), np.zeros(70, int))
+    edit = Exchange("t", (1, 2, 0))
+
+    def consider(memory, hopeless):
+        proposal = DeleteProposal((1, 2), (0,), edit, sweeps=3, hopeless=hopeless, remembered_as=SET)
+        Judge(model, memory).decide(value, {"t": part}, Plan(proposals=(proposal,)))
+        return memory
+
+    (kept,) = consider(Memory(9), 1e3).sweeps.values()
+    assert (kept.together, kept.remembered_as, kept.receivers) == ((2,), SET, (0,))
+    gone = Memory(9, sweeps={1: kept})
+    gone.forget_dead(np.array([0, 1]))
+    assert not gone.sweeps  # one of the set is gone
+    failed = consider(Memory(9), 1e-6)
+    counts = value["N"][1:]
+    assert not failed.sweeps and failed.failed(SET, (1, 2), counts, 0.1) == 1
+    assert not failed.failed("delete", (1,), counts[:1], 0.1)
 
 
 # -- rejected births ----------------------------------------------------------------------------------------------

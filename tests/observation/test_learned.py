@@ -86,10 +86,45 @@ def test_an_optimizer_finds_no_better_settings(observation, shape):
     assert -objective(found, params, summary) <= theirs.fun + 1e-6
 
 
+def test_an_optimizer_finds_no_better_settings_of_independent_features():
+    model, summary = fitted(DiagGaussian())
+    params = model.observation_step(summary)
+    found = better(model, params)
+    for _ in range(20):
+        found = better(found, params)
+
+    def loss(z):
+        log_nu, log_scale, m, log_kappa = z.reshape(4, D)
+        nu = np.exp(log_nu)
+        settings = {"nu": nu, "beta": nu * np.exp(log_scale), "m": model.observation.center + m}
+        other = replace(model.observation, kappa=np.exp(log_kappa), **settings)
+        return -objective(replace(model, observation=other), params, summary)
+
+    own = found.observation
+    ours = np.concatenate([np.log(own.nu), np.log(own.beta / own.nu), own.m - own.center, np.log(own.kappa)])
+    start = ours + 0.3 * np.random.default_rng(1).normal(size=len(ours))
+    theirs = minimize(loss, start, method="BFGS", options={"gtol": 1e-6, "maxiter": 2000})
+    assert_allclose(loss(ours), theirs.fun, rtol=1e-7)
+    assert loss(ours) <= theirs.fun + 1e-6
+
+
+def test_a_feature_in_which_all_clusters_are_alike_costs_little():
+    x, resp = drawn()
+    x[:, 2] = np.random.default_rng(5).normal(size=len(x))
+    batch = Batch(x)
+    model = Model(DPMixture(), DiagGaussian(), learn_prior="diagonal").with_prior(survey_batch(batch))
+    summary = model.summarize(np.arange(K), batch, resp)
+    found = better(model, model.observation_step(summary))
+    for _ in range(10):
+        found = better(found, found.observation_step(summary))
+    kappa, nu = found.observation.kappa, found.observation.nu
+    assert kappa[2] > 20 * kappa[:2].max() and nu[2] > 5.0
+
+
 @pytest.mark.parametrize(
     *in_pairs(
         seed=range(3),
-        observation=[Gaussian(), ZeroMeanGaussian(), Gaussian(nu=9.0, B=np.eye(3) + 0.3)],
+        observation=[Gaussian(), ZeroMeanGaussian(), Gaussian(nu=9.0, B=np.eye(3) + 0.3), DiagGaussian()],
         shape=["diagonal", "full"],
     )
 )
@@ -219,7 +254,7 @@ def test_equal_rows_do_not_take_the_scale_to_nothing():
     assert (scale >= 0.99 * rules.LEAST_SCALE * first).all()
 
 
-@pytest.mark.parametrize("observation", [DiagGaussian(), Poisson()])
+@pytest.mark.parametrize("observation", [Poisson()])
 def test_a_likelihood_without_a_rule_says_so(observation):
     with pytest.raises(SettingError, match="cannot be learned"):
         Model(DPMixture(), observation, learn_prior="diagonal")
@@ -228,3 +263,20 @@ def test_a_likelihood_without_a_rule_says_so(observation):
 def test_point_estimates_learn_no_prior():
     with pytest.raises(SettingError, match="point estimates"):
         Model(DPMixture(), Gaussian(), estimate="map", learn_prior="full")
+
+
+def test_settings_by_feature_are_those_of_features_alone():
+    x, resp = drawn()
+    nu, kappa = np.array([3.0, 5.5, 40.0]), np.array([0.1, 2.0, 60.0])
+
+    def terms(columns, nu, kappa):
+        batch = Batch(x[:, columns])
+        model = Model(DPMixture(), DiagGaussian(nu=nu, kappa=kappa)).with_prior(survey_batch(batch))
+        summary = model.summarize(np.arange(K), batch, resp)
+        params = model.observation_step(summary)
+        assert (model.observation.sequential_predictive(params, batch) is None) == (np.ndim(nu) > 0)
+        parts = model.observation.score(params, summary), model.observation.kl(params)
+        return np.array([*parts, model.observation.log_predictive(params, batch).sum(axis=0)])
+
+    alone = sum(terms([j], nu[j], kappa[j]) for j in range(D))
+    assert_allclose(terms([0, 1, 2], nu, kappa), alone, rtol=1e-9)

@@ -158,7 +158,7 @@ def test_a_run_whose_clusters_are_copies_of_rows_says_so(observation, caplog):
     wide[7] = 1e12
     for data, lines in ((rows, 0), (wide, 0), (np.repeat(rows, 20, axis=0), 1)):
         with caplog.at_level("WARNING", logger="bnp_dask"):
-            model = bnp.Model(bnp.DPMixture(), observation)
+            model = bnp.Model(bnp.DPMixture(), observation, copies="count")
             bnp.train(model, data, init=bnp.BregmanKMeans(30), moves=(), schedule=bnp.Memoized(laps=4))
         told = [r.message for r in caplog.records if "hold copies of one row each, 20 on average" in r.message]
         assert len(told) == lines

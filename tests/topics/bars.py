@@ -37,3 +37,17 @@ def thin_bars(seed: int, side: int = 12, n_docs: int = 1000, length: int = 120) 
         used = rng.choice(len(phi), rng.integers(1, 5), replace=False)
         rows.append(rng.multinomial(length, rng.dirichlet(np.ones(len(used))) @ phi[used]))
     return sparse.csr_array(np.array(rows, np.float64)), phi
+
+
+def unequal_bars(
+    seed: int, side: int = 12, n_docs: int = 2000, length: int = 80
+) -> tuple[sparse.csr_array, np.ndarray]:
+    """Bars of one row or column each, some a hundred times as frequent as others; and the bars."""
+    rng = np.random.default_rng(1000 + seed)
+    lines = np.eye(side)[:, :, None] * np.ones(side)
+    phi = np.concatenate([lines, lines.transpose(0, 2, 1)]).reshape(2 * side, -1) / side
+    share = np.maximum(rng.dirichlet(np.ones(len(phi))), 1e-3)
+    weights = [rng.dirichlet(share) for _ in range(n_docs)]
+    phi = 0.98 * phi + 0.02 / side**2
+    rows = [rng.multinomial(rng.poisson(length), own @ phi) for own in weights]
+    return sparse.csr_array(np.array(rows, np.float64)), phi

@@ -5,7 +5,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
-from tests.topics.bars import bars_corpus, thin_bars
+from tests.topics.bars import bars_corpus, thin_bars, unequal_bars
 
 STARTS = {
     "default": None,
@@ -26,6 +26,16 @@ def found(x, phi, seed, start):
 
 def test_as_many_topics_as_bars():
     assert found(*thin_bars(3), 3, "default") == (24, 24)
+
+
+@pytest.mark.long
+def test_leftovers_that_cost_more_alone_than_they_gain_go_together():
+    """One local step without topics of 39 and 55 tokens, among fewer receivers, lacks 300 nats and more each."""
+    x, phi = unequal_bars(0)
+    model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
+    result = bnp.train(model, x, client=SerialExecutor(), rng=0)
+    sets = [m for m in result.history.moves() if m["kind"] == "delete" and len(m["others"]) > 20 and m["accepted"]]
+    assert sets and result.posterior.n_clusters == len(phi)
 
 
 @pytest.mark.long

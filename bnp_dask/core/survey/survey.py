@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bnp_dask.core.batch import Batch, check_weights
+from bnp_dask.core.survey.copies import NO_ROWS, DistinctRows, combine_distinct, distinct_rows
 from bnp_dask.core.survey.joint import NO_JOINT, JointMoments, combine_joint, joint_moments
 from bnp_dask.core.survey.moments import (
     NONE_MISSING,
@@ -73,6 +74,8 @@ class Survey:
         no feature has levels, or they are unknown.
     joint
         Joint second moments of the columns whose likelihood requests them.
+    copies
+        Sample of distinct rows, and how often each occurs; none of rows with weights, of groups and of sparse counts.
     """
 
     n_atoms: int
@@ -94,6 +97,7 @@ class Survey:
     missing: np.ndarray = field(default_factory=lambda: NONE_MISSING)
     levels: tuple[Levels | None, ...] | None = None
     joint: JointMoments = NO_JOINT
+    copies: DistinctRows = NO_ROWS
 
     @property
     def quantiles(self) -> Quantiles:
@@ -123,6 +127,7 @@ class Survey:
             missing=self.missing[index] if self.missing.size else self.missing,
             levels=None if self.levels is None else tuple(self.levels[i] for i in index),
             joint=self.joint.features(index),
+            copies=self.copies.features(index),
         )
 
     def called(self, index: np.ndarray) -> str:
@@ -164,6 +169,7 @@ def survey_batch(
     joint = NO_JOINT
     if for_priors and isinstance(some.x, np.ndarray):
         joint = joint_moments(some.x, some.weights, joint_columns)
+    is_plain = isinstance(batch.x, np.ndarray) and batch.weights is None and batch.groups is None
     return Survey(
         n_atoms=batch.n_atoms,
         total_weight=moments.weight,
@@ -182,6 +188,7 @@ def survey_batch(
         points=NO_BATCHES.with_batch(quantiles_of(some.x, some.weights)) if for_priors else NO_BATCHES,
         missing=moments.missing,
         joint=joint,
+        copies=distinct_rows(np.asarray(batch.x)) if for_priors and is_plain and batch.n_atoms else NO_ROWS,
     )
 
 
@@ -291,4 +298,5 @@ def _combine_two(a: Survey, b: Survey) -> Survey:
         n_groups=a.n_groups + b.n_groups,
         missing=moments.missing,
         joint=combine_joint(a.joint, b.joint),
+        copies=combine_distinct(a.copies, b.copies),
     )

@@ -11,7 +11,8 @@ a_k' E[Lam_k] a_k)`` with ``a_k = m_k - m``.  A weak hyperprior keeps their maxi
     log p(Psi) = (log|Psi Psi0^-1| - tr(Psi Psi0^-1) + D) / 2,   log p(nu) = -nu / (3 D),   log p(kappa) = -kappa,
 
 up to constants and flat in m, where Psi0 is E[covariance] of the prior that learning began with.  All follow from
-parameters of the clusters alone: no pass over the data is needed.
+parameters of the clusters alone: no pass over the data is needed.  Independent features have settings of their own
+each, as in one dimension (:func:`log_gamma_hyperprior`).
 
 ``Model(..., learn_prior="diagonal")`` takes such a step at the end of every lap, after its moves were decided with the
 prior that held during the lap.  The reported objective includes the log hyperprior as its term ``prior`` (up to those
@@ -52,6 +53,9 @@ each a union of true ones, would refuse every smaller one.  Set on wine and iris
 FEW_NU = 2.0
 """Upper limit of the degrees of freedom, times D, while clusters are few."""
 
+BISECTIONS = 40
+"""Halvings of the range of the degrees of freedom of independent features: the last is 1e-10 wide."""
+
 LEAST_SCALE = 1e-6
 """Least share of the initial scale: clusters of equal rows would make it zero."""
 
@@ -73,6 +77,25 @@ class Precisions:
     n_clusters: int
     total: np.ndarray
     log_det: float
+
+
+@dataclass(frozen=True, eq=False)
+class Widths:
+    """Statistics of the precisions of the clusters in use, feature by feature: each has a prior of its own.
+
+    Parameters
+    ----------
+    n_clusters
+        Clusters in use, K.
+    total
+        Sums of ``E[lam_kd]``, ``(D,)``.
+    log_total
+        Sums of ``E[log lam_kd]``, ``(D,)``.
+    """
+
+    n_clusters: int
+    total: np.ndarray
+    log_total: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +205,64 @@ def pseudo_count(n_clusters: int, n_features: int, spread: float) -> float:
     return n_clusters * n_features / (spread + 2.0)
 
 
+# -- features that are independent ------------------------------------------------------------------------------------
+def gamma_settings(found: Widths, nu: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nu and beta, ``(D,)`` both, of Gamma priors that raise the objective and the hyperprior most.
+
+    The prior of each feature is the Wishart prior of one dimension, with a hyperprior of its own.  With ``beta = nu
+    psi`` the best psi is known for each nu, and the slope in nu falls from feature to feature at its own place, so that
+    all features are bisected together.
+
+    Parameters
+    ----------
+    found
+        The clusters.
+    nu
+        Degrees of freedom now, ``(D,)``.
+    start
+        psi0, ``(D,)``.
+    """
+    k = found.n_clusters
+
+    def best(nu: np.ndarray) -> np.ndarray:
+        return np.maximum((k * nu + 1.0) / (nu * found.total + 1.0 / start), LEAST_SCALE * start)
+
+    def slope(nu: np.ndarray) -> np.ndarray:
+        scale = best(nu)
+        own = found.log_total + k * (log(scale) + log(nu / 2) + 1.0 - psi(nu / 2)) - scale * found.total
+        return np.asarray(0.5 * own - NU_DECAY)
+
+    low = np.minimum(nu, 1.0)
+    high = np.maximum(nu, (MOST_NU if k >= FEW else FEW_NU) + 2.0)
+    least = slope(low) <= 0.0
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        rises = slope(middle) > 0.0
+        low, high = np.where(rises & ~least, middle, low), np.where(rises & ~least, high, middle)
+    nu = np.where(least, low, 0.5 * (low + high))
+    return nu, nu * best(nu)
+
+
+def pseudo_counts(n_clusters: int, spread: np.ndarray) -> np.ndarray:
+    """The kappa of each feature, ``(D,)``, that raises the objective and the hyperprior most.
+
+    ``spread (D,)`` are the sums of ``1 / kappa_k + E[lam_kd] (m_kd - m_d)**2`` over the clusters.
+    """
+    return n_clusters / (spread + 2.0 / len(spread))
+
+
+def log_gamma_hyperprior(nu: np.ndarray, beta: np.ndarray, kappa: np.ndarray, start: np.ndarray) -> float:
+    """``log p(psi) + log p(nu) + log p(kappa)`` up to a constant, nats; all ``(D,)``, ``start`` is psi0.
+
+    Each feature has the hyperprior of a Wishart prior of one dimension.  All features share what one pseudo-count of
+    :func:`pseudo_count` costs.
+    """
+    ratio = beta / (nu * start)
+    own = 0.5 * (log(ratio) - ratio + 1.0) - NU_DECAY * nu - kappa / len(kappa)
+    return float(own.sum())
+
+
+# -- few atoms --------------------------------------------------------------------------------------------------------
 def extrapolated(trail: Sequence[Settings]) -> Settings | None:
     """Settings to which two successive updates lead; None if the updates do not go on in one direction.
 

@@ -11,6 +11,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.inputs.places import place_in_file
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
+from bnp_dask.training.copies import OnceSource, kept_in
 from bnp_dask.training.growing.grown import Absent
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import Surveyed, surveyed
@@ -33,6 +34,8 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
         source = opened_again(opened, begun.columns(), *facts)
+        kept = kept_in(manifest.arrays)
+        source = source if kept is None or isinstance(source, Absent) else OnceSource(source, kept)
     return surveyed(manifest, source)
 
 

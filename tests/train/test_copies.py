@@ -1,0 +1,118 @@
+"""Rows that are copies of other rows count once, where equal rows cannot be chance, and nowhere else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+
+import numpy as np
+import pytest
+
+import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import combine, survey_batch
+from bnp_dask.core.survey.copies import MOST_ROWS, combine_distinct, distinct_rows, row_hashes
+from bnp_dask.training.copies import LEAST_SHARE, firsts, share_of_copies
+
+pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+
+MODEL = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
+BRIEF = {"init": bnp.BregmanKMeans(4), "schedule": bnp.Memoized(laps=3), "rng": 0}
+
+
+def blobs(n=90, times=1, seed=0):
+    """Rows of three Gaussians in random order, each ``times`` times."""
+    rng = np.random.default_rng(seed)
+    means = np.array([[0.0, 1.0], [9.0, -3.0], [25.0, 7.0]])
+    return rng.permutation(np.repeat(means[rng.integers(3, size=n)] + rng.normal(size=(n, 2)), times, axis=0))
+
+
+def share(x, n_batches=1):
+    return share_of_copies(combine([survey_batch(Batch(part)) for part in np.array_split(x, n_batches)]))
+
+
+def distinct(x):
+    """The first of equal rows, in order."""
+    return x[firsts([row_hashes(x)])[0]]
+
+
+# -- the survey ---------------------------------------------------------------------------------------------------
+def test_a_sample_of_batches_is_the_sample_of_all_with_exact_counts():
+    x = np.random.default_rng(1).normal(size=(2000, 3))[np.random.default_rng(2).integers(2000, size=5000)]
+    parts = [distinct_rows(part) for part in np.array_split(x, 7)]
+    one, whole = reduce(combine_distinct, parts), distinct_rows(x)
+    assert np.array_equal(one.hashes, whole.hashes) and np.array_equal(one.counts, whole.counts)
+    occur = Counter(map(tuple, x.tolist()))
+    assert len(one.hashes) == MOST_ROWS
+    assert [occur[tuple(row)] for row in one.rows.tolist()] == one.counts.tolist()
+
+
+def test_hashes_are_equal_for_equal_rows_alone():
+    x = np.random.default_rng(0).integers(-2, 3, size=(3000, 4)) / 2.0
+    assert len(np.unique(row_hashes(x))) == len(np.unique(x, axis=0))
+    assert row_hashes(np.array([[0.0, 1.0]])) == row_hashes(np.array([[-0.0, 1.0]]))
+    assert row_hashes(np.array([[1.0, 2.0]])) != row_hashes(np.array([[2.0, 1.0]]))
+
+
+@pytest.mark.parametrize("n_batches", [4])
+def test_copies_of_continuous_rows_are_found(n_batches):
+    assert share(blobs(60, times=20), n_batches) == pytest.approx(0.95)
+    drawn = blobs(2000)[np.random.default_rng(3).integers(2000, size=2000)]  # with replacement
+    assert 0.3 < share(drawn, n_batches) < 0.45
+
+
+def test_rows_that_may_repeat_by_themselves_are_no_copies():
+    rng = np.random.default_rng(0)
+    x = blobs(2000)
+    assert share(x) == 0.0
+    assert share(np.round(x)) == 0.0  # rounded
+    assert share(rng.poisson(2.0, (2000, 2)).astype(float)) == 0.0
+    assert share(np.where(rng.random((2000, 1)) < 0.5, 0.0, x)) == 0.0  # half of the rows are nothing but zeros
+    assert share(np.concatenate([x, x[:20]])) < LEAST_SHARE
+    assert share(np.repeat(x[:20], 100, axis=0)) == 0.0  # so few that they may be levels
+
+
+# -- training -----------------------------------------------------------------------------------------------------
+def test_training_with_copies_is_training_with_the_first_of_each(caplog):
+    x = blobs(times=5)
+    one, other = bnp.train(MODEL, x, **BRIEF), bnp.train(MODEL, distinct(x), **BRIEF)
+    assert [row["elbo"] for row in one.history] == [row["elbo"] for row in other.history]
+    assert one.posterior.summary["N"].sum() == pytest.approx(90)
+    (line,) = [r.getMessage() for r in caplog.records if "copies" in r.getMessage()]
+    assert "about 80%" in line and "90 distinct rows" in line and 'copies="count"' in line
+
+
+@pytest.mark.parametrize(
+    "more", [{"model": bnp.Model(bnp.DPMixture(), bnp.Gaussian(), copies="count")}, {"weights": 1}]
+)
+def test_copies_are_observations_if_the_caller_says_so(more):
+    x = blobs(times=5)
+    weights = np.ones(len(x)) if "weights" in more else None
+    found = bnp.train(more.get("model", MODEL), x, weights=weights, **BRIEF)
+    assert found.posterior.summary["N"].sum() == pytest.approx(450)
+
+
+def test_an_unknown_word_for_copies_is_refused():
+    with pytest.raises(bnp.errors.SettingError, match="copies"):
+        bnp.Model(bnp.DPMixture(), bnp.Gaussian(), copies="all")
+
+
+def test_a_run_goes_on_and_grows_without_the_copies(tmp_path):
+    np.save(tmp_path / "x.npy", blobs(times=5))
+    np.save(tmp_path / "more.npy", blobs(30, seed=1))
+    data, more = str(tmp_path / "x.npy"), {"store": tmp_path / "run", "rng": 0, "batch_size": 150}
+    bnp.train(MODEL, data, init=bnp.BregmanKMeans(4), schedule=bnp.Memoized(laps=2), **more)
+    found = bnp.train(MODEL, data, schedule=bnp.Memoized(laps=4), resume=True, **more)
+    assert found.posterior.summary["N"].sum() == pytest.approx(90)
+    grown = bnp.update(tmp_path / "run", tmp_path / "more.npy", revisit=3)
+    assert grown.posterior.summary["N"].sum() == pytest.approx(120)
+
+
+@pytest.mark.long
+def test_twelve_clusters_of_rows_that_occur_twenty_times():
+    found = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(0.0, 6.0, (12, 4))[rng.integers(12, size=1200)] + rng.normal(size=(1200, 4))
+        found.append(bnp.train(MODEL, rng.permutation(np.tile(x, (20, 1))), rng=seed).posterior.n_clusters)
+    assert sum(k == 12 for k in found) >= 9, found
