@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -177,15 +177,20 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
         try:
             tell = counts_from if is_assigned(arrays) else summary_from
             own = tell(model, arrays, edits[entry.seen :]).without_pairs()
+            sizes = tell(model, _absolute(arrays), edits[entry.seen :]).without_pairs()
         except SummaryError as error:  # version 0.1 wrote no checksums: any file of the run may be there
             name = f"the summary of batch {entry.batch} at visit {entry.visit}"
             return Checked(problem=f"{name} is damaged (it is not of this run: {error})")
-        sizes = own.absolute()
         if out.total is None or out.size is None:
             out = Checked(1, own, sizes)
         else:
             out = Checked(out.n_full + 1, _plus(out.total, own), _plus(out.size, sizes))
     return out
+
+
+def _absolute(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays of a summary with absolute values: edits then add the sizes of terms, also of those that cancel."""
+    return {key: np.abs(array) if "value." in key else array for key, array in arrays.items()}
 
 
 def _plus(one: Summary, other: Summary) -> Summary:
