@@ -281,7 +281,9 @@ class GrowingRun:
         if columns is not None and widens(self.base.model):
             columns = columns.first(n_then)
         facts = (name, count, self.first.n_features, is_sparse)
-        return self._placed(opened_again(piece["place"], piece["batch_size"], weights, columns, *facts), n_then)
+        labels = piece.get("labels")
+        source = opened_again(piece["place"], piece["batch_size"], weights, columns, *facts, labels=labels)
+        return self._placed(source, n_then)
 
     def publish(self) -> None:
         """Put the version of the run's checkpoint in force, wherever a kill left the run."""

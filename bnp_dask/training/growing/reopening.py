@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.location import Location
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
-from bnp_dask.errors import BnpDaskError, StoreError
+from bnp_dask.data.labels import labels_of, with_labels
+from bnp_dask.errors import BnpDaskError, DataError, StoreError
 from bnp_dask.inputs.places import place_in_file
+from bnp_dask.model import Posterior
+from bnp_dask.observation.labelled import Labelled
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
 from bnp_dask.training.growing.grown import Absent
 from bnp_dask.training.run_settings import OPENED, Begun
@@ -32,7 +38,8 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
     if opened is None:
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
-        source = opened_again(opened["place"], opened["batch_size"], opened["weights"], begun.columns(), *facts)
+        columns, labels = begun.columns(), opened.get("labels")
+        source = opened_again(opened["place"], opened["batch_size"], opened["weights"], columns, *facts, labels=labels)
     return surveyed(manifest, source, np.ones(n_batches, np.bool_))
 
 
@@ -45,6 +52,7 @@ def opened_again(
     n_batches: int,
     n_features: int,
     is_sparse: bool,
+    labels: Mapping[str, Any] | None = None,
 ) -> Source:
     """Data opened again; a stand-in if they are gone, or cut otherwise."""
     try:
@@ -54,12 +62,32 @@ def opened_again(
             weights=weights_in_file(weights),
             columns=columns,
         )
+        source = with_labels_again(source, labels)
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
         why = f"it had {n_batches} batches, and has {source.n_batches} now"
         return Absent(name, n_batches, n_features, is_sparse, why)
     return source
+
+
+def labels_as_opened(base: Posterior, labels: Any) -> dict[str, Any] | None:
+    """Facts to open the labels of a piece again, JSON-able; None if there are none."""
+    if labels is None:
+        return None
+    observation = base.model.observation
+    place = Location.of(os.fspath(labels)).place if isinstance(labels, (str, os.PathLike)) else None
+    return {"place": place, "names": list(observation.names) if isinstance(observation, Labelled) else None}
+
+
+def with_labels_again(source: Source, opened: Mapping[str, Any] | None) -> Source:
+    """The source with the labels that the data had; DataError if these were given as an array, which no file keeps."""
+    if opened is None:
+        return source
+    if opened["place"] is None:
+        raise DataError("its labels were given as an array in memory")
+    names = None if opened["names"] is None else tuple(opened["names"])
+    return with_labels(source, labels_of(place_in_file(opened["place"], "labels that the run had"), names))
 
 
 def weights_in_file(weights: Any) -> Any:

@@ -127,6 +127,10 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
                 f"{', '.join(list(before)[:5]) or 'none'}. update() takes in what is new"
             )
         size, weights = known["batch_size"], known.get("weights")
+        if known.get("labels") is not None:
+            raise SettingError(
+                f"source: {piece.name} came with labels; retire() it, and update(..., labels=) with the new"
+            )
         if weights is None:
             counts = open_counts(base, piece.data, size, new_words)
         else:
