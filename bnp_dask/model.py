@@ -36,6 +36,7 @@ from bnp_dask.observation.base import (
     QuadraticObservation,
     lags_of,
 )
+from bnp_dask.observation.labelled import Labelled, unlabelled
 from bnp_dask.observation.missing.entries import completed, marginalises
 from bnp_dask.structure.base import Structure, Trial, Visit
 from bnp_dask.structure.nouns import count_of, noun_of
@@ -138,7 +139,9 @@ class Posterior:
         return found
 
     def __repr__(self) -> str:
-        parts = f"{type(self.model.allocation).__name__} of {type(self.model.observation).__name__}"
+        labels = ", with labels" if isinstance(self.model.observation, Labelled) else ""
+        kind = type(unlabelled(self.model.observation)).__name__
+        parts = f"{type(self.model.allocation).__name__} of {kind}{labels}"
         atoms = "" if self.summary is None else f", {self.summary['N'].sum():.6g} {noun_of(self.model).atoms}"
         return f"Posterior({parts}, {count_of(self)}{atoms})"
 

@@ -22,6 +22,7 @@ from bnp_dask.data.view import WeightedSource, placed
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation, WideningObservation, read_as
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.observation.missing.entries import marginalises
 
 
@@ -83,12 +84,12 @@ def needs_of_likelihood(observation: Observation, in_order: bool = False, n_word
     """Facts as from :func:`needs_of`, from the parts of a model."""
     levels, chosen = read_as(observation)
     return Needs(
-        likelihood=type(observation).__name__,
+        likelihood=type(unlabelled(observation)).__name__,
         may_miss=marginalises(observation),
         levels=levels,
         chosen=chosen,
         in_order=in_order,
-        counts_words=isinstance(observation, WideningObservation),
+        counts_words=isinstance(unlabelled(observation), WideningObservation),
         n_words=n_words,
     )
 
@@ -102,7 +103,7 @@ def needs_of_posterior(posterior: Posterior) -> Needs:
 def n_words_of(posterior: Posterior) -> int | None:
     """Number of words that a posterior counts; None if it counts none."""
     observation = posterior.model.observation
-    return int(observation.sizes["word"]) if isinstance(observation, WideningObservation) else None
+    return int(observation.sizes["word"]) if isinstance(unlabelled(observation), WideningObservation) else None
 
 
 def needs_groups(model: Model) -> bool:

@@ -95,6 +95,9 @@ class DataSpec:
         Atoms per batch; default as the data are chunked.
     weights
         Weight of each atom: name of a column (tables), or path of a ``.npy`` file.
+    labels
+        Known labels of the atoms: path of a ``.npy`` file of whole numbers ``(n,)``, negative where unknown; see
+        ``labels`` of :func:`bnp_dask.train`.
     columns
         Columns to use (tables); default: all numeric ones.
     format
@@ -114,6 +117,7 @@ class DataSpec:
     path: str = dataclasses.field(repr=False)
     batch_size: int | None = None
     weights: str | None = dataclasses.field(default=None, repr=False)
+    labels: str | None = dataclasses.field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     format: str | None = None
     groups: str | None = None
@@ -134,6 +138,7 @@ class DataSpec:
         The columns are the ``chosen`` ones if the job names none.
         """
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del settings["labels"]  # train adds them to the model too
         if self.columns is None and chosen is not None:
             settings["columns"] = list(chosen)
         return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, levels=list(levels), **settings)

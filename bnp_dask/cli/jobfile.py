@@ -183,6 +183,7 @@ class Job:
             on_bad_batch=self.on_bad_batch,
             reproducible=self.reproducible,
             memory=self.memory,
+            labels=self.data.labels if isinstance(self.data, DataSpec) else None,
             job=to_text(self),
         )
 
@@ -403,7 +404,7 @@ def _data(value: Any, folder: Path) -> DataSpec | Source:
     if isinstance(value, Mapping) and "type" in value:
         return object_of(SOURCE, value, "data", folder)
     data = build(DataSpec, short(value, "path"), "data", folder)
-    apart = {"weights": data.weights, "groups": data.groups}
+    apart = {"weights": data.weights, "groups": data.groups, "labels": data.labels}
     files = {n: absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
     return dataclasses.replace(data, path=absolute(data.path, folder, "data.path"), **files)
 

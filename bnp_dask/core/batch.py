@@ -38,6 +38,9 @@ class Batch:
         further columns hold zeros.
     dropped
         Rows that were read and left out of these atoms, ascending; None if none was.
+    labels
+        Known labels of the atoms as positions in the list of labels, ``(n,)`` int64, -1 where none is known; None for
+        data without labels.  See :class:`bnp_dask.observation.labelled.Labelled`.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -47,6 +50,7 @@ class Batch:
     names: tuple[str, ...] | None = None
     read_width: int | None = None
     dropped: np.ndarray | None = None
+    labels: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.x, self.name)
@@ -117,14 +121,15 @@ class Batch:
         Groups are kept when both cuts fall between groups; otherwise the atoms have no groups.
         """
         weights = None if self.weights is None else self.weights[start:stop]
+        labels = None if self.labels is None else self.labels[start:stop]
         if isinstance(self.x, np.ndarray):
             groups = self._groups_between(start, stop)
-            return replace(self, x=self.x[start:stop], weights=weights, groups=groups, dropped=None)
+            return replace(self, x=self.x[start:stop], weights=weights, groups=groups, dropped=None, labels=labels)
         indptr = self.x.indptr[start : stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         shape = (len(indptr) - 1, self.n_features)
         x = sparse.csr_array((self.x.data[entries], self.x.indices[entries], indptr - indptr[0]), shape=shape)
-        return replace(self, x=x, weights=weights, dropped=None)
+        return replace(self, x=x, weights=weights, dropped=None, labels=labels)
 
     def widened(self, width: int) -> Batch:
         """These atoms with columns of zeros appended, up to ``width``."""
@@ -140,7 +145,8 @@ class Batch:
     def take(self, index: np.ndarray) -> Batch:
         """The atoms at the positions ``index``, ``(m,)``, in that order; each alone, without groups."""
         weights = None if self.weights is None else self.weights[index]
-        return replace(self, x=self.x[index], weights=weights, groups=None, dropped=None)
+        labels = None if self.labels is None else self.labels[index]
+        return replace(self, x=self.x[index], weights=weights, groups=None, dropped=None, labels=labels)
 
     def counting(self) -> Batch:
         """The atoms of nonzero weight, and the groups that keep an atom or were empty before.
@@ -210,7 +216,10 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     if batches and all(b.groups is not None for b in batches):
         lengths = [np.diff(b.group_offsets) for b in batches]
         groups = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return Batch(x, weights, name, groups, batches[0].names if batches else None)
+    labels = None
+    if any(b.labels is not None for b in batches):
+        labels = np.concatenate([np.full(b.n_atoms, -1) if b.labels is None else b.labels for b in batches])
+    return Batch(x, weights, name, groups, batches[0].names if batches else None, labels=labels)
 
 
 def check_rows(x: object, name: str) -> None:
@@ -226,7 +235,7 @@ def check_rows(x: object, name: str) -> None:
 
 
 def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
-    """Atoms, weights and groups as named arrays; the name is left out."""
+    """Atoms, weights, groups and labels as named arrays; the name is left out."""
     if isinstance(batch.x, np.ndarray):
         out = {"x": batch.x}
     else:
@@ -236,6 +245,8 @@ def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
         out["weights"] = batch.weights
     if batch.groups is not None:
         out["groups"] = batch.groups
+    if batch.labels is not None:
+        out["labels"] = batch.labels
     return out
 
 
@@ -246,7 +257,7 @@ def batch_from_arrays(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
     else:
         n, width = (int(size) for size in arrays["shape"])
         x = from_parts(arrays["data"], arrays["indices"], arrays["indptr"], (n, width), name)
-    return Batch(x, arrays.get("weights"), name, arrays.get("groups"))
+    return Batch(x, arrays.get("weights"), name, arrays.get("groups"), labels=arrays.get("labels"))
 
 
 def check_groups(groups: np.ndarray, batch: Batch) -> None:

@@ -459,18 +459,23 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
     return {"files": count, "bytes": total, "crc32": crc}
 
 
-def opened_as(data: Any, source: Source, batch_size: int | None, weights: Any) -> dict[str, Any] | None:
+def opened_as(
+    data: Any, source: Source, batch_size: int | None, weights: Any, labels: Any = None
+) -> dict[str, Any] | None:
     """Facts to reopen data in another process and recognise them; JSON-able, None for data in memory.
 
     For a folder or a pattern it lists the files, so that later files can be told apart.
     """
-    if not isinstance(data, (str, os.PathLike)) or not isinstance(weights, (str, os.PathLike, type(None))):
+    places = (str, os.PathLike)
+    if not isinstance(data, places) or not all(a is None or isinstance(a, places) for a in (weights, labels)):
         return None
     place = Location.of(data, None, "data")
     text = None if weights is None else os.fspath(weights)
     if text is not None and text.endswith(".npy"):
         text = Location.of(text).place
     found: dict[str, Any] = {"place": place.place, "batch_size": batch_size, "weights": text}
+    if labels is not None:
+        found["labels"] = {"place": Location.of(os.fspath(labels)).place, "names": None}
     found["fingerprint"] = fingerprint_of(source)
     if place.is_local and glob.has_magic(place.url) and not place.exists():
         return {**found, "files": sorted(glob.glob(place.url))}

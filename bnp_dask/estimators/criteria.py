@@ -9,6 +9,7 @@ import numpy as np
 from bnp_dask.model import Posterior
 from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Multinomial, Product
 from bnp_dask.observation.base import Observation
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.observation.missing.entries import is_about_missing
 
 
@@ -24,7 +25,7 @@ def bic_of(free: int, value: float, count: int) -> float:
 
 def free_parameters(posterior: Posterior, of_weights: int) -> int:
     """Number of free parameters of all clusters, plus the number ``of_weights`` or transitions."""
-    observation = posterior.model.observation
+    observation = unlabelled(posterior.model.observation)
     sizes = observation.sizes
     dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
     own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)

@@ -246,6 +246,7 @@ def run_estimator(
     batch_size: int | None = None,
     store: str | os.PathLike[str] | None = None,
     collapsed: int | None = None,
+    labels: Any = None,
 ) -> TrainResult:
     """Train with an estimator's settings; ``init`` and ``moves`` are its defaults, None as in ``train``;
     a schedule that opens clusters itself starts from none.
@@ -272,6 +273,7 @@ def run_estimator(
             n_init=estimator.n_init,
             shadow=estimator.shadow,
             collapsed=collapsed,
+            labels=labels,
             store=estimator.store if store is None else store,
         )
     estimator.converged_ = result.converged

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.analysis.labels import label_of
 from bnp_dask.analysis.matching import needs_of_likelihood
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
@@ -207,13 +208,17 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         self.learn_prior = learn_prior
         self.store = store
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, labels: Any = None) -> Self:
         """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` are weights of the rows.
+
+        ``labels (n,)`` are known labels of some rows, as for :func:`bnp_dask.train`: -1 or None where unknown.  They
+        have a name of their own because ``y`` is ignored, as in all clusterings of scikit-learn.  Then
+        :meth:`predict_label` answers with labels.
 
         ``X`` is data as :func:`bnp_dask.as_source` takes them, which are held in memory: arrays, tables, paths.
         """
         X = self._checked(X, reset=True)
-        result = self._trained(X, self._weights(X, sample_weight))
+        result = self._trained(X, self._weights(X, sample_weight), labels=labels)
         self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
         self.__dict__.pop("draws_", None)
         if result.draws is not None:
@@ -247,7 +252,9 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         given = sound_input(sample_weight, "sample_weight")
         return _check_sample_weight(given, X, ensure_non_negative=True)
 
-    def _trained(self, X: Any, weights: Any, store: str | os.PathLike[str] | None = None) -> TrainResult:
+    def _trained(
+        self, X: Any, weights: Any, store: str | os.PathLike[str] | None = None, labels: Any = None
+    ) -> TrainResult:
         model = Model(
             DPMixture(self.gamma),
             self._observation(),
@@ -263,11 +270,21 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         n_counting = X.shape[0] if weights is None else np.count_nonzero(weights)
         start = default_init(model, sparse.issparse(X), int(n_counting), wanted)
         usual = None if wanted is None else (Merge(), Delete())
-        return run_estimator(self, model, X, start, usual, weights, self.batch_size, store)
+        return run_estimator(self, model, X, start, usual, weights, self.batch_size, store, labels=labels)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, labels: Any = None) -> np.ndarray:
         """Learn the clusters of ``X`` and return the cluster of each row, ``(n,)``."""
-        return self.fit(X, y, sample_weight).labels_
+        return self.fit(X, y, sample_weight, labels).labels_
+
+    def predict_label(self, X: Any) -> np.ndarray:
+        """Label of the most probable cluster of each row, ``(n,)``, after ``fit(X, labels=known)``.
+
+        Clusters without a labelled row have the label of the clusters that they are most like, see
+        :func:`bnp_dask.label_of`; containers as in :meth:`predict`.
+        """
+        check_is_fitted(self)
+        own, place, X = label_of(self.posterior_, nearest=True), partial(places_of, self.posterior_), with_labels(X)
+        return like_rows(self._compute(predict, X), X, lambda labels: own[place(labels)])
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable cluster of each row, ``(n,)``; a Series with its index for a pandas DataFrame.

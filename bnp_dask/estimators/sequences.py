@@ -206,14 +206,16 @@ class SequenceModel(BaseEstimator):
         self.reproducible = reproducible
         self.store = store
 
-    def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, lengths: Any = None, labels: Any = None) -> Self:
         """Learn the states of sequences.
 
         ``X`` is one sequence ``(n, D)``; or sequences one below the other, ``lengths (G,)`` rows each; or sequences of
         one length ``(G, T, D)``; or a list of matrices ``(n_g, D)``; or a folder or pattern of such files.
+        ``labels (n,)`` are known labels of some steps, in the order of all rows, as for :func:`bnp_dask.train`: -1 or
+        None where unknown; :func:`bnp_dask.label_of` says the label of each state of ``posterior_``.
         """
         rows, offsets = self._rows(X, lengths, reset=True)
-        result = self._trained(self._source(rows, offsets))
+        result = self._trained(self._source(rows, offsets), labels=labels)
         self._keep(rows, offsets)
         warn_unless_converged(self, result)
         return self
@@ -235,14 +237,14 @@ class SequenceModel(BaseEstimator):
         self._keep(rows, offsets, known)
         return self
 
-    def _trained(self, source: Source, store: str | os.PathLike[str] | None = None) -> TrainResult:
+    def _trained(self, source: Source, store: str | os.PathLike[str] | None = None, labels: Any = None) -> TrainResult:
         given = whole_or_none("n_states", self.n_states, "a number of states")
         allocation: Any = FiniteHMM(kappa=self.kappa)
         if given is None:
             allocation = HDPHMM(self.gamma, self.alpha, kappa=self.kappa)
         model = Model(allocation, self._observation(), reproducible=self.reproducible)
         start = default_init(model, False, int(source.n_atoms or 1), given)
-        return run_estimator(self, model, source, start, store=store)
+        return run_estimator(self, model, source, start, store=store, labels=labels)
 
     def _keep(self, rows: np.ndarray, offsets: np.ndarray, known: np.ndarray | None = None) -> None:
         """Set the learned attributes; states with ``known`` ids come first, in that order."""

@@ -23,6 +23,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import ExtrapolatingObservation, LearningObservation
+from bnp_dask.observation.labelled import unlabelled, with_part
 from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
 
 GAMMA = "concentration/gamma"
@@ -76,7 +77,8 @@ def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
 
 def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
     """All numbers among the settings of the likelihood by name, also if the prior is not learned."""
-    numbers = {n: value for n, value in vars(model.observation).items() if isinstance(value, (int, float, np.ndarray))}
+    settings = vars(unlabelled(model.observation))
+    numbers = {n: value for n, value in settings.items() if isinstance(value, (int, float, np.ndarray))}
     return {f"{PRIOR}/{name}": np.asarray(value) for name, value in numbers.items()}
 
 
@@ -89,7 +91,8 @@ def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
         return model
     kept = {name.removeprefix(f"{PRIOR}/"): np.asarray(arrays[name]) for name in names}
     settings: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in kept.items()}
-    return replace(model, observation=replace(model.observation, **settings))  # type: ignore[type-var]
+    found = replace(unlabelled(model.observation), **settings)
+    return replace(model, observation=with_part(model.observation, found))
 
 
 def _better(model: Model, value: Summary) -> Model:

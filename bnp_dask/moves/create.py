@@ -28,7 +28,7 @@ from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.pools import climb
 from bnp_dask.moves.random_keys import BESIDE_START
-from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.observation.base import KNOWN, numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit, at_most
 
 WORDS = 0
@@ -324,7 +324,7 @@ class Forecast:
         seen = [
             np.count_nonzero(np.abs(value) > 0.5)  # words without tokens in a cluster are not estimated
             for name, value in summary.values.items()
-            if name in self.model.observation.fields and summary.fields[name].n_cluster_axes
+            if name in self.model.observation.fields and name != KNOWN and summary.fields[name].n_cluster_axes
         ]
         return max(self.factor - 1.0, 0.0) * (summary.n_clusters + sum(seen))
 

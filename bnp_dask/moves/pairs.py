@@ -13,6 +13,7 @@ from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.observation.labelled import parted
 from bnp_dask.structure.base import without_data
 
 
@@ -46,7 +47,8 @@ def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
 
 
 def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
-    """Gain of merging each pair of positions, symmetric ``(K, K)`` nats; -inf on the diagonal.
+    """Gain of merging each pair of positions, symmetric ``(K, K)`` nats; -inf on the diagonal, and for clusters of two
+    known labels.
 
     For topics of words, only the pairs of :func:`alike`; -inf for the others.  With a hundred topics and ten thousand
     words all pairs would take longer than a lap.
@@ -58,6 +60,9 @@ def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarra
         first, second = alike(value[words[0]])
     else:
         first, second = np.triu_indices(n_clusters, 1)
+    apart = parted(model.observation, value)
+    if apart is not None:
+        first, second = first[~apart[first, second]], second[~apart[first, second]]
     pairs = np.stack([value.ids[first], value.ids[second]], axis=1)
     gains[first, second] = data_gains(model, value, pairs, model.data_terms(posterior.observation, value))
     gains[second, first] = gains[first, second]

@@ -36,6 +36,9 @@ Params = Any
 LOG_BASE = "log_base"
 """Name of the summary field that holds the weighted sum of log h(x), nats."""
 
+KNOWN = "known"
+"""Name of the summary field that counts known labels, and of its axis of labels; no number of it is estimated."""
+
 
 class Observation(Protocol):
     """Likelihood of the exponential family with its conjugate prior."""
@@ -289,7 +292,8 @@ class RoundedObservation(Protocol):
 
 
 def numbers_per_cluster(observation: Observation) -> int:
-    """Count of numbers in the statistics of one cluster."""
+    """Count of numbers in the statistics of one cluster; counts of known labels are left out."""
     sizes = observation.sizes
-    shapes = [[sizes[d] for d in field.dims if d != CLUSTER] for field in observation.fields.values()]
+    statistics = [field for name, field in observation.fields.items() if name != KNOWN]
+    shapes = [[sizes[d] for d in field.dims if d != CLUSTER] for field in statistics]
     return 1 + int(sum(np.prod(shape) for shape in shapes))

@@ -12,6 +12,7 @@ from bnp_dask.analysis.prices import ClusterPrice
 from bnp_dask.core.table import Table
 from bnp_dask.inputs.optional import pandas_for
 from bnp_dask.model import Posterior
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports.describe import ClusterRow, cluster_rows
 from bnp_dask.structure.nouns import CLUSTER, Noun, count_of, in_use, noun_of, unused_line
 
@@ -134,9 +135,8 @@ def title_of(posterior: Posterior) -> str:
     model = posterior.model
     kind = "" if model.estimate == "posterior" else ", point estimates"
     atoms = f", {posterior.summary['N'].sum():,.6g} {noun_of(model).atoms}" if posterior.summary is not None else ""
-    return (
-        f"{type(model.allocation).__name__} of {type(model.observation).__name__}{kind}: {count_of(posterior)}{atoms}"
-    )
+    likelihood = type(unlabelled(model.observation)).__name__
+    return f"{type(model.allocation).__name__} of {likelihood}{kind}: {count_of(posterior)}{atoms}"
 
 
 def rest_of(posterior: Posterior, shown: int) -> str:

@@ -12,6 +12,7 @@ from bnp_dask.core.table import Table
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.optional import pandas_for
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports.run_page import Subject, open_subject
 from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of
 from bnp_dask.training.growing.listing import objective_of_version
@@ -141,7 +142,7 @@ def _called(i: int, run: Any) -> str:
 def _line(name: str, run: Any, heldout: Any, client: Any) -> RunLine:
     posterior, result = open_subject(run)
     noun, n_clusters = noun_of(posterior.model), int(in_use(posterior).sum())
-    model = f"{type(posterior.model.allocation).__name__} of {type(posterior.model.observation).__name__}"
+    model = f"{type(posterior.model.allocation).__name__} of {type(unlabelled(posterior.model.observation)).__name__}"
     value = None if heldout is None else float(score(posterior, heldout, client=client))
     if result is None or len(result.history) == 0:
         return RunLine(name, model, n_clusters, objective_of_version(run), value, None, None, noun)

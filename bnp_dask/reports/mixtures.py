@@ -21,6 +21,7 @@ from bnp_dask.inputs.settings import shown as in_words
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Product
 from bnp_dask.observation.interface.describing import Estimate, estimates_of
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.reports.plots import new_figure, plot_clusters, state_colors
@@ -191,8 +192,9 @@ def _kind(kind: str, estimate: Estimate) -> str:
 
 def _width(observation: Any, params: Any) -> int:
     """Columns of the data, as far as the likelihood names them."""
-    if isinstance(observation, Product):
-        return observation.n_features or 0
+    whole = unlabelled(observation)
+    if isinstance(whole, Product):
+        return whole.n_features or 0
     return max(
         (len(found.values[0]) for found in estimates_of(observation, params, None).values() if found.axes), default=0
     )
@@ -553,7 +555,7 @@ def atoms_for(posterior: Posterior, what: Any, data: Any, client: Client | Execu
     """
     if parts_of(posterior).normals is None:
         if data is not None:
-            kind = type(posterior.model.observation).__name__
+            kind = type(unlabelled(posterior.model.observation)).__name__
             raise SettingError(f"data= is for documents, sequences and atoms with means and variances; {kind} has none")
         return None
     if data is not None:

@@ -22,6 +22,7 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import number_from, whole_number
 from bnp_dask.inputs.settings import shown as in_words
 from bnp_dask.model import Posterior
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.mixtures import Atoms, Shown, cluster_colors, draw_pair, parts_of
 from bnp_dask.reports.plots import (
@@ -131,8 +132,8 @@ def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, 
     """
     posterior = _posterior(what)
     found = describe.means(posterior.model.observation, posterior.observation)
-    if found is None or "Multinomial" not in type(posterior.model.observation).__name__:
-        raise SettingError(f"{type(posterior.model.observation).__name__} has no words to draw")
+    if found is None or "Multinomial" not in type(unlabelled(posterior.model.observation)).__name__:
+        raise SettingError(f"{type(unlabelled(posterior.model.observation)).__name__} has no words to draw")
     names = posterior.feature_names
     order = in_tables(posterior)[:n_topics]
     ax = new_axes(min(2.2 * len(order), 14.0), 0.6 + 0.24 * n_words) if ax is None else ax
@@ -233,7 +234,7 @@ def mixture(
     normals, names = parts_of(posterior).normals, posterior.feature_names
     known = [] if normals is None else normals.columns.tolist()
     if normals is None or not set(columns) <= set(known):
-        kind = type(posterior.model.observation).__name__
+        kind = type(unlabelled(posterior.model.observation)).__name__
         raise SettingError(f"columns={columns}: {kind} has no means and variances there")
     ax = new_axes(5.2, 4.6) if ax is None else ax
     atoms = None

@@ -21,6 +21,7 @@ from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
 from bnp_dask.inputs.settings import hold, path_text
 from bnp_dask.model import Posterior
 from bnp_dask.observation.interface.describing import each, estimates_of
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
 from bnp_dask.structure.nouns import count_of
 from bnp_dask.training.archive import copy_archive, read_archive, write_archive
@@ -139,7 +140,7 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
         variables[name] = (tuple(dims), value.values)
     settings = {
         "allocation": type(model.allocation).__name__,
-        "observation": type(model.observation).__name__,
+        "observation": type(unlabelled(model.observation)).__name__,
         "estimate": model.estimate,
     }
     return xarray.Dataset(variables, coords=coords, attrs=settings)

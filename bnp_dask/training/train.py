@@ -42,6 +42,7 @@ from bnp_dask.training.defaults import check_schedule, default_moves, filled_in,
 from bnp_dask.training.doors import check_parts, require_savable
 from bnp_dask.training.for_scores import ForScores
 from bnp_dask.training.grain_line import tell_of_grain
+from bnp_dask.training.known_labels import start_with_labels, with_known_labels
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
 from bnp_dask.training.one_run import OneRun
 from bnp_dask.training.results import TrainResult, save_result, with_names
@@ -75,6 +76,7 @@ def train(
     shadow: Shadow | None = None,
     collapsed: int | None = None,
     weights: Any = None,
+    labels: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
     on_bad_batch: Literal["raise", "skip"] = "raise",
@@ -149,6 +151,12 @@ def train(
         How often each atom counts: array, or column name for tables.  Atoms of weight zero are ignored, to the bit if
         they are in one batch.  Weights are amounts of evidence: 300 that sum to one are together one atom's worth, and
         a warning says so.
+    labels
+        Labels that are known for some atoms: an array ``(n,)`` in the order of the data, of whole numbers (negative
+        where unknown) or texts (None where unknown), or the path of a .npy file of numbers.  An atom with a label can
+        only come from clusters of this label; all others may come from any.  A label may own several clusters, and a
+        cluster belongs to one label or to none: :func:`bnp_dask.label_of`.  Mixtures, and states of sequences (a label
+        for each step).  The objective and all moves respect it, see :class:`~bnp_dask.observation.labelled.Labelled`.
     batch_size
         Atoms per batch; default: the chunks of the data, or batches of about 32 MB.
     checkpoint_minutes
@@ -208,11 +216,13 @@ def train(
     moves = default_moves(model, schedule, source.is_sparse) if moves is None else moves
     words, columns = words_of(source), columns_of(source) if before is None else before
     first = FirstRun.of(model, source, moves, schedule)
+    if labels is not None:
+        model, source = with_known_labels(model, source, labels, schedule, shadow)
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     # sampling notes clusters of rows by their number in the data, and draws none for rows that count nothing
     counting = source if isinstance(schedule, Gibbs) else CountedSource(source, model.structure.counted)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
-    place, skips = opened_as(data, source, batch_size, weights), on_bad_batch == "skip"
+    place, skips = opened_as(data, source, batch_size, weights, labels), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init, shadow)
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, _what_is_kept(store)) as executor:
         plan = MemoryPlan(executor.memory_limit)
@@ -224,7 +234,7 @@ def train(
                 found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint, skips)
             warn_of_light_weights(found.survey)
             plan.require_surveyed(found.source, found.survey)
-            init = start_of(schedule, model, found.survey) if init is None else init
+            init = start_with_labels(model, start_of(schedule, model, found.survey) if init is None else init)
             known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
             ready = named.with_prior(known, may_learn=schedule.decides_moves)
             shelf = memo.shared if isinstance(memo, RunStore) else None

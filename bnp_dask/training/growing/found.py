@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -40,6 +40,8 @@ class Given:
         Arguments to open it again: atoms per batch, and place of the weights.
     files
         Names of the files if a folder is one piece, or the file if it is a recording; None for other pieces.
+    labels
+        How to open its known labels again, JSON-able; None if there are none.
     """
 
     piece: Piece
@@ -48,6 +50,7 @@ class Given:
     weights: str | None = None
     files: tuple[str, ...] | None = None
     placed: Placed | None = None
+    labels: Mapping[str, Any] | None = None
 
     @property
     def source(self) -> Source:
@@ -142,7 +145,7 @@ class Found:
             facts["n_words"] = run.first.n_features
             if given.placed is not None and widens(self.base.model):
                 facts["n_words"] = n_words(given.placed.base)
-            more: dict[str, Any] = {"files": given.files, "item": given.piece.item}
+            more: dict[str, Any] = {"files": given.files, "item": given.piece.item, "labels": given.labels}
             pieces.append({**facts, **{name: value for name, value in more.items() if value is not None}})
         return np.concatenate(rows), pieces
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
-from bnp_dask.core.location import Chosen
+from bnp_dask.core.location import Chosen, Location
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
-from bnp_dask.errors import BnpDaskError, StoreError
+from bnp_dask.data.labels import labels_of, with_labels
+from bnp_dask.errors import BnpDaskError, DataError, StoreError
 from bnp_dask.inputs.places import place_in_file
+from bnp_dask.model import Posterior
+from bnp_dask.observation.labelled import Labelled
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
 from bnp_dask.training.copies import OnceSource, kept_in
 from bnp_dask.training.growing.grown import Absent
@@ -33,7 +37,7 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
     if opened is None:
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
-        source = opened_again(opened, begun.columns(), *facts)
+        source = opened_again(opened, begun.columns(), *facts, labels=opened.get("labels"))
         kept = kept_in(manifest.arrays)
         source = source if kept is None or isinstance(source, Absent) else OnceSource(source, kept)
     return surveyed(manifest, source)
@@ -52,6 +56,7 @@ def opened_again(
     n_batches: int,
     n_features: int,
     is_sparse: bool,
+    labels: Mapping[str, Any] | None = None,
 ) -> Source:
     """Data opened again as the run ``opened`` them; a stand-in if they are gone, or cut otherwise."""
     try:
@@ -61,12 +66,32 @@ def opened_again(
             weights=weights_in_file(opened["weights"]),
             columns=columns,
         )
+        source = with_labels_again(source, labels)
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
         why = f"it had {n_batches} batches, and has {source.n_batches} now"
         return Absent(name, n_batches, n_features, is_sparse, why)
     return source
+
+
+def labels_as_opened(base: Posterior, labels: Any) -> dict[str, Any] | None:
+    """Facts to open the labels of a piece again, JSON-able; None if there are none."""
+    if labels is None:
+        return None
+    observation = base.model.observation
+    place = Location.of(os.fspath(labels)).place if isinstance(labels, (str, os.PathLike)) else None
+    return {"place": place, "names": list(observation.names) if isinstance(observation, Labelled) else None}
+
+
+def with_labels_again(source: Source, opened: Mapping[str, Any] | None) -> Source:
+    """The source with the labels that the data had; DataError if these were given as an array, which no file keeps."""
+    if opened is None:
+        return source
+    if opened["place"] is None:
+        raise DataError("its labels were given as an array in memory")
+    names = None if opened["names"] is None else tuple(opened["names"])
+    return with_labels(source, labels_of(place_in_file(opened["place"], "labels that the run had"), names))
 
 
 def weights_in_file(weights: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from bnp_dask.training.growing.incoming.feed import Feed
 from bnp_dask.training.growing.incoming.pieces import Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
 from bnp_dask.training.growing.incoming.words import NewWords, open_counts, require_new_words
+from bnp_dask.training.growing.reopening import labels_as_opened
 from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.run_settings import OPENED
@@ -46,6 +47,7 @@ def update(
     revisit: float = 1.0,
     laps: int = 0,
     batch_size: int | None = None,
+    labels: Any = None,
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
     versions: int = KEPT,
@@ -92,6 +94,9 @@ def update(
         let topic models find as many topics as a corpus that grows calls for (:class:`bnp_dask.DocumentBirth`).
     batch_size
         Atoms per batch.
+    labels
+        Known labels of the new atoms, as for :func:`bnp_dask.train`, among the labels of a run that was begun with
+        some; for data that are one piece.  None: no label is known of them.
     client, memory
         As for :func:`bnp_dask.train`; the bits do not depend on them.
     versions
@@ -168,8 +173,10 @@ def update(
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        opening = partial(_opened, batch_size=batch_size, new_words=new_words, in_groups=has_recordings(run))
-        openings = ((p, partial(opening, piece=p)) for p in pieces)
+        if labels is not None:
+            pieces = require_one(pieces)
+        facts = {"batch_size": batch_size, "new_words": new_words, "in_groups": has_recordings(run), "labels": labels}
+        openings = ((p, partial(_opened, piece=p, **facts)) for p in pieces)
         aside = Aside.of_run(run.on_disk, data, on_bad)
         return look_for_new(run, openings, executor, new_words=new_words, time=time, aside=aside)
 
@@ -182,8 +189,21 @@ def has_recordings(run: GrowingRun) -> bool:
     return run.first.n_groups > 0 and are_recordings(opened.get("files") or ())
 
 
+def require_one(pieces: Iterable[Piece]) -> list[Piece]:
+    """The only piece of data; SettingError for several, of which no one says which labels are whose."""
+    found = list(pieces)
+    if len(found) > 1:
+        raise SettingError(f"labels: the data are {len(found)} pieces; take them in one by one, each with its labels")
+    return found
+
+
 def _opened(
-    base: Posterior, piece: Piece, batch_size: int | None, new_words: NewWords | None, in_groups: bool
+    base: Posterior,
+    piece: Piece,
+    batch_size: int | None,
+    new_words: NewWords | None,
+    in_groups: bool,
+    labels: Any,
 ) -> Given:
     if piece.item is not None:
         piece = replace(piece, data=piece.data())
@@ -192,7 +212,8 @@ def _opened(
         files = (piece.place,)
         data = Chosen(piece.place, files)
     with naming(piece):
-        return Given(piece, open_counts(base, data, batch_size, new_words), batch_size, files=files)
+        counts = open_counts(base, data, batch_size, new_words, labels)
+        return Given(piece, counts, batch_size, files=files, labels=labels_as_opened(base, labels))
 
 
 def rules_of(

@@ -15,12 +15,14 @@ from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.groups import taking_lags
+from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.sources.forms import Documents, plain_form
 from bnp_dask.data.view import LEFT_OUT, placed
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import WideningObservation
+from bnp_dask.observation.labelled import Labelled
 
 NewWords = Literal["add", "drop"]
 """Ways to treat words that a run does not know."""
@@ -71,15 +73,20 @@ class Counts:
     content: int | None = None
 
 
-def open_counts(base: Posterior, data: Any, batch_size: int | None, new_words: NewWords | None) -> Counts:
-    """Open data of a run whose vocabulary may grow, with all their columns."""
+def open_counts(
+    base: Posterior, data: Any, batch_size: int | None, new_words: NewWords | None, labels: Any = None
+) -> Counts:
+    """Open data of a run whose vocabulary may grow, with all their columns; ``labels (n,)`` are known of atoms."""
+    if labels is not None and widens(base.model):
+        labelled_as(base, as_source(data), labels)  # raises with the reason
     if not widens(base.model):
         if new_words is not None:
             kind = type(base.model.observation).__name__
             raise SettingError(
                 f"new_words={new_words!r}: the run's likelihood is {kind}, which has no words; leave it out"
             )
-        return Counts(taking_lags(open_for(base, data, batch_size, weights=True, ignores_extra=False), base.model.lags))
+        source = open_for(base, data, batch_size, weights=True, ignores_extra=False)
+        return Counts(taking_lags(labelled_as(base, source, labels), base.model.lags))
     form = plain_form(data, needs_of_posterior(base))
     if isinstance(form, Documents):
         return _counts_of_documents(base, form, batch_size, new_words)
@@ -135,6 +142,22 @@ def _counts_of_columns(base: Posterior, data: Any, batch_size: int | None, new_w
     names, kinds, widths = zip(*layout, strict=True) if layout else ((), (), ())
     own = replace(known, names=names, kinds=kinds, widths=widths)
     return Counts(as_source(data, batch_size=batch_size, columns=own), own.features)
+
+
+def labelled_as(base: Posterior, source: Source, labels: Any) -> Source:
+    """The source with known labels ``(n,)`` among those of the run; the source itself if there are none.
+
+    Raises
+    ------
+    SettingError
+        The run was begun without labels.
+    """
+    if labels is None:
+        return source
+    observation = base.model.observation
+    if not isinstance(observation, Labelled):
+        raise SettingError("labels: the run was begun without; begin a new one with train(..., labels=known)")
+    return with_labels(source, labels_of(labels, observation.names))
 
 
 # -- placing ------------------------------------------------------------------------------------------------------
