@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from scipy.interpolate import make_interp_spline
 from scipy.special import gammaln
 
 from bnp_dask.core.registry import register
@@ -132,6 +131,8 @@ def table_of(intensity: Any) -> Table:
     SettingError
         It is no Levy intensity of infinitely many jumps; says what was found.
     """
+    from scipy.interpolate import make_interp_spline  # takes a third of a second to load
+
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         jumps = _jumps_of(intensity)
         v = np.arange(-FAR, FAR, 1.0)
@@ -310,6 +311,8 @@ class _Jumps:
 
     def laplace_exponent(self, v: np.ndarray, first: np.ndarray) -> np.ndarray:
         """psi at log u, ``(J,)``, the integral of kappa_1, of which ``first (J,)`` are the logs."""
+        from scipy.interpolate import make_interp_spline  # takes a third of a second to load
+
         slope = np.exp(v + first)
         below = slope[0] / ((v[1] + first[1] - v[0] - first[0]) / (v[1] - v[0]))  # a power of u
         degree = 9 if v[1] - v[0] < 0.5 else 1

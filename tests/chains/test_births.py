@@ -217,6 +217,7 @@ def test_births_at_batches_from_many_workers():
     assert sum(posterior.model.elbo(posterior, fresh).values()) >= before - 1e-8 * abs(before)
 
 
+@pytest.mark.long
 @pytest.mark.first_case
 @pytest.mark.parametrize("moves", [(Birth(), Delete()), (Birth(where="batch", share=0.7), Delete())])
 def test_same_bits_serial_and_on_threads(moves):

@@ -45,6 +45,7 @@ def go(k, kappa, client=None, laps=25):
     return result, places
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     "k, kappa",
     [
@@ -64,6 +65,7 @@ def test_true_states_are_found_and_the_objective_never_falls(k, kappa):
     assert (np.diff(elbo) >= -1e-12 * size[1:]).all()
 
 
+@pytest.mark.long
 def test_same_bits_serial_and_on_threads():
     kept = []
     for client in (SerialExecutor(), ThreadExecutor(2)):

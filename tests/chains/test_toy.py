@@ -5,6 +5,7 @@ import pytest
 from benchmarks.chains.toy import run
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("start, kappa", [(1, 0.0), (20, 50.0)])
 def test_small(start, kappa):
     """Sixteen sequences of 200 steps in four batches."""

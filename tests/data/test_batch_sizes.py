@@ -37,6 +37,7 @@ def test_a_wrong_guess_is_made_good_by_the_batches_that_follow():
     assert len(sized) == 16 and sized[0] == 200 * KB / 16
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("n_rows", [40, 1000, 3000, 20_000])  # 8 numbers each: 64 bytes
 @pytest.mark.parametrize("workers", [1, 4, 30])
 def test_rows(n_rows, workers):

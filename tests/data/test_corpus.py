@@ -108,6 +108,7 @@ FORMATS = {
 }
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats(tmp_path, name):
     make, text, kind = FORMATS[name]

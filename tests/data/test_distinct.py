@@ -132,7 +132,7 @@ def test_copies_learn_the_number_of_the_rows_that_they_copy(tmp_path):
 def test_weighted_rows_teach_what_all_do(table, tmp_path):
     bnp.ingest(table, tmp_path / "out.zarr", deduplicate="weights")
     x, weights = stored(tmp_path / "out.zarr")
-    model = bnp.Model(bnp.FiniteMixture(), bnp.Gaussian(nu=5.0, B=np.eye(3), m=np.zeros(3), kappa=1.0))
+    model = bnp.Model(bnp.FiniteMixture(), bnp.Gaussian(nu=5.0, B=np.eye(3), m=np.zeros(3), kappa=1.0), copies="count")
 
     def objective(data, start):
         with pytest.warns(bnp.ConvergenceWarning):

@@ -43,6 +43,7 @@ def executor(request, make):
     return make(request.param)
 
 
+@pytest.mark.first_case
 def test_value_of_a_task(executor):
     assert executor.result(executor.submit("add-1", operator.add, 2, 3)) == 5
 

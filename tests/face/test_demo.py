@@ -39,6 +39,7 @@ def test_a_demonstration_keeps_the_results_of_others(tmp_path):
     assert kept.is_dir()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_patches_twice(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

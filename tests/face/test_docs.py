@@ -54,6 +54,7 @@ def test_quickstart(capsys):
     assert agree > 98
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_text_mixture(capsys):
     pytest.importorskip("sklearn")

@@ -112,6 +112,7 @@ def test_a_program_runs_a_job_and_goes_on_with_it(folder, script, module, stand_
     assert (folder / "run" / "posterior.zarr").exists()
 
 
+@pytest.mark.long
 def test_an_option_without_a_value_is_told(folder):
     (folder / "dask_gateway.py").write_text(GATEWAY)
     with pytest.raises(AssertionError, match="'image' is no NAME=VALUE"):

@@ -26,6 +26,7 @@ def data_of(kind, number):
     return counts_of(number) if kind == "topics" else day(number, n=100, k=2 + number)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_bits_are_those_of_updates_of_a_run_directory(tmp_path, kind):
     here, there = clone(ESTIMATORS[kind]), clone(ESTIMATORS[kind]).set_params(store=tmp_path / "run")

@@ -112,6 +112,7 @@ def gone(path, file):
 WRONGS = [other_visit, other_batch, other_run, one_bit, cut_short, gone]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -169,6 +170,7 @@ def scaled(factor):
     return change
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", some("mixture", "topics", "chains"))
 def test_a_total_that_is_not_the_sum_of_its_summaries_is_refused(run, name):
     path = run(name)

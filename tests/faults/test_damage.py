@@ -107,6 +107,7 @@ class File:
         return self._file.truncate(size)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("how", ["dies", "is full"])
 def test_between_two_writes_of_a_checkpoint(stopped, tmp_path, monkeypatch, how):
     """Every third write, sync and rename of the next batch and its checkpoint fails once."""

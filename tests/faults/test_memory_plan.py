@@ -80,6 +80,7 @@ def test_a_long_sequence_is_refused_with_the_setting_that_cuts_it():
     plan.require_surveyed(cut, combine([survey_batch(cut.reader(b)()) for b in range(cut.n_batches)]))
 
 
+@pytest.mark.long
 def test_a_model_is_refused_before_the_first_lap_with_the_clusters_that_fit():
     rng = np.random.default_rng(0)
     counts = sparse.random_array((300, 200_000), density=1e-4, rng=rng, format="csr")

@@ -137,6 +137,7 @@ def half(tmp_path_factory):
     return folder
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("change", CHANGES)
 def test_data_that_changed_are_noticed_at_resume(half, tmp_path, monkeypatch, change):
     for name in ("x.zarr", "run"):

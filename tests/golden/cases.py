@@ -21,7 +21,7 @@ from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.finite_mixture import FiniteMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Survey, checksum
 from bnp_dask.model import Model, Posterior
 
 FOLDER = Path(__file__).parent
@@ -110,7 +110,7 @@ def survey_of(*batches: Batch) -> Survey:
         nbytes=sum(b.nbytes for b in batches),
         batch_atoms=tuple(b.n_atoms for b in batches),
         batch_bytes=tuple(b.nbytes for b in batches),
-        checksums=tuple(range(len(batches))),
+        checksums=tuple(checksum(b) for b in batches),
     )
 
 

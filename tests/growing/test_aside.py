@@ -89,6 +89,7 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
 def test_the_good_file_behind_a_bad_one_is_taken_in_and_the_bad_one_is_set_aside_with_its_reason(run, make, caplog):
     inbox = run.parent / "in"

@@ -40,6 +40,7 @@ def bits(tmp_path, name, paths, client=None):
     return found, bits_of(tmp_path / name)[2]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("room", "expected"), [(None, 4), (0, 8), (2 * BATCH, 6), (BATCH - 1, 8)])
 def test_batches_are_read_once_as_far_as_there_is_room(tmp_path, monkeypatch, reads, room, expected):
     paths = files(tmp_path / "in", 2)

@@ -110,6 +110,7 @@ def test_a_birth_that_was_refused_passes_no_id_on():
     assert [move["targets"] for move in rows[0]["moves"]] == [[0], [0, 1], [0], [8, 1]]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", MODELS)
 def test_clusters_that_updates_split_keep_their_ids_and_most_of_their_atoms(tmp_path, kind):
     first = stored_day(kind, 0, tmp_path)

@@ -31,6 +31,7 @@ def two_days(folder, store, clusters, n=50, batch_size=10, client=None, **more):
     return grow(store, write(folder, 1, clusters, n), batch_size=batch_size, client=client, **more)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("revisit", [0, 1])
 @pytest.mark.parametrize(
     ("clusters", "counts"), [([1], [200, 50]), ([0, 1], [250, 50]), ([1, 2, 3], [200, 50, 50, 50])]

@@ -17,6 +17,7 @@ def rows(number, clusters, n=200):
     return FAR[rng.choice(clusters, size=n)] + rng.normal(size=(n, 3))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("observation", [bnp.Gaussian(), bnp.FixedVarianceGaussian(1.0)])
 def test_a_cluster_that_fills_all_new_batches_is_found_in_a_pure_stream(tmp_path, observation):
     model = bnp.Model(bnp.DPMixture(), observation)

@@ -159,16 +159,15 @@ def texts(tmp_path):
 
 
 def test_words_of_raw_texts_enter_by_the_rule_of_the_ingest_and_texts_are_taken_once(texts):
-    with pytest.warns(UserWarning, match="1 of 12 tokens are left out"):
-        found = grow(texts, LATER, batch_size=2)
+    found = grow(texts, LATER, batch_size=2)
     assert found.posterior.words.words == ("apple", "banana", "cherry", "durian", "elder")  # fig is in one text
     np.testing.assert_allclose(found.posterior.summary["x"].sum(axis=0), [14, 11, 14, 3, 2], rtol=1e-9)
     later = ["fig fig grape", "grape fig"]
     assert grow(texts, later, batch_size=2).posterior.words.words[5:] == ("fig", "grape")
     assert grow(texts, LATER, batch_size=2).new == ()  # fig is a word by now
     assert bnp.score(bnp.load(texts), LATER) < 0
-    with pytest.warns(UserWarning, match="1 of 4 tokens are left out"):
-        assert bnp.score(bnp.load(texts), ["kiwi apple cherry apple"]) < 0
+    with pytest.warns(UserWarning, match="2 of 4 tokens are left out"):
+        assert bnp.score(bnp.load(texts), ["kiwi apple cherry lemon"]) < 0
     words = bnp.load(f"{texts}@1").words.words
     assert bnp.rollback(texts, 1).words.words == words
     assert grow(texts, ["apple durian grape", "grape"], batch_size=2).posterior.words.words == (*words, "grape")

@@ -36,6 +36,7 @@ def total_of(store):
     return {name: a.tobytes() for name, a in saved(store).arrays.items() if name.startswith(("total", "posterior"))}
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", MODELS)
 def test_totals_have_the_bits_of_a_run_that_keeps_all_batches(tmp_path, kind):
     for name in ("stream", "kept"):
@@ -64,6 +65,7 @@ def stream(tmp_path_factory):
 KILLS = [(PREPARED, "after"), (COMMITTED, "before"), (COMMITTED, "after"), (PUBLISHED, "before")]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kill", KILLS)
 def test_killed_and_on_threads_the_bits_are_equal(tmp_path, stream, kill, monkeypatch):
     store, paths = stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
@@ -24,6 +25,7 @@ def texts(folder, number, topics, n=60):
     return folder / f"{number}.zarr"
 
 
+@pytest.mark.long
 def test_laps_after_an_update_find_topics_that_only_the_whole_corpus_shows(tmp_path):
     begin(tmp_path / "run", texts(tmp_path / "in", 0, range(4)), model=MODEL, laps=8, k=4)
     n_first = bnp.load(tmp_path / "run").n_clusters

@@ -19,6 +19,7 @@ from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", MODELS)
 def test_totals_are_the_sum_of_all_batches_for_every_kind_of_model(tmp_path, kind):
     begin(tmp_path / "run", day_of(kind, 0), model=MODELS[kind])
@@ -82,6 +83,7 @@ def write_day(number, path):
         frame.to_parquet(path)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("name", "suffix"), [("in", "parquet"), ("in", "npy"), ("in", "csv"), ("in/*.npy", "npy"), ("in/*.csv", "csv")]
 )

@@ -22,6 +22,7 @@ TWINS = {
 }
 """Tests that hold kernels against something slow, and what that is."""
 
+LEARNED = "called where priors are learned, which tests/observation/test_learned.py holds to BFGS"
 GIVEN_FEW = "called by sequential_predictive, which the suite of likelihoods holds against summaries of all"
 UNTESTED = {
     "back": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
@@ -33,13 +34,16 @@ UNTESTED = {
     "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "fit_groups": "called as document_step, which tests/topics/test_document_step.py holds against naive.py",
     "fused": "one instruction, which every product of tests/chains/test_kernels.py is made of",
+    "gamma_settings": LEARNED,
     "gaussian_density": GIVEN_FEW,
     "known_variance_density": GIVEN_FEW,
+    "log_gamma_hyperprior": LEARNED,
     "matrix_of": "scratch of fit_groups",
     "n_kept": "no kernel: counts the files of compiled ones",
     "pair_sums": "part of fit_groups and of the sweeps",
     "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
     "places_for": "scratch of fit_groups",
+    "pseudo_counts": LEARNED,
     "rates_density": GIVEN_FEW,
     "sample_document": "called by word_score, which tests/topics/test_word_score.py holds against all assignments",
     "share_block": "called by trials of sequences, which tests/chains/test_exact.py holds against naive.py",

@@ -38,6 +38,7 @@ def test_every_number_is_a_chain_of_fused_operations_in_ascending_order():
         assert found[i, j] == chain(a[i], b[:, j])
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 @pytest.mark.parametrize("shape", [s if s not in SLOWEST else pytest.param(s, marks=pytest.mark.long) for s in SHAPES])
 def test_tiles_blocks_and_layouts_leave_the_bits_alone(shape, kind):

@@ -81,6 +81,7 @@ def test_in_a_directory_in_memory_and_on_threads(path, tmp_path, statistics):
     assert all(bits(found) == statistics[0] for found in (one, *others))
 
 
+@pytest.mark.long
 def test_with_moves_whose_edits_old_batches_have_missed(path, tmp_path):
     one, other = run(path, tmp_path / "run", 4, moves=None), run(rows(), tmp_path / "other", 4, moves=None)
     assert any(kept(tmp_path / "run")[0]) and not any(kept(tmp_path / "other")[0])

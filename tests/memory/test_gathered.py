@@ -39,6 +39,7 @@ def test_the_bits_do_not_depend_on_where_atoms_are(run, tmp_path, monkeypatch):
     assert len(list((tmp_path / "run" / "parts").iterdir())) == len(referred) <= len(written) / 2
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("stop", [pytest.param(11, marks=pytest.mark.long), 17])
 def test_a_run_whose_atoms_lie_in_files_is_resumed(run, tmp_path, stop):
     kind, folder, expected = run

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("gaussian",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [c if c in QUICK else pytest.param(c, marks=pytest.mark.long) for c in CASES])
 def test_survey_and_visit_stay_under_twice_the_batch_plus_the_model(case):
     run = subprocess.run(

@@ -102,6 +102,7 @@ def test_births_beside_their_neighbours_find_more():
     assert found[1] > found[1000] + 10.0
 
 
+@pytest.mark.long
 def test_what_is_found_is_tried(monkeypatch):
     """Neighbours that another move or another birth has taken by then would make an attempt vain."""
     found = []

@@ -52,6 +52,7 @@ APART = [(DiagGaussian(), 11.0), (Gaussian(), 5.0)]
 LATER = [pytest.param(*pair, marks=pytest.mark.long) for pair in [(DiagGaussian(), 5.0), (Gaussian(), 11.0)]]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("observation", "apart"), [*APART, *LATER])
 def test_clusters_that_one_batch_cannot_pay_for(observation, apart):
     for seed in range(3):

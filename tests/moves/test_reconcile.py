@@ -25,6 +25,7 @@ def separated(n_batches=6, per_batch=200, k=4):
     return batches
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("window", [1, 3, 6])
 def test_what_several_workers_find_is_united(window):
     moves = (Birth(where="batch", share=1.0, per_lap=1, start=1),)  # what the first lap found all data would try

@@ -63,6 +63,7 @@ def test_what_checkpoints_do_not_copy_never_changes():
         np.testing.assert_array_equal(array, before)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("schedule", "moves"),
     [(Memoized(7, window=3), MOVES), (Memoized(7, window=2), AT_BATCH), (FullBatch(7, window=2), MOVES)],
@@ -101,6 +102,7 @@ def test_pause_with_sparse_counts_and_weights():
         assert_same(whole, again)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("moves", [MOVES, AT_BATCH])
 def test_threads_give_the_bits_of_serial(moves):
     schedule = Memoized(6, window=3)
@@ -117,6 +119,7 @@ def test_threads_give_the_bits_of_serial(moves):
 SIZES = [(MOVES, (2,), 3), (AT_BATCH, (2,), 1), pytest.param(MOVES, (1, 4), 3, marks=pytest.mark.long)]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("moves", "workers", "k"), SIZES)
 def test_dask_workers_give_the_bits_of_serial(dask_client, moves, workers, k):
     schedule = Memoized(5, window=3)

@@ -25,6 +25,7 @@ def assert_solved(toy, n_clusters, seed, laps=60):
     assert np.diff(elbo).min() >= -1e-11 * np.abs(elbo).max()
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("n_clusters", [1, 40])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_bars(n_clusters, seed):
@@ -77,6 +78,7 @@ def one_gaussian(seed, moves, n_batches=5):
     return work, type(state).start(work.model, total, n_batches)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("schedule", "seed"), [(Memoized(70, window=2), 0), (FullBatch(70), 1)])
 def test_deletes_find_the_one_gaussian_where_merges_are_stuck(schedule, seed):
     work, state = one_gaussian(seed, (Merge(),))

@@ -66,6 +66,7 @@ def smallest(name):
     return 2.0 ** math.ceil(math.log2(SMALLEST / spread))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", CASES)
 def test_units_at_the_ends_of_the_range_change_the_objective_by_a_known_constant(name):
     same_in_other_units(name, [smallest(name), largest(name)], ())
@@ -285,6 +286,7 @@ def run(make, x, groups, value):
         return bnp.train(model, data, init=init, schedule=bnp.Memoized(laps=4, window=2), client=SerialExecutor(0))
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("value", [LEAST_MASS, pytest.param(1e-30, marks=pytest.mark.long), MOST_MASS / 10])
 @pytest.mark.parametrize("name", MASSES)
 def test_pseudo_counts_at_the_ends_of_their_range_give_a_rising_objective(name, value):

@@ -224,6 +224,7 @@ def in_memory(posterior, x, options) -> dict[str, np.ndarray]:
     return {"resp" if options.get("soft") else "label": value}
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("threads", [False, True])
 def test_zarr_output_equals_memory(tmp_path, options, threads, monkeypatch):

@@ -26,6 +26,7 @@ def row(i):
     }
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("n", [0, 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK, 3 * BLOCK + 7])
 def test_rows_come_back(n):
     rows = [row(i) for i in range(n)]
@@ -51,6 +52,7 @@ def test_numbers_that_json_does_not_know():
     assert packed[0]["x"] == [0, 1]
 
 
+@pytest.mark.long
 def test_old_rows_take_little():
     tracemalloc.start()
     rows = Rows(row(i) for i in range(20 * BLOCK))

@@ -27,6 +27,7 @@ LONG = 1800
 """Seconds that a test of some thousand rounds may take on a busy machine."""
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("likelihood", "n_batches"), [("DiagGaussian", 1), ("Poisson", 2)])
 def test_some_rounds_are_near_the_exact_posterior(likelihood, n_batches):
     model, batch = case(likelihood, NGGP, 4)
@@ -131,6 +132,7 @@ def test_prior_of_a_split_is_that_of_partitions():
     assert_allclose(log_prior_ratio(model, np.array([3.0, 2.0]), np.array([4.0])), expected)
 
 
+@pytest.mark.long
 def test_a_run_from_one_cluster_finds_all_with_the_same_bits_on_threads_and_resumed(tmp_path):
     x, side = three_clusters(600)
     model = bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian())

@@ -58,6 +58,7 @@ def trained(kind, **more):
     return bnp.train(model, data, schedule=SCHEDULES[kind], client=SerialExecutor(), **more)
 
 
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 @pytest.mark.parametrize("kind", SCHEDULES)
 def test_callbacks_and_results_hold_nothing_that_can_be_written_and_find_the_same_numbers_later(kind):

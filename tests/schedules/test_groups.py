@@ -252,6 +252,7 @@ ADDED = ("mixture", "births at batches", "full batch", "topics", "chains")
 """One run for each structure and schedule whose workers add."""
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", [n if n in ADDED else pytest.param(n, marks=pytest.mark.long) for n in CASES])
 def test_the_bits_do_not_depend_on_who_adds(tmp_path, monkeypatch, name):
     monkeypatch.setattr("bnp_dask.inference.local_steps.SLIGHT", 0)

@@ -37,6 +37,7 @@ def same(a, b):
     assert a.ids.tolist() == b.ids.tolist()
 
 
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("learn", "schedule"),

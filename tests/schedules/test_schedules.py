@@ -116,6 +116,7 @@ def test_total_is_the_sum_of_what_was_remembered():
         np.testing.assert_allclose(value, fresh[name], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("schedule", [Memoized(6, window=3), Stochastic(6, window=3), FullBatch(6, window=3)])
 @pytest.mark.parametrize("stop", [1, 5, 9, 17])
 def test_saved_and_restored_anywhere_goes_on_to_the_same_bits(schedule, stop):

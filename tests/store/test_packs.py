@@ -105,6 +105,7 @@ def test_a_run_on_an_object_store_is_packed_too(url):
     grown.store.close()
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("name", ["replace", "fsync", "unlink"])
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_every_call_of_packing(tmp_path, monkeypatch, name, after):

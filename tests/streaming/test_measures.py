@@ -93,6 +93,7 @@ DEAR = [pytest.param(Numerically(*prior), marks=pytest.mark.long) for prior in (
 """Tables by quadrature take some seconds each."""
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", [*(ByCumulants(*prior) for prior in PRIORS), Numerically(), *DEAR], ids=str)
 def test_the_table_of_a_generalized_gamma_process_is_its_closed_form(kind):
     own, table = bnp.GeneralizedGamma(kind.a, kind.sigma, kind.tau), table_of(kind)
@@ -189,6 +190,7 @@ def test_the_predictive_rule_is_the_quadrature_over_all_nodes():
     assert_allclose(new, share @ np.exp(table.log_cumulants(np.ones(1)))[:, 0], rtol=1e-9)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("schedule", [bnp.Filter(), bnp.ExpectationPropagation(laps=2)], ids=["ADF", "EP"])
 @pytest.mark.parametrize("likelihood", ["Gaussian", "Multinomial", "DiagGaussian"])
 def test_filters_are_those_of_the_closed_form(likelihood, schedule):
@@ -212,6 +214,7 @@ class nothing:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seated", [None, 0], ids=["sweep", "seating again"])
 @pytest.mark.parametrize("likelihood", ["Multinomial", pytest.param("Gaussian", marks=pytest.mark.long)])
 def test_one_lap_from_the_exact_posterior_leads_to_the_exact_posterior(likelihood, seated, monkeypatch):
@@ -222,6 +225,7 @@ def test_one_lap_from_the_exact_posterior_leads_to_the_exact_posterior(likelihoo
     assert variation(left_by_one_lap(exact, model, halves(batch), 1500, seated), exact) < 0.06
 
 
+@pytest.mark.long
 def test_masses_given_u_have_the_moments_of_their_density():
     rng, n, u = np.random.default_rng(0), 4.0, 2.0
     drawn = np.exp(draw_jumps(Numerically(1.0, 0.5, 1.0), np.full(20_000, n), np.log(u), rng))

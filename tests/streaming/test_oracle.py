@@ -25,6 +25,7 @@ def test_there_are_as_many_partitions_as_bells_number():
     assert [sum(1 for _ in partitions(n)) for n in (1, 2, 3, 4, 8)] == [1, 2, 5, 15, 4140]
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_evidence_by_prediction_is_the_integral(likelihood):
     model, batch = case(likelihood, bnp.DPMixture(), 5)
@@ -46,6 +47,7 @@ def test_two_atoms_are_filtered_exactly(likelihood, prior):
     assert_allclose(found.resp.to_dense()[1, 0], oracle.together[0, 1], rtol=1e-9)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("prior", PRIORS, ids=["DP", "NGGP"])
 def test_filter_is_near_the_evidence_and_the_number_of_clusters(likelihood, prior):

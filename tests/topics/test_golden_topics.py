@@ -56,6 +56,7 @@ def check(model, posterior, summary, arrays, t, tolerance):
     assert_allclose(summary["N"], arrays["N_k"][t], rtol=100 * tolerance, atol=100 * tolerance)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize(
     "name", ["hdptopic_mult_vb", "hdptopic_mult_vb_fixedu", "hdptopic_mult_vb_restarts", "lda_mult_vb"]

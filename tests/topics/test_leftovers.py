@@ -24,6 +24,7 @@ def found(x, phi, seed, start):
     return len(lam), len(set(far.argmin(axis=1)[far.min(axis=1) < 0.5]))
 
 
+@pytest.mark.long
 def test_as_many_topics_as_bars():
     assert found(*thin_bars(3), 3, "default") == (24, 24)
 

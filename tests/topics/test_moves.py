@@ -53,6 +53,7 @@ def found(result, phi) -> int:
     return int((distance[linear_sum_assignment(distance)] < 0.3).sum())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("k", [1, pytest.param(30, marks=pytest.mark.long)])
 def test_bars_are_found_and_the_objective_never_falls(k):
     result, phi = go(k)
@@ -150,6 +151,7 @@ def test_documents_whose_words_are_looked_at():
     assert gathered(1, 40, is_sparse=False) == 2000
 
 
+@pytest.mark.long
 def test_same_bits_serial_and_on_threads():
     kept = []
     for client in (SerialExecutor(), ThreadExecutor(2)):

@@ -52,6 +52,7 @@ def test_documents_without_words_change_no_topic(kind):
     np.testing.assert_allclose(shares[empty][:, :4], np.tile(expected, (20, 1)), rtol=1e-9)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("kind", [bnp.RandomExamples, bnp.BregmanKMeans, bnp.AnchorWords, bnp.SampledTopics])
 def test_every_start_takes_documents_without_words(kind):
     x, _ = bars_corpus(120, length=60, seed=3)

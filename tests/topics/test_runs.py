@@ -177,6 +177,7 @@ def test_births_at_single_batches_are_decided_on_all_data():
     assert min(move["lap"] for move in born if move["accepted"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["hdp", pytest.param("lda", marks=pytest.mark.long)])
 def test_births_at_single_batches_give_the_same_bits_everywhere(tmp_path, kind):
     x, model = bars_corpus(200, 100)[0], Model(allocation(kind, start="best"), Multinomial(lam=0.1))

@@ -91,6 +91,7 @@ def alone(tmp_path_factory):
     return bits(result)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_same_bits(dask_client, tmp_path, alone, stored, fails):

@@ -41,6 +41,7 @@ def bits(result):
 
 
 # -- K is learned -----------------------------------------------------------------------------------------------
+@pytest.mark.first_case
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_three_clear_clusters_are_three_and_the_objective_never_falls(d, seed):

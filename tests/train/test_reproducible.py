@@ -40,6 +40,7 @@ def digests(process, seconds):
     return json.loads(out)
 
 
+@pytest.mark.long
 def test_another_processor_gives_other_bits_but_not_where_it_must_not():
     here, there = started("small", {}), started("small", OTHER)
     (default, fixed), (other_default, other_fixed) = digests(here, 120)["gaussian"], digests(there, 120)["gaussian"]

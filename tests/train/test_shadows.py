@@ -103,6 +103,7 @@ def test_births_that_were_rejected_alone_pay_together_and_the_objective_never_fa
     assert_never_falls(whole)
 
 
+@pytest.mark.long
 def test_a_shadow_is_compared_by_the_exact_objective(whole):
     posterior = whole.posterior
     exact = sum(posterior.model.elbo(posterior, posterior.summary).values())
@@ -279,6 +280,7 @@ def test_starts_and_shadows_go_together(tmp_path):
     assert bits(go(n_init=2, shadow=SHADOW, store=tmp_path / "run")) == bits(whole)
 
 
+@pytest.mark.long
 def test_topics_have_shadows_too():
     shadow = bnp.Shadow(laps=4, tries=1, init=bnp.RandomExamples(8))
     make = partial(train, Model(bnp.HDPTopics(), bnp.Multinomial()), init=bnp.RandomExamples(2), batch_size=30, rng=0)

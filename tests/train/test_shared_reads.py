@@ -60,6 +60,7 @@ def test_four_starts_read_each_batch_once_in_a_lap(make, reads, monkeypatch):
         assert extra == read_in(laps + 1, 1) - read_in(laps, 1)
 
 
+@pytest.mark.first_case
 @pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 @pytest.mark.parametrize("kind", ["mixture with moves", "topics", "chains"])
 def test_starts_on_threads_and_on_dask_have_the_bits_of_this_thread(kind, dask_client, monkeypatch):
@@ -189,6 +190,7 @@ def test_memory_is_planned_for_all_starts():
         plan.require_model(100, 10**8, 10**6, n_states=4)
 
 
+@pytest.mark.long
 def test_a_start_run_alone_with_a_learned_number_of_clusters():
     model = Model(DPMixture(), Gaussian())
     result = train(model, nine_clusters(), n_init=3, **MIXTURE)

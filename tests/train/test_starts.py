@@ -179,6 +179,7 @@ def test_a_run_is_resumed_with_as_many_starts_as_it_has(tmp_path):
         go(model, data(), n_init=3, store=tmp_path / "run", resume=True, **more)
 
 
+@pytest.mark.long
 @pytest.mark.first_case
 @pytest.mark.parametrize("store", [True, False])
 def test_starts_with_hardly_any_memory_have_the_same_bits(store, tmp_path):
