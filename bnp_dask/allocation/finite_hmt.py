@@ -184,7 +184,8 @@ class FiniteHMT(FiniteHMM):
         group = np.repeat(np.arange(len(lengths)), lengths)
         parents, depth = np.empty(int(offsets[-1]), np.int64), np.empty(int(offsets[-1]), np.int64)
         for n in np.unique(lengths[lengths > 0]).tolist():
-            own, deep = _shape(self, n, name)
+            own = self.parents_of(n, name)
+            deep = _depths(self, n)
             rows = (offsets[:-1][lengths == n][:, None] + np.arange(n)).ravel()
             times = len(rows) // n
             above = np.tile(own, times)
@@ -243,13 +244,12 @@ class FiniteHMT(FiniteHMM):
 
 
 @lru_cache(maxsize=64)
-def _shape(model: FiniteHMT, n: int, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Parents and depths of the nodes of a tree of ``n``, ``(n,)`` each."""
-    parents = model.parents_of(n, name)
+def _depths(model: FiniteHMT, n: int) -> np.ndarray:
+    """Depths of the nodes of a tree of ``n``, ``(n,)``; 0 for roots."""
     depth = np.zeros(n, np.int64)
-    for i, parent in enumerate(parents.tolist()):
+    for i, parent in enumerate(model.parents_of(n, "a tree").tolist()):
         depth[i] = 0 if parent < 0 else depth[parent] + 1
-    return parents, depth
+    return depth
 
 
 def _upward(

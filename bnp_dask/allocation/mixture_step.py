@@ -15,6 +15,9 @@ from bnp_dask.structure.steps import LocalStep, LogLik
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile: 4 MB, so that a tile and its copies fit in cache and are small beside a batch."""
 
+CLOSED = -1e13
+"""Log likelihood, in nats, in place of minus infinity, with which zero responsibilities could not be multiplied."""
+
 
 def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
     """Rows in blocks whose size depends on K and D only, so that sums are added in one order everywhere."""
@@ -44,6 +47,7 @@ def mixture_local_step(
     """
     if isinstance(log_lik, kernel.ScreenedWeights):
         return _screened_step(log_lik, batch, pairs, top)
+    decide_labelled(log_lik, log_weights, batch)
     resp: kernel.Resp
     if top is None or top >= log_lik.shape[1]:
         resp, entropy = kernel.resp_and_entropy(log_lik, log_weights, batch.weights)
@@ -54,6 +58,22 @@ def mixture_local_step(
         weighted = kernel.scale_rows(resp, batch.weights)
         entropy = kernel.cluster_entropy(weighted, log_resp)
     return LocalStep(weighted, {"H": entropy}, {"H": pair_entropy(resp, batch.weights, pairs)})
+
+
+def decide_labelled(log_lik: np.ndarray, log_weights: np.ndarray | float, batch: Batch) -> None:
+    """Leave each atom with a known label its most probable cluster alone: ``log_lik (n, K)`` is overwritten.
+
+    q(z) of these atoms is one-hot, a narrower family with the same objective, of which this is the exact step.  Shared
+    responsibilities would leave a trace of the label, down to 1e-16, in every cluster that was open to it in some lap;
+    and a cluster with a trace of a label can take no other.
+    """
+    if batch.labels is None:
+        return
+    rows = np.flatnonzero(batch.labels >= 0)
+    best = (log_lik[rows] + log_weights).argmax(axis=1)
+    kept = log_lik[rows, best]
+    log_lik[rows] = CLOSED
+    log_lik[rows, best] = kept
 
 
 def _screened_step(screened: kernel.ScreenedWeights, batch: Batch, pairs: np.ndarray, top: int | None) -> LocalStep:
@@ -88,6 +108,7 @@ def mixture_reassign(
         limit.
     """
     log_lik += log_weights
+    decide_labelled(log_lik, 0.0, batch)
     if top is None:
         share, log_share = kernel.resp_from_weights(log_lik)
     else:

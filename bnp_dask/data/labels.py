@@ -6,18 +6,22 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
-from bnp_dask.data.base import Reader, Source, columns_of, fingerprint_of, shows_itself, spans_of
+from bnp_dask.data.base import Reader, Source, fingerprint_of, spans_of
+from bnp_dask.data.view import Changed, View
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.settings import shown
 
 UNKNOWN = -1
 """Code of an atom without a known label."""
+
+LARGEST = 2**63
+"""Least whole number that is too large for a label."""
 
 Name = str | int
 
@@ -45,7 +49,7 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
     ----------
     given
         ``(n,)``: whole numbers, negative where unknown; or texts, None, NaN or an empty text where unknown; or the path
-        of a .npy file of numbers.
+        of a .npy file of numbers.  Masked entries are unknown.
     names
         Names that a run has already; others are refused.  None: the names that occur.
 
@@ -65,11 +69,7 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
             given = np.load(where, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataError(f"labels={where!r} cannot be read: {error}") from error
-    values = np.asarray(given)
-    if values.dtype.kind == "U" and not isinstance(given, np.ndarray):
-        values = np.array(given, object)  # NumPy turns numbers beside texts into texts
-    if values.ndim != 1:
-        raise DataError(f"{where} have shape {values.shape}; needs one label for each atom, (n,)")
+    values = _array(given, where)
     known, values = _known(values, where)
     found, codes = np.unique(values[known], return_inverse=True)
     own = tuple(found.tolist())
@@ -85,23 +85,43 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
     return Labels(out, order)
 
 
+def _array(given: Any, where: str) -> np.ndarray:
+    """Labels as an array of one axis."""
+    if isinstance(given, (set, frozenset)) or (hasattr(given, "items") and not hasattr(given, "iloc")):
+        raise DataError(
+            f"{where} are a {type(given).__name__}, which has no order; needs one label for each atom, (n,)"
+        )
+    try:
+        values = np.asarray(given)
+        if values.dtype.kind == "U" and not isinstance(given, np.ndarray):
+            values = np.array(given, object)  # NumPy turns numbers beside texts into texts
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: {shown(given)} is no array of labels: {error}") from error
+    if values.ndim != 1:
+        raise DataError(f"{where} have shape {values.shape}; needs one label for each atom, (n,)")
+    if isinstance(given, np.ma.MaskedArray):
+        values = values.astype(object)
+        values[np.ma.getmaskarray(given)] = None
+    return values
+
+
 def _known(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Mask of the known labels, and all labels as numbers or texts."""
-    if values.dtype.kind in "iub":
-        whole = values.astype(np.int64)
-        return whole >= 0, whole
-    if values.dtype.kind == "f":
+    if values.dtype.kind in "iubf":
         known = ~np.isnan(values) & (values >= 0)
-        whole = np.where(known, values, UNKNOWN).astype(np.int64)
-        if not np.array_equal(whole[known], values[known]):
-            raise DataError(f"{where}: a label is {values[known][whole[known] != values[known]][0]}, no whole number")
-        return known, whole
+        wrong = known & ~((values < LARGEST) & (values == np.floor(values)))
+        if wrong.any():
+            raise DataError(f"{where}: a label is {values[wrong][0]}; needs whole numbers below 2**63")
+        return known, np.where(known, np.where(known, values, 0).astype(np.int64), UNKNOWN)
     if values.dtype.kind in "OU":
         texts = [_text(value, where) for value in values.tolist()]
         if any(isinstance(text, int) for text in texts):
             if any(isinstance(text, str) and text for text in texts):
                 raise DataError(f"{where}: some labels are texts and some are numbers; give them in one form")
-            whole = np.array([text if isinstance(text, int) else UNKNOWN for text in texts], np.int64)
+            numbers = [text if isinstance(text, int) else UNKNOWN for text in texts]
+            if max(numbers) >= LARGEST:
+                raise DataError(f"{where}: a label is {shown(max(numbers))}; needs whole numbers below 2**63")
+            whole = np.array([max(number, UNKNOWN) for number in numbers], np.int64)
             return whole >= 0, whole
         array = np.array(texts, str)
         return array != "", array
@@ -110,78 +130,46 @@ def _known(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _text(value: Any, where: str) -> str | int:
     """A label as text or number; "" for an unknown one."""
-    if value is None or value != value:  # None, NaN
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas: NA is not even equal to itself
         return ""
     if isinstance(value, str):
-        return value
-    if isinstance(value, (int, np.integer)):
+        return str(value)
+    if isinstance(value, (int, np.integer, np.bool_)):
         return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if type(value).__name__ == "NAType":
-        return ""
+    if isinstance(value, (float, np.floating)):
+        if np.isnan(value):
+            return ""
+        if float(value).is_integer():
+            return int(value)
     raise DataError(f"{where}: {shown(value)} is neither text nor a whole number; unknown labels are None or -1")
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledReader:
-    """A batch of one source with the labels of its atoms ``(n,)``."""
-
-    atoms: Reader
-    codes: np.ndarray
-
-    def __call__(self) -> Batch:
-        batch = self.atoms()
-        if batch.n_atoms != len(self.codes):
-            raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(self.codes)} labels; the data changed")
-        return replace(batch, labels=self.codes.astype(np.int64))
-
-
-@shows_itself
-@dataclass(frozen=True, eq=False)
-class LabelledSource:
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelledSource(View):
     """A source whose atoms have labels, some of them known."""
 
-    atoms: Source
     spans: Sequence[tuple[int, int]]
     labels: Labels
 
-    @property
-    def name(self) -> str:
-        return self.atoms.name
-
-    @property
-    def n_batches(self) -> int:
-        return self.atoms.n_batches
-
-    @property
-    def n_features(self) -> int:
-        return self.atoms.n_features
-
-    @property
-    def n_atoms(self) -> int | None:
-        return self.atoms.n_atoms
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.atoms.is_sparse
-
-    @property
-    def columns(self) -> Columns | None:
-        return columns_of(self.atoms)
-
     def reader(self, index: int) -> Reader:
         start, stop = self.spans[index]
-        return LabelledReader(self.atoms.reader(index), self.labels.codes[start:stop])
+        return Changed(self.whole.reader(index), partial(_labelled, codes=self.labels.codes[start:stop]))
 
     def fingerprint(self) -> Any:
-        return [fingerprint_of(self.atoms), self._digest()]
+        return [fingerprint_of(self.whole), self._digest()]
 
     def describe(self) -> dict[str, Any]:
-        return {**self.atoms.describe(), "labels": self._digest()}
+        return {**self.whole.describe(), "labels": self._digest()}
 
     def _digest(self) -> str:
         return f"crc32 {zlib.crc32(self.labels.codes.tobytes())}"
+
+
+def _labelled(batch: Batch, codes: np.ndarray) -> Batch:
+    """The batch with labels ``(n,)`` of its atoms."""
+    if batch.n_atoms != len(codes):
+        raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(codes)} labels; the data changed")
+    return replace(batch, labels=codes.astype(np.int64))
 
 
 def with_labels(source: Source, labels: Labels) -> LabelledSource:

@@ -49,6 +49,9 @@ class LabelledStart:
             known = np.zeros((found.n_clusters, len(observation.names)))
             for counts in _of_batches(context, "init-labels", _counts, plain.global_step(found), known.shape[1]):
                 known += counts
+            # of clusters with several labels the owner's atoms alone: schedules that keep a share of the start would
+            # keep the others in a cluster that is closed to them
+            known[np.arange(known.shape[1]) != known.argmax(axis=1)[:, None]] = 0.0
             fields = dict(model.fields)
             summary = replace(found, fields=fields, values={**found.values, KNOWN: known})
         missing = np.setdiff1d(np.arange(len(observation.names)), observation.owners(summary))

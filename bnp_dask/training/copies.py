@@ -24,6 +24,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.ordered import in_order
 from bnp_dask.model import Model
 from bnp_dask.observation.base import RoundedObservation
+from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.training.callbacks import logger
 
 LEAST_SHARE = 0.1
@@ -35,6 +36,9 @@ rows occurs 20 times.
 
 LEAST_DISTINCT = 30
 """Distinct rows that must be known: fewer may be the levels of a category."""
+
+OWN_COLUMNS = 2
+"""Columns in which a row must have a value of its own before a second row like it is taken for a copy."""
 
 MOST_ROWS = 2**24
 """Rows up to which all are compared: their hashes take 128 MB."""
@@ -114,24 +118,26 @@ def share_of_copies(survey: Survey) -> float:
     """Share of the rows that are copies beyond the first of each, by the sample of distinct rows.
 
     A row counts only if it cannot have been drawn twice: it has a value that no other distinct row of the sample has,
-    in a column without grain.  Values that many rows share, such as zeros, and rounded values may repeat by themselves.
+    in each of :data:`OWN_COLUMNS` columns without grain.  Values that many rows share, such as zeros, and rounded values
+    may repeat by themselves; and in one column, rows with equal values are equal, so that copies cannot be told from
+    values of which there are few, such as logarithms of counts.
     """
     counts, rows = survey.copies.counts, survey.copies.rows
     extra = counts - 1
     if len(counts) < LEAST_DISTINCT or not extra.sum() >= LEAST_SHARE * counts.sum():
         return 0.0
-    own = np.zeros(len(rows), np.bool_)
+    n_own = np.zeros(len(rows), np.int64)
     for j in np.flatnonzero(grain_of(survey) == 0.0):
         _, place, times = np.unique(rows[:, j], return_inverse=True, return_counts=True, equal_nan=True)
-        own |= (times[place.ravel()] == 1) & ~np.isnan(rows[:, j])
-    repeats = own & (extra > 0)
+        n_own += (times[place.ravel()] == 1) & ~np.isnan(rows[:, j])
+    repeats = (n_own >= OWN_COLUMNS) & (extra > 0)
     # a single row with most of the copies stands for nothing observed, such as zeros everywhere
     return float(extra[repeats].sum() / counts.sum()) if repeats.mean() >= LEAST_SHARE else 0.0
 
 
 def counts_copies_once(model: Model) -> bool:
     """Whether copies count once: rows of continuous values that do not depend on one another."""
-    is_continuous = isinstance(model.observation, RoundedObservation)
+    is_continuous = isinstance(unlabelled(model.observation), RoundedObservation)
     return model.copies != "count" and is_continuous and not model.structure.is_tied and not model.lags
 
 
@@ -169,7 +175,8 @@ def once_each(
     kept = kept_in(known(with_kept(source, ())))
     if kept is None:
         tasks = ((f"copies-batch{b}", _hashes, (batch_reader(source, b),)) for b in range(source.n_batches))
-        kept = firsts(list(in_order(executor, tasks, WINDOW, slight=True)))
+        found = list(in_order(executor, tasks, WINDOW, slight=True))
+        kept = firsts([hashes for hashes, _ in found], [labels for _, labels in found])
     logger.warning(
         "%s, equal to the last digit: %s distinct rows count once each. If copies are observations: "
         'Model(..., copies="count"), or give weights',
@@ -179,15 +186,26 @@ def once_each(
     return with_kept(source, kept)
 
 
-def firsts(hashes: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Whether each row is the first with its hash, by batch, ``(n,)`` bool each."""
+def firsts(hashes: Sequence[np.ndarray], labels: Sequence[np.ndarray] | None = None) -> tuple[np.ndarray, ...]:
+    """Whether each row is the first with its hash, by batch, ``(n,)`` bool each.
+
+    With known ``labels``, -1 for none: the first of each label, or the first at all if none of its copies has a label.
+    """
     whole = np.concatenate(hashes)
+    known = np.full(len(whole), -1) if labels is None else np.concatenate(labels)
     found = np.zeros(len(whole), np.bool_)
-    found[np.unique(whole, return_index=True)[1]] = True
+    has = np.flatnonzero(known >= 0)
+    pairs = np.stack([whole[has], known[has].astype(np.uint64)], axis=1)
+    found[has[np.unique(pairs, axis=0, return_index=True)[1]]] = True
+    rest = np.flatnonzero(~np.isin(whole, whole[has]))
+    found[rest[np.unique(whole[rest], return_index=True)[1]]] = True
     return tuple(np.split(found, np.cumsum([len(own) for own in hashes])[:-1]))
 
 
-def _hashes(reader: Reader) -> np.ndarray:
-    """Task: hashes of the rows of a batch; none if it cannot be read."""
+def _hashes(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
+    """Task: hashes of the rows of a batch, and their labels, -1 for none; no rows if it cannot be read."""
     batch = read_or_why(reader)
-    return np.zeros(0, np.uint64) if isinstance(batch, str) else row_hashes(np.asarray(batch.x))
+    if isinstance(batch, str):
+        return np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    hashes = row_hashes(np.asarray(batch.x))
+    return hashes, np.full(len(hashes), -1) if batch.labels is None else batch.labels

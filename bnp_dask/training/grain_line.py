@@ -9,6 +9,7 @@ from bnp_dask.kernels.gaussian.quadratic import n_packed
 from bnp_dask.model import Posterior
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import RoundedObservation
+from bnp_dask.observation.labelled import Labelled, unlabelled
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
 from bnp_dask.structure.nouns import noun_of
@@ -36,9 +37,12 @@ def grain_line(posterior: Posterior) -> str | None:
     variance.
     """
     observation, summary = posterior.model.observation, posterior.summary
+    params = posterior.observation
+    if isinstance(observation, Labelled):
+        observation, params = observation.part, params.part
     if not isinstance(observation, RoundedObservation) or summary is None:
         return None
-    rounding, spread = rounding_variance(observation.grain), variances(observation, posterior.observation)
+    rounding, spread = rounding_variance(observation.grain), variances(observation, params)
     used = summary["N"] > LAP.nobody
     if rounding is None or spread is None or not used.any():
         return None
@@ -64,7 +68,7 @@ def copies_line(posterior: Posterior) -> str | None:
     model of continuous values, and weights of rows count like copies.
     """
     summary = posterior.summary
-    rounded = isinstance(posterior.model.observation, RoundedObservation)
+    rounded = isinstance(unlabelled(posterior.model.observation), RoundedObservation)
     if summary is None or not rounded or "x" not in summary.fields:
         return None
     n, same = summary["N"], _holds_copies(summary)

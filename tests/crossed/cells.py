@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.allocation.levy import GeneralizedGamma
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.groups import lagged
@@ -47,15 +48,20 @@ OPENING = SEATING[:3]
 ALLOCATIONS: dict[str, Any] = {
     "FiniteMixture": bnp.FiniteMixture(1.0),
     "DPMixture": bnp.DPMixture(1.0),
+    "PitmanYorMixture": bnp.PitmanYorMixture(1.0, 0.3),
     "NGGPMixture": bnp.NGGPMixture(1.0, 0.1, 1.0),
+    "NRMMixture": bnp.NRMMixture(GeneralizedGamma(1.0, 0.4, 1.0)),
     "LDA": bnp.LDA(0.5),
     "HDPTopics": bnp.HDPTopics(2.0, 0.5),
     "FiniteHMM": bnp.FiniteHMM(),
     "HDPHMM": bnp.HDPHMM(),
+    "FiniteHMT": bnp.FiniteHMT(branching=2),
 }
-MIXTURES = ("FiniteMixture", "DPMixture", "NGGPMixture")
+MEASURES = ("NGGPMixture", "NRMMixture")
+URNS = ("DPMixture", "PitmanYorMixture", *MEASURES)
+MIXTURES = ("FiniteMixture", *URNS)
 TOPICS = ("LDA", "HDPTopics")
-CHAINS = ("FiniteHMM", "HDPHMM")
+CHAINS = ("FiniteHMM", "HDPHMM", "FiniteHMT")
 
 
 def marginal(kind: Any, missing: bool, **settings: Any) -> Any:
@@ -147,9 +153,9 @@ def refusals(cell: Cell) -> list[str]:
     """Words that the error of a cell must have, one for each reason to refuse it; none where the cell runs."""
     schedule, own, allocation = cell.schedule, cell.likelihood, cell.allocation
     words: list[str] = []
-    if schedule in VARIATIONAL and allocation == "NGGPMixture":
-        words.append(rf"{schedule}\(\): NGGPMixture has no variational objective.*schedule=Filter\(\)")
-    if schedule in ("Filter", "ExpectationPropagation") and allocation not in ("DPMixture", "NGGPMixture"):
+    if schedule in VARIATIONAL and allocation in MEASURES:
+        words.append(rf"{schedule}\(\): {allocation} has no variational objective.*schedule=Filter\(\)")
+    if schedule in ("Filter", "ExpectationPropagation") and allocation not in URNS:
         words.append(rf"{schedule}\(\): {allocation} has no predictive rule.*use NGGPMixture.*DPMixture")
     if schedule == "TruncationFreeSVI" and allocation not in ("DPMixture", "HDPTopics"):
         words.append(rf"{schedule}\(\): {allocation} has no sticks.*use DPMixture.*HDPTopics")
@@ -157,7 +163,7 @@ def refusals(cell: Cell) -> list[str]:
         words.append(rf"{schedule}\(\): HDPTopics of {own.split()[0]}.*use Multinomial\(\)")
     if schedule == "Gibbs" and allocation == "HDPTopics" and own != "Multinomial":
         words.append(rf"Gibbs\(\): topics of {own.split()[0]} are not sampled; use Multinomial\(\)")
-    if schedule == "Gibbs" and allocation in ("LDA", "FiniteHMM"):
+    if schedule == "Gibbs" and allocation in ("LDA", "FiniteHMM", "FiniteHMT"):
         words.append(rf"Gibbs\(\): {allocation} is not sampled; use FiniteMixture.*DPMixture.*NGGPMixture")
     if schedule in SEATING and cell.missing == "holes" and own in COMPLETING:
         words.append(rf'{schedule}\(\): Gaussian\(missing="marginalise"\).*use DiagGaussian\(missing="marginalise"\)')

@@ -28,7 +28,7 @@ from tests.crossed.covering import covering, pairs_of
 from tests.web import served
 
 COVERING = covering(lambda cell: bool(refusals(cell)))
-"""Some 120 of the 5,880 cells."""
+"""Some 150 of the 8,400 cells."""
 
 CLOSED = 0.02
 """Share of atoms that expectation propagation may lose with clusters that it closes."""

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.allocation.levy import GeneralizedGamma
 from bnp_dask.analysis.score import log_density, score_of, score_samples
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
@@ -18,12 +19,15 @@ from bnp_dask.testing import ScoreSuite, circle, documents, levels, line, log_or
 ALLOCATIONS = {
     "FiniteMixture": bnp.FiniteMixture(),
     "DPMixture": bnp.DPMixture(2.0),
+    "PitmanYorMixture": bnp.PitmanYorMixture(2.0, discount=0.4),
     "NGGPMixture": bnp.NGGPMixture(sigma=0.4),
+    "NRMMixture": bnp.NRMMixture(GeneralizedGamma(sigma=0.4)),
     "LDA": bnp.LDA(),
     "HDPTopics": bnp.HDPTopics(),
     "FiniteHMM": bnp.FiniteHMM(),
     "HDPHMM": bnp.HDPHMM(),
     "sticky HDPHMM": bnp.HDPHMM(kappa=3.0),
+    "FiniteHMT": bnp.FiniteHMT(),
 }
 SOME = {"missing": "marginalise"}
 """With no entry missing, all numbers are those of likelihoods that take none."""
@@ -42,9 +46,17 @@ LIKELIHOODS = {
     "Product": bnp.Product({"0": bnp.Gaussian(**SOME), "1": bnp.Categorical(**SOME)}),
 }
 
+ALIKE = ("PitmanYorMixture", "NRMMixture", "FiniteHMT")
+"""Allocations whose densities are computed by the code of others: the first tier has two likelihoods of each."""
 
-@pytest.mark.parametrize("allocation", ALLOCATIONS)
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+PAIRS = [
+    pytest.param(a, own, marks=[pytest.mark.long] if a in ALIKE and own not in ("Bernoulli", "DiagGaussian") else [])
+    for own in LIKELIHOODS
+    for a in ALLOCATIONS
+]
+
+
+@pytest.mark.parametrize(("allocation", "likelihood"), PAIRS)
 class TestScores(ScoreSuite):
     @pytest.fixture(autouse=True)
     def choose(self, allocation, likelihood):

@@ -7,6 +7,8 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from sklearn import datasets
+from sklearn.preprocessing import StandardScaler
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
@@ -70,6 +72,19 @@ def test_rows_that_may_repeat_by_themselves_are_no_copies():
     assert share(np.where(rng.random((2000, 1)) < 0.5, 0.0, x)) == 0.0  # half of the rows are nothing but zeros
     assert share(np.concatenate([x, x[:20]])) < LEAST_SHARE
     assert share(np.repeat(x[:20], 100, axis=0)) == 0.0  # so few that they may be levels
+    # in one column that is no grid, beside any number of rounded ones, equal values are no evidence
+    counts = np.log1p(rng.poisson(40.0, (2000, 1)))
+    halves = rng.normal(size=(20000, 1)).astype(np.float16).astype(float)
+    kinds = np.eye(3)[rng.integers(3, size=20000)]
+    assert share(counts) == share(halves) == share(np.hstack([kinds, halves])) == 0.0
+    assert share(rng.normal(size=(5000, 3)).astype(np.float16).astype(float)) == 0.0
+
+
+@pytest.mark.parametrize("name", ["iris", "wine", "digits", "breast_cancer"])
+def test_tables_that_are_known_have_no_copies(name):
+    found = getattr(datasets, f"load_{name}")()
+    assert share(found.data) == 0.0
+    assert share(StandardScaler().fit_transform(found.data)) < LEAST_SHARE
 
 
 # -- training -----------------------------------------------------------------------------------------------------
@@ -90,6 +105,21 @@ def test_copies_are_observations_if_the_caller_says_so(more):
     weights = np.ones(len(x)) if "weights" in more else None
     found = bnp.train(more.get("model", MODEL), x, weights=weights, **BRIEF)
     assert found.posterior.summary["N"].sum() == pytest.approx(450)
+
+
+def test_a_copy_with_a_label_is_the_one_that_counts():
+    hashes = [np.array([7, 7, 9, 7], np.uint64), np.array([9, 7, 4, 4], np.uint64)]
+    labels = [np.array([-1, 2, -1, 0]), np.array([-1, 2, -1, 1])]
+    first, second = firsts(hashes, labels)
+    assert first.tolist() == [False, True, True, True] and second.tolist() == [False, False, False, True]
+    x = blobs(times=5)
+    known = np.full(len(x), -1)
+    last = {tuple(row): i for i, row in enumerate(x.tolist())}
+    known[list(last.values())] = np.searchsorted([5.0, 17.0], x[list(last.values()), 0])
+    found = bnp.train(MODEL, x, labels=known, **BRIEF).posterior
+    assert found.summary["N"].sum() == pytest.approx(90)
+    assert found.summary["known"].sum() == pytest.approx(90)
+    assert len(bnp.predict(found, x)) == 450
 
 
 def test_an_unknown_word_for_copies_is_refused():

@@ -215,6 +215,39 @@ WEIGHTS: dict[str, tuple[str, Any]] = {
     "some zero": (ANY, np.repeat([0.0, 1.0, 3.0], N // 3)),
 }
 
+LABELS: dict[str, tuple[str, Any]] = {
+    "all unknown": (REFUSE, np.full(N, -1)),
+    "too few": (REFUSE, np.zeros(N - 1, int)),
+    "too many": (REFUSE, np.zeros(N + 1, int)),
+    "none at all": (REFUSE, np.zeros(0, int)),
+    "two axes": (REFUSE, np.zeros((N, 1), int)),
+    "a number": (REFUSE, 2),
+    "a name": (REFUSE, "label"),
+    "a file that is none": (REFUSE, "labels.npy"),
+    "fractions": (REFUSE, np.full(N, 0.5)),
+    "inf": (REFUSE, np.r_[np.zeros(N - 1), np.inf]),
+    "1e300": (REFUSE, np.r_[np.zeros(N - 1), 1e300]),
+    "2**64 - 1": (REFUSE, np.r_[np.zeros(N - 1, np.uint64), np.array([2**64 - 1], np.uint64)]),
+    "10**400": (REFUSE, [0] * (N - 1) + [10**400]),
+    "complex": (REFUSE, np.zeros(N) * 1j),
+    "bytes": (REFUSE, np.array([b"a"] * N)),
+    "dates": (REFUSE, np.zeros(N, "M8[s]")),
+    "lists": (REFUSE, [[0]] * (N - 1) + [[0, 1]]),
+    "texts and numbers": (REFUSE, ["a"] * (N - 1) + [1]),
+    "a dict": (REFUSE, {"a": 1}),
+    "a set": (REFUSE, {0, 1}),
+    "masked": (SAME, np.ma.masked_array(np.repeat([0, 5, 1], N // 3), np.repeat([0, 1, 0], N // 3))),
+    "floats": (SAME, np.repeat([0.0, np.nan, 1.0], N // 3)),
+    "big-endian": (SAME, np.repeat([0, -1, 1], N // 3).astype(">i2")),
+    "texts": (SAME, ["a"] * (N // 3) + [None] * (N // 3) + ["b"] * (N // 3)),
+    "a tuple": (SAME, tuple([0] * (N // 3) + [-1] * (N // 3) + [1] * (N // 3))),
+    "all one": (ANY, np.zeros(N, int)),
+    "all different": (ANY, np.arange(N)),
+    "one of each": (ANY, np.r_[0, 1, np.full(N - 2, -1)]),
+    "bool": (ANY, np.arange(N) % 2 == 0),
+    "apart": (ANY, np.repeat([0, -1, 2**62], N // 3)),
+}
+
 GROUPS: dict[str, tuple[str, Any]] = {
     "falling": (REFUSE, [0, 24, 12, 36]),
     "not from 0": (REFUSE, [1, 12, 36]),
@@ -254,3 +287,14 @@ def weight_cases() -> Iterator[Case]:
         for what, (wanted, value) in GROUPS.items():
             plain = (lambda k=kind: fit(k, plain_data(k))) if wanted == SAME else None
             yield Case(f"{name}, groups {what}", lambda k=kind, v=value: fit(k, plain_data(k), groups=v), wanted, plain)
+    for name in ("Gaussian", "Multinomial", "HDPHMM", "FiniteHMT", "HDPTopics"):
+        kind = KINDS[name]
+        for what, (wanted, value) in LABELS.items():
+            plain = lambda k=kind: fit(k, plain_data(k), labels=np.repeat([0, -1, 1], N // 3))
+            refused = name == "HDPTopics"
+            yield Case(
+                f"{name}, labels {what}",
+                lambda k=kind, v=value: fit(k, plain_data(k), labels=v),
+                REFUSE if refused else wanted,
+                plain if wanted == SAME and not refused else None,
+            )

@@ -36,6 +36,7 @@ class Kind:
 KINDS = {
     "Gaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Gaussian()), ROWS),
     "DiagGaussian": Kind(lambda: bnp.Model(bnp.FiniteMixture(), bnp.DiagGaussian()), ROWS),
+    "PitmanYorMixture": Kind(lambda: bnp.Model(bnp.PitmanYorMixture(), bnp.DiagGaussian()), ROWS),
     "FixedVarianceGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.FixedVarianceGaussian()), ROWS),
     "ZeroMeanGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.ZeroMeanGaussian()), ROWS),
     "VonMisesFisher": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher()), UNITS),
@@ -49,6 +50,7 @@ KINDS = {
     "HDPTopics": Kind(lambda: bnp.Model(bnp.HDPTopics(), bnp.Multinomial()), COUNTS, is_sparse=True),
     "topics of rows": Kind(lambda: bnp.Model(bnp.HDPTopics(), bnp.DiagGaussian()), ROWS, OFFSETS),
     "FiniteHMM": Kind(lambda: bnp.Model(bnp.FiniteHMM(), bnp.DiagGaussian()), ROWS, OFFSETS),
+    "FiniteHMT": Kind(lambda: bnp.Model(bnp.FiniteHMT(), bnp.DiagGaussian()), ROWS, OFFSETS),
     "HDPHMM": Kind(lambda: bnp.Model(bnp.HDPHMM(), bnp.Gaussian()), ROWS, OFFSETS),
     "AutoRegressiveGaussian": Kind(
         lambda: bnp.Model(bnp.HDPHMM(kappa=5.0), bnp.AutoRegressiveGaussian()), STEPS, STEP_OFFSETS

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.allocation.levy import GeneralizedGamma
 from bnp_dask.execute import SerialExecutor
 from tests.faults.absurd.kinds import COUNTS, KINDS, ROWS, finite, fit, posterior_of
 from tests.faults.absurd.outcomes import ANY, REFUSE, Case
@@ -45,12 +46,18 @@ HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
             KINDS["LDA"], sparse.csr_array(COUNTS), model=bnp.Model(bnp.HDPTopics(step=s), bnp.Multinomial())
         ),
     ),
+    "PitmanYorMixture": (
+        bnp.PitmanYorMixture, lambda a: fit(KINDS["Gaussian"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))
+    ),
     "NGGPMixture": (bnp.NGGPMixture, lambda a: one_pass(bnp.Filter(), a)),
+    "NRMMixture": (bnp.NRMMixture, lambda a: one_pass(bnp.Filter(), a)),
+    "GeneralizedGamma": (GeneralizedGamma, lambda i: one_pass(bnp.Filter(), bnp.NRMMixture(i))),
     "Filter": (bnp.Filter, lambda s: one_pass(s, bnp.DPMixture())),
     "ExpectationPropagation": (bnp.ExpectationPropagation, lambda s: one_pass(s, bnp.DPMixture())),
     "TruncationFreeSVI": (bnp.TruncationFreeSVI, lambda s: one_pass(s, bnp.DPMixture())),
     "FiniteHMM": (bnp.FiniteHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     "HDPHMM": (bnp.HDPHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
+    "FiniteHMT": (bnp.FiniteHMT, lambda a: fit(KINDS["FiniteHMT"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     **{
         name: (getattr(bnp, name), lambda o, n=name: fit(KINDS[n], KINDS[n].x, model=bnp.Model(bnp.DPMixture(), o)))
         for name in (
