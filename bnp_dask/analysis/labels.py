@@ -69,6 +69,15 @@ def label_of(posterior: Posterior, nearest: bool = False) -> np.ndarray:
     return np.array([names[i] if i >= 0 else None for i in owner.tolist()], object)
 
 
+def without_labels(posterior: Posterior) -> Posterior:
+    """The same clusters without their labels: the posterior that questions about atoms alone are asked of."""
+    model = posterior.model
+    if not isinstance(model.observation, Labelled):
+        return posterior
+    bare = replace(model, observation=model.observation.part, reference=None)
+    return replace(posterior, model=bare, observation=posterior.observation.part)
+
+
 def _nearest(model: Model, summary: Summary) -> np.ndarray:
     """Position of the label of each cluster, ``(K,)``: its own, or that of the clusters that it is united with."""
     observation = model.observation

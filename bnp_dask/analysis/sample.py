@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.labels import without_labels
 from bnp_dask.analysis.levels import with_levels
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import seed_of, whole_number
@@ -57,7 +58,7 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
     SettingError
         The likelihood cannot draw, ``length`` is missing or not applicable, or the data do not fit memory.
     """
-    posterior = require_posterior(posterior)
+    posterior = without_labels(require_posterior(posterior))
     whole_number("n", n, 1, what="a whole number of atoms")
     generator = np.random.default_rng(seed_of(rng))
     try:

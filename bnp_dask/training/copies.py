@@ -118,9 +118,9 @@ def share_of_copies(survey: Survey) -> float:
     """Share of the rows that are copies beyond the first of each, by the sample of distinct rows.
 
     A row counts only if it cannot have been drawn twice: it has a value that no other distinct row of the sample has,
-    in each of :data:`OWN_COLUMNS` columns without grain.  Values that many rows share, such as zeros, and rounded values
-    may repeat by themselves; and in one column, rows with equal values are equal, so that copies cannot be told from
-    values of which there are few, such as logarithms of counts.
+    in each of :data:`OWN_COLUMNS` columns without grain.  Values that many rows share, such as zeros, and rounded
+    values may repeat by themselves; and in one column, rows with equal values are equal, so that copies cannot be told
+    from values of which there are few, such as logarithms of counts.
     """
     counts, rows = survey.copies.counts, survey.copies.rows
     extra = counts - 1

@@ -300,6 +300,15 @@ def test_more_data_come_with_labels_or_without(tmp_path):
         bnp.update(tmp_path / "run", x[:20], labels=[5] * 20)
 
 
+def test_documents_are_drawn_from_labelled_clusters():
+    counts = np.random.default_rng(0).multinomial(20, [0.5, 0.3, 0.2], 24).astype(float)
+    model = bnp.Model(bnp.DPMixture(), bnp.Multinomial())
+    facts = {"schedule": bnp.Memoized(laps=1), "init": bnp.BregmanKMeans(2)}
+    with stopped():
+        found = bnp.train(model, counts, labels=[0] + [-1] * 23, **facts).posterior
+    assert bnp.sample(found, 3, length=5).x.sum() == 15
+
+
 def test_the_estimator_answers_with_labels():
     x, side = two_in_one()
     made = bnp.DirichletProcessMixture(observation="diag_gaussian", n_clusters=4, random_state=0).fit(x, labels=side)

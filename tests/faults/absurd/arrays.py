@@ -290,11 +290,12 @@ def weight_cases() -> Iterator[Case]:
     for name in ("Gaussian", "Multinomial", "HDPHMM", "FiniteHMT", "HDPTopics"):
         kind = KINDS[name]
         for what, (wanted, value) in LABELS.items():
-            plain = lambda k=kind: fit(k, plain_data(k), labels=np.repeat([0, -1, 1], N // 3))
-            refused = name == "HDPTopics"
+            refused, compare = name == "HDPTopics", None
+            if wanted == SAME and not refused:
+                compare = lambda k=kind: fit(k, plain_data(k), labels=np.repeat([0, -1, 1], N // 3))  # noqa: E731
             yield Case(
                 f"{name}, labels {what}",
                 lambda k=kind, v=value: fit(k, plain_data(k), labels=v),
                 REFUSE if refused else wanted,
-                plain if wanted == SAME and not refused else None,
+                compare,
             )
