@@ -107,7 +107,9 @@ def _array(given: Any, where: str) -> np.ndarray:
 
 def _known(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Mask of the known labels, and all labels as numbers or texts."""
-    if values.dtype.kind in "iubf":
+    if values.dtype.kind == "b":
+        values = values.astype(np.int64)
+    if values.dtype.kind in "iuf":
         known = ~np.isnan(values) & (values >= 0)
         wrong = known & ~((values < LARGEST) & (values == np.floor(values)))
         if wrong.any():

@@ -342,6 +342,7 @@ def test_labels_in_every_form():
         found = labels_of(given)
         assert found.names == (3, 7)
         assert_array_equal(found.codes, [0, -1, 1, 0])
+    assert_array_equal(labels_of(np.array([True, False])).codes, [1, 0])
     for texts in (["x", None, "y", "x"], np.array(["x", "", "y", "x"]), np.array(["x", np.nan, "y", "x"], object)):
         found = labels_of(texts)
         assert found.names == ("x", "y")
