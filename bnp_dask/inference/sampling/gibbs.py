@@ -81,7 +81,8 @@ class Gibbs:
         The point estimate and :meth:`Draws.co_clustering <bnp_dask.Draws.co_clustering>` use these rows.  The cluster
         of a document in a topic model is its largest topic, -1 for one without tokens.
     states
-        States of a hidden Markov model, at most (the weak limit).  A sweep costs the square of this number.
+        States of a hidden Markov model, at most (the weak limit).  A sweep costs the square of this number.  A start
+        with more states keeps them as long as they have steps.
 
     Notes
     -----
