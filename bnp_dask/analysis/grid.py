@@ -42,7 +42,7 @@ class GridLine:
     model
         The model with these settings, its other priors as they were given.
     score
-        Log predictive density of the first part, each atom given those before it, mean per atom, nats.
+        Log predictive density of the first part, each atom given the atoms before it, mean per atom, nats.
     n_clusters
         Clusters that the filter opened.
     """
@@ -89,7 +89,7 @@ class Grid(Sequence[GridLine]):
             f"{name.ljust(wide)}  {line.score:.4f} nats per atom, {noun_of(line.model).count(line.n_clusters)}"
             for name, line in zip(names, self.lines, strict=True)
         ]
-        return "\n".join([f"first {self.n_atoms} atoms, each given those before it:", *rows])
+        return "\n".join([f"first {self.n_atoms} atoms, each given the atoms before it:", *rows])
 
     __repr__ = __str__
 

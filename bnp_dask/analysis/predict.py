@@ -110,7 +110,7 @@ def predict(
     -------
     numpy.ndarray or TopResponsibilities or dask.array.Array or None
         Labels ``(n,)`` int64: the *ids* of clusters, ``posterior.ids``, which stay the same when others come and
-        go (not positions; those are ``np.searchsorted`` away).  ``soft``: ``(n, K)`` in the order of
+        go (not positions; ``np.searchsorted`` gives these).  ``soft``: ``(n, K)`` in the order of
         ``posterior.ids``; each row sums to one.  ``top``: :class:`TopResponsibilities`.  Lazy Dask arrays for Dask
         data; None when ``out`` is given.
 

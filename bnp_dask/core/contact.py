@@ -1,4 +1,4 @@
-"""First contact with remote storage: it must answer within some seconds, whatever a library below waits for.
+"""First contact with remote storage: it must answer within some seconds, however long a library below waits.
 
 Libraries of object stores retry for minutes when a network or a service is down: a command that only looked took 160
 seconds to say so.  A storage that has answered once in this process is trusted: later requests have the patience of its

@@ -434,7 +434,7 @@ def require_checksum(batch: Batch, expected: int) -> None:
     found = checksum(batch)
     if found != expected:
         raise DataError(
-            f"{batch.name}: the data changed, its content is not what it was when the run began (CRC-32 {found:08x}, "
+            f"{batch.name}: the data changed, its content is not the same as when the run began (CRC-32 {found:08x}, "
             f"was {expected:08x}). Put it back as it was and call train(..., resume=True), or start a new run in "
             "another directory; data that every read computes anew have to be persisted, or written by ingest(), before"
         )

@@ -51,7 +51,7 @@ RUN = "_run"
 
 
 def likelihoods(without: Sequence[str]) -> dict[str, type[Observation]]:
-    """Public likelihoods by their names in lower case with underscores, except those named in ``without``."""
+    """Public likelihoods by their names in lower case with underscores, except the names in ``without``."""
     names = [name for name in OBSERVATIONS if name not in without]
     found = {name: getattr(import_module(OBSERVATIONS[name]), name) for name in names}
     return {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
@@ -92,7 +92,7 @@ def of_chosen(X: Any, observation: Observation) -> Any:
 def counted(estimator: Any, documents: Documents, text: Text | None, reset: bool) -> sparse.csr_array:
     """Counts of documents in the words of ``vocabulary_``; with ``reset`` these are chosen anew.
 
-    SettingError for a run directory, whose words are those of an ingested store.
+    SettingError for a run directory, whose words are in an ingested store.
     """
     if estimator.store is not None:
         raise SettingError(f"store={shown(estimator.store)}: texts of a run are ingested first; see bnp_dask.ingest")

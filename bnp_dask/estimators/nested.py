@@ -11,7 +11,7 @@ from bnp_dask.inputs.settings import shown
 
 
 def with_nested(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of an estimator, and the settings of those that are parts of models: ``init__n_clusters``."""
+    """Parameters of an estimator, and the settings of parameters that are parts of models: ``init__n_clusters``."""
     found = dict(own)
     for name, value in own.items():
         if is_dataclass(value) and not isinstance(value, type):

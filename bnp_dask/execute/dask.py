@@ -182,7 +182,7 @@ class DaskExecutor:
     def share(self, name: str, value: Any) -> Handle:
         """Make a value the result of a task; if its worker dies, it is made again from the scheduler's copy.
 
-        It goes before other waiting tasks: those that need it may be the next that workers could take.
+        It goes before other waiting tasks: the tasks that need it may be the next for the workers.
         """
         handle = self._submit(name, Call(name, _identity, (Message.of(value),)), [], priority=1)
         key = handle.content(self).key

@@ -74,4 +74,4 @@ def remember_no_messages(client: Client) -> None:
     try:
         client.scheduler_comm.recent_message_log = deque(maxlen=0)
     except AttributeError as error:
-        logger.debug("cannot see what this client remembers: %r", error)
+        logger.debug("cannot see the tasks that this client remembers: %r", error)

@@ -46,7 +46,7 @@ class WorkerQueue:
             waiting.sort(key=lambda task: task.priority)
             return [found for task in waiting if (found := self._coming(task)) is not None]
         except (AttributeError, TypeError, RuntimeError) as error:
-            logger.debug("cannot see what this worker will do next: %r", error)
+            logger.debug("cannot see the next tasks of this worker: %r", error)
             return []
 
     def has_room(self, nbytes: int) -> bool:

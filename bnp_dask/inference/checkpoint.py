@@ -237,7 +237,7 @@ def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
     if listing is not None:
         batches = np.flatnonzero(visits >= 0)
         if not (np.array_equal(listing.batches, batches) and np.array_equal(listing.visits, visits[batches])):
-            raise StoreError("the checkpoint lists other summaries than those that its state was made from")
+            raise StoreError("the checkpoint lists other summaries than the ones that its state was made from")
         out[batches] = listing.receipts
     return out
 

@@ -167,7 +167,7 @@ class Visits(Protocol[Back]):
 class Flight(Generic[G]):
     """Batches of one lap in groups: submitted and taken in order, a fixed number in flight.
 
-    The posterior of a group is the one after the fold of all groups before the groups in flight, whichever worker
+    The posterior of a group is the one after the fold of all groups before the groups in flight, no matter which worker
     computes it and however long it takes.  So a run depends on data, settings, seed and window only.
 
     Parameters

@@ -52,7 +52,7 @@ def _of_others(work: Work, state: State, out: Collection[int], why: str) -> Runn
             own = recall(work, state, batch)
         except (DataError, OSError) as error:
             raise StoreError(
-                f"the statistics of a batch cannot be taken out: {why}. They take its data, or those of all other "
+                f"the statistics of a batch cannot be taken out: {why}. They take its data, or the data of all other "
                 f"batches, and one of these cannot be used either: {error}. Put the data of one of them back"
             ) from error
         is_tracked = np.array_equal(own.pairs, total.high.pairs)

@@ -302,7 +302,7 @@ class InFlight:
     numbers
         Numbers of the visits that workers may write, by batch.
     rounds
-        Batches of each task: first those that try a birth of their own, one by one.
+        Batches of each task: first the batches that try a birth of their own, one by one.
     n_own
         Number of these.
     at_once
@@ -338,7 +338,7 @@ class LocalSteps:
     """Visits of batches, for their joint change of the total.
 
     If results come back whole, the tasks of a group are sent a few for each worker at a time, however large the window
-    is: each carries what the last visit of its batch left, and its result waits on a worker until it is fetched.
+    is: each carries the memo of its batch, and its result waits on a worker until it is fetched.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ SUM_TOLERANCE = 1e-6
 class RandomExamples:
     """K distinct atoms drawn uniformly from the whole data set, each a cluster that holds this one atom.
 
-    Only the batches that hold them are read.  All atoms are equally likely, and each counts once, whatever its
+    Only the batches that hold them are read.  All atoms are equally likely, and each counts once, regardless of its
     weight.
 
     In topic models of words the examples are documents.  A document alone is no start for a topic: it has a few hundred
@@ -250,7 +250,7 @@ def _require_same_columns(posterior: Posterior, source: Source) -> None:
         raise SettingError(f"FromPosterior: {error}") from None
     if index is not None:
         raise SettingError(
-            f"FromPosterior: the posterior's columns are {posterior.columns}, but those of {source.name} come in "
+            f"FromPosterior: the posterior's columns are {posterior.columns}, but the columns of {source.name} come in "
             "another order; train on as_source(data, columns=posterior.columns)"
         )
 

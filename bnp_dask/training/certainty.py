@@ -109,7 +109,7 @@ class Repeat:
     behind
         Nats by which its objective is below the best of all runs; NaN for resampled data, whose objective differs.
     agreement
-        Adjusted Rand index of its labels of the data and those of the posterior.
+        Adjusted Rand index of its labels of the data and the posterior's labels.
     posterior
         Its posterior.
     """
@@ -131,7 +131,7 @@ class Certainty:
     n_clusters
         Clusters of the posterior, K.
     low, high
-        Range of K: all numbers of clusters that lose at most ``nats`` against the best state that is known, and those
+        Range of K: all numbers of clusters that lose at most ``nats`` against the best known state, and the numbers
         found in resampled data.
     nats
         Nats that count as no difference.
@@ -141,7 +141,7 @@ class Certainty:
     united
         Unions of the posterior's tree, cheapest first: which clusters would be one next, and the nats lost.
     split
-        Splits, cheapest first: those that training tried and rejected, and with data those of the largest clusters.
+        Splits, cheapest first: splits that training tried and rejected, and with data, splits of the largest clusters.
     repeats
         Other runs.
     ids
@@ -191,7 +191,7 @@ class Certainty:
         return sum(one.n_clusters == self.n_clusters and one.agreement >= ALIKE for one in self.starts)
 
     def to_json(self) -> str:
-        """All numbers as JSON, without the posteriors; what is not known is null."""
+        """All numbers as JSON, without the posteriors; unknown values are null."""
         rows = [{name: value for name, value in vars(one).items() if name != "posterior"} for one in self.repeats]
         consensus = None if self.consensus is None else self.consensus.n_clusters
         told = {
@@ -599,7 +599,7 @@ def _repeats(
     samples: Sequence[tuple[int, Posterior]],
     compared: _Compared,
 ) -> list[tuple[Repeat, Tree | None]]:
-    """Other runs, and the trees of those whose objective counts."""
+    """Other runs, and the trees of runs whose objective counts."""
     out: list[tuple[Repeat, Tree | None]] = []
     for number, (seed, found) in enumerate((*runs, *samples), start=1):
         is_start = number <= len(runs)

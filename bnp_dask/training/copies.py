@@ -151,7 +151,7 @@ def once_each(
     executor
         Where the rows are compared, which reads all batches.
     known
-        Returns what an earlier call noted down of the data: arrays of their manifest.
+        Returns the notes of an earlier call on the data: arrays of their manifest.
     """
     if survey is None or once_of(source) is not None or not counts_copies_once(model):
         return source

@@ -235,7 +235,7 @@ def _compare(store: RunStore, first: Manifest, now: Manifest, source: Source, ch
 
 def _changed(store: RunStore, what: str) -> StoreError:
     return StoreError(
-        f"cannot resume {store.path}: the data changed ({what}). Resume with what the run was started with, or start a "
+        f"cannot resume {store.path}: the data changed ({what}). Resume with the data of its start, or start a "
         "new run in another directory"
     )
 

@@ -52,7 +52,7 @@ from bnp_dask.training.survey_pass import survey_of_run, survey_task, take_surve
 if TYPE_CHECKING:
     from distributed import Client
 
-RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+RESUME = "The committed state of the run directory is safe: start a cluster and call train(..., resume=True)."
 ANEW = "Nothing was kept of this run: start a cluster and call train(...) again, with store= to be able to go on."
 
 
@@ -108,17 +108,17 @@ def train(
         ``()``: the number of clusters stays as initialised.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor.  None is the current client; without one,
-        and inside a Dask task (such as those of joblib's Dask backend), it is this thread.  No cluster is started here;
+        and inside a Dask task (such as one of joblib's Dask backend), it is this thread.  No cluster is started here;
         the client of an address is closed at the end.
     store
         Run directory for checkpoints, or a URL of an object store that refuses to create an existing object, such as
         ``"s3://bucket/run"`` (``bnp-dask[s3]``); it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew if the
-        directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, columns of a
+        directory holds none.  All other arguments must equal the first call's, but ``laps`` may grow, columns of a
         table may come in another order, and other ``moves`` act from the next lap on: the history has
         ``"changed_moves"`` in the first row of that lap.  If ``init``, ``schedule`` or ``moves`` are left out, the run
-        keeps the ones with which it was begun (moves and laps: those of the last call).  First every summary that the
+        keeps the ones with which it was begun (moves and laps: the last call's).  First every summary that the
         checkpoint lists is read and compared with its checksum, by the workers if they reach the directory, and
         together they must give the checkpoint's totals to 1e-12 of the terms summed.  If they do not, the run goes on
         from the previous checkpoint, with a warning.  The data are not read for this: each batch is compared with its
@@ -165,7 +165,7 @@ def train(
         Treatment of a batch that cannot be read or that the likelihood cannot have produced: ``"raise"`` its error, or
         ``"skip"`` it.  A batch that the first pass over the data skips is in no total and in no prior set from the
         data.  A batch that goes bad later leaves every total at the visit that finds it bad, and stays out, also when
-        the run is resumed: the history's row of that step has ``"lost"``, and from there on the objective is that of
+        the run is resumed: the history's row of that step has ``"lost"``, and from there on the objective covers only
         the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report name
         these batches.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by
         every call, so a run on one is resumed only with all of its files readable; a batch that was left out stays out.
@@ -258,7 +258,7 @@ def warn_of_light_weights(survey: Survey) -> None:
     if n >= MANY_ROWS and total < max(LIGHT * n, FEW_ROWS):
         warn(
             f"the weights of {n} rows sum to {total:.3g}: a weight says how often a row counts, so these are as much "
-            f"evidence as {total:.3g} row(s), and clusters are mostly what the prior says. Weights that are relative "
+            f"evidence as {total:.3g} row(s), and the prior determines most of the clusters. Weights that are relative "
             "want a mean of 1: pass weights / weights.mean()",
         )
 

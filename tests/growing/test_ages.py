@@ -129,7 +129,7 @@ def test_retire_by_time_and_by_number(tmp_path):
     assert bnp.retire(tmp_path / "run", batches=[2]).summary["N"].sum() == pytest.approx(120, rel=1e-3)
     with pytest.raises(SettingError, match="batches=9: the run has 0 to 3"):
         bnp.retire(tmp_path / "run", batches=9)
-    with pytest.raises(SettingError, match="say what is to go"):
+    with pytest.raises(SettingError, match="say which data are to go"):
         bnp.retire(tmp_path / "run")
     assert main(["retire", str(tmp_path / "run"), "--before", "2026-11-03"]) == 0
     assert bnp.load(tmp_path / "run").summary["N"].sum() == pytest.approx(60)

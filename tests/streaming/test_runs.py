@@ -136,7 +136,7 @@ def test_a_silent_change_of_the_data_is_an_error_where_a_stopped_run_goes_on(tmp
     x[420, 1] = np.nextafter(x[420, 1], 10.0)
     np.save(path, x)
     os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
-    with pytest.raises(DataError, match=r"batch 4.*: the data changed, its content is not what it was"):
+    with pytest.raises(DataError, match=r"batch 4.*: the data changed, its content is not the same as"):
         trained(resume=True)
 
 

@@ -57,7 +57,7 @@ def by_size(posterior: Posterior) -> np.ndarray:
 
 
 def in_tables(posterior: Posterior) -> np.ndarray:
-    """Positions of the topics that have tokens, largest first: those that tables and pages show."""
+    """Positions of the topics that have tokens, largest first, as tables and pages show them."""
     order = by_size(posterior)
     return order[in_use(posterior)[order]]
 

@@ -29,7 +29,7 @@ def first_chain(model: Model, start: Summary) -> Chain:
         held = start.ids[:1]
     total = start.without_pairs().take(held)
     if model.allocation.nonparametric:
-        counts = np.maximum(total["N"], 1.0)  # so that weights of clusters have a density, whatever the start
+        counts = np.maximum(total["N"], 1.0)  # so that weights of clusters have a density from any start
         total = replace(total, values={**total.values, "N": counts})
     return Chain(total, None, int(start.ids.max(initial=-1)) + 1)
 

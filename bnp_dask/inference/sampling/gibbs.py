@@ -102,7 +102,7 @@ class Gibbs:
 
     **Mixtures.** There is no truncation.  If the number of clusters is unbounded, each lap seats atoms of one batch
     again, with the batches taking turns: all atoms if they are documents, else 1,000 or one in 32 of the data,
-    whichever is more.  Each atom leaves its cluster and draws one given all other atoms, with weights and parameters
+    the larger number.  Each atom leaves its cluster and draws one given all other atoms, with weights and parameters
     integrated out; this opens clusters and gives them up.  All other atoms are swept before that, side by side, each
     given weights and parameters drawn from the totals, among the existing clusters (see
     :mod:`bnp_dask.inference.sampling.sweep`).  Few data in one batch are all seated again in each lap, which keeps one
@@ -118,7 +118,7 @@ class Gibbs:
     The history's objective is the log probability of partition and data of the first chain, with weights and parameters
     integrated out, in nats: it goes up and down.  Columns besides the usual: ``log_joint``, the same number.  In a
     ``FiniteMixture`` it is the log probability of assignments to labelled clusters.  In models of topics and of
-    sequences the weights of the top level are not integrated out: it is given those of the lap.
+    sequences the weights of the top level are not integrated out: the weights of the lap are given.
 
     References
     ----------
@@ -327,13 +327,13 @@ def _require_pins(work: Work, state: State) -> None:
         raise StoreError(
             f"this run was sampled to lap {state.lap} by bnp_dask 0.2 or before, whose sweeps opened clusters in "
             "another way, so that it cannot go on. bnp_dask.load_draws(...) reads its draws; begin a new run, with "
-            "init=FromPosterior(bnp_dask.load(...)) from where it stands"
+            "init=FromPosterior(bnp_dask.load(...)) from its present state"
         )
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between mixtures, topics and sequences in a lap.
+    """Parts of a lap in which mixtures, topics and sequences differ.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ def _transitions(path: np.ndarray, offsets: np.ndarray, k: int) -> dict[str, np.
 
 # -- the coordinator -----------------------------------------------------------------------------------------------
 def states_of(chain: Chain, most: int) -> np.ndarray:
-    """States of a sweep: those of the chain, and new ones up to ``most``."""
+    """States of a sweep: the chain's states, and new ones up to ``most``."""
     return np.append(chain.total.ids, chain.next_id + np.arange(max(most - chain.total.n_clusters, 0)))
 
 

@@ -48,7 +48,7 @@ class Learner(Protocol):
         """Draw the hidden variables of some rows given ``size`` times the beliefs; scales beliefs by ``keep``, adds
         draws.
 
-        Returns the log predictive density of the rows, each given those before it, nats.
+        Returns the log predictive density of the rows, each given the rows before it, nats.
         """
         ...
 

@@ -45,7 +45,7 @@ class ExpectationPropagation:
         are more probable as one, else kept apart.  Results depend on the window, not on the number of workers.
     epsilon
         Probability of a new cluster above which an atom opens one, and mass below which a cluster is given up, 0 to
-        less than 1.  Default: 0.01, whatever the prior, because an atom may leave a cluster that turns out to be
+        less than 1.  Default: 0.01 for any prior, because an atom may leave a cluster that turns out to be
         spurious.
     count_tolerance
         Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.

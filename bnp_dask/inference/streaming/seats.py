@@ -102,7 +102,7 @@ class _Lists:
 
 
 def _absent(held: Summary) -> np.ndarray:
-    """Log probability of each cluster that it holds no atom; without such a field, those that hold any are certain."""
+    """Log probability of each cluster that it holds no atom; without such a field, occupied clusters are certain."""
     return held[ABSENT] if ABSENT in held else LEAST_LOG * np.maximum(held["N"], 0.0)
 
 

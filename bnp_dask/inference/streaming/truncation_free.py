@@ -135,7 +135,7 @@ class TruncationFreeSVI:
         if has_topics(model) and not isinstance(observation, Multinomial):
             raise SettingError(
                 f"{name}: {type(model.allocation).__name__} of {type(observation).__name__} is not learned so, topics "
-                "are those of words; use Multinomial(), or another schedule"
+                "are distributions over words; use Multinomial(), or another schedule"
             )
         require_exact_atoms(observation, name)
         if model.reproducible:
@@ -159,7 +159,7 @@ class TruncationFreeSVI:
         if work.moves:
             raise SettingError("TruncationFreeSVI() opens and gives up clusters itself; leave moves out")
         if has_topics(work.model) and not work.survey.is_sparse:
-            raise SettingError("TruncationFreeSVI(): topics are those of words; give documents as sparse counts")
+            raise SettingError("TruncationFreeSVI(): topics are of words; give documents as sparse counts")
         if state.stream is None:
             _begin(work, state)
         settle_sticks(work, state)

@@ -1,7 +1,7 @@
 """Other priors that shadows begin with: likelihoods of the run's class, whose prior has other settings.
 
 Two states are compared by their objectives, so both must sum the same terms of the same data.  Settings of a likelihood
-that describe its data or their statistics, such as ``center``, therefore stay those of the run.
+that describe its data or their statistics, such as ``center``, therefore stay the same as in the run.
 
 * If the run's prior is learned, the objective is one function of q and of the prior's settings, with the hyperprior
   about the point where the *run's* learning began.  Another prior is then another start of the same climb.

@@ -160,10 +160,10 @@ def look_for_new(
     time: Any = None,
     aside: Aside | None = None,
 ) -> Found:
-    """Look at all pieces that a run does not have, each opened with the words of those before it.
+    """Look at all pieces that a run does not have, each opened with the words of the pieces before it.
 
     A piece from a ``replaced`` place may have another content than the run's piece from there.  A piece from a
-    ``forgotten`` place is new whatever its content.  ``time`` gives the times of rows.  Unusable pieces go to
+    ``forgotten`` place is new with any content.  ``time`` gives the times of rows.  Unusable pieces go to
     ``aside``; if it is None, they raise.
     """
     aside = nothing_aside() if aside is None else aside

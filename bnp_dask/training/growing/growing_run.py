@@ -183,7 +183,7 @@ class GrowingRun:
         return survey_of(self.first, self.log.rows)
 
     def source(self, new: Sequence[Source] = (), reads_old: bool = True, aside: Collection[str] = ()) -> GrownSource:
-        """All batches of the run, those of the last pieces from ``new``; data at places set ``aside`` are not read."""
+        """All batches of the run, the last pieces from ``new``; data at places set ``aside`` are not read."""
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
         first = self._placed(self.first_source, self.first.n_features)
         if self._first_place in aside:
@@ -200,7 +200,7 @@ class GrowingRun:
 
     @property
     def has_place(self) -> np.ndarray:
-        """Whether the data of a batch have a place where they can be found again, ``(B,)`` bool."""
+        """Whether the data of a batch have a place from which they can be read again, ``(B,)`` bool."""
         places = [self._first_place is not None, *(piece["place"] is not None for piece in self.log.pieces)]
         return np.repeat(places, [self.first.n_batches, *(piece["n_batches"] for piece in self.log.pieces)])
 
@@ -281,7 +281,7 @@ class GrowingRun:
         return self._placed(opened_again(piece, columns, *facts, labels=piece.get("labels")), n_then)
 
     def publish(self) -> None:
-        """Put the version of the run's checkpoint in force, wherever a kill left the run."""
+        """Put the version of the run's checkpoint in force, after a kill at any point."""
         growth = self.checkpoint.state.get(GROWTH)
         if growth is not None and self.versions.current != growth["version"]:
             self.on_disk.require_lock()

@@ -112,7 +112,7 @@ class GrownSource:
 
 
 def survey_of(first: Survey, rows: np.ndarray) -> Survey:
-    """The survey of a run's first data with the batches of all later data; moments stay those of the first data.
+    """The survey of a run's first data with the batches of all later data; moments are of the first data alone.
 
     ``rows`` are the rows of a manifest, ``(N,)``.
     """

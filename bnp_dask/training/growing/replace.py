@@ -49,7 +49,7 @@ def replace(
 ) -> UpdateResult:
     """Take in the data of a place anew and replace the run's data from there: a corrected file, a longer sequence.
 
-    The statistics of the old batches leave all totals exactly, and the new batches are visited like those of an update,
+    The statistics of the old batches leave all totals exactly, and the new batches are visited as in an update,
     beginning with the posterior in force; the objective then belongs to the present data.  Both are one step and one
     version: a kill on the way leaves the run unchanged.  Earlier versions are kept unchanged; use
     :func:`bnp_dask.retire` for data that must be in no version.
@@ -124,7 +124,7 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
         if known is None:
             raise SettingError(
                 f"source: {run.on_disk.path} has no data from {piece.name} by itself; it has "
-                f"{', '.join(list(before)[:5]) or 'none'}. update() takes in what is new"
+                f"{', '.join(list(before)[:5]) or 'none'}. update() takes in new data"
             )
         size, weights = known["batch_size"], known.get("weights")
         if known.get("labels") is not None:

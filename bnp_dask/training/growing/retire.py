@@ -32,7 +32,7 @@ def retire(
     """Take data out of a run, exactly: their statistics leave all totals and the directory.
 
     No data are read except batches of which the run keeps assignments; if these are gone, the total is summed again
-    from all other batches.  The model's priors and centre stay those of the first data, even if these are retired.
+    from all other batches.  The model's priors and centre stay as the first data set them, even if these are retired.
     Clusters stay as long as other data use them: retired data helped to create them, and the other data hold them now.
     Earlier versions, which held the data, are removed.  The data stay known by place: an update does not take them
     again.
@@ -67,7 +67,7 @@ def retire(
     if before is not None and moment is None:
         raise SettingError(f'before={shown(before)}: needs a time such as "2026-08-01"')
     if not given and not numbers and moment is None:
-        raise SettingError("say what is to go: retire(store, sources), or before= or batches=")
+        raise SettingError("say which data are to go: retire(store, sources), or before= or batches=")
     with contextlib.closing(RunStore.open(path_text("store", store))) as opened:
         run = GrowingRun.open(opened)
         run.publish()

@@ -133,7 +133,7 @@ def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Execut
     for index, found in enumerate(_all_or_none(source, each_batch(look, shared, source, executor, 0))):
         survey = found.survey
         if (survey.n_groups > 0) != (first.n_groups > 0) and survey.n_atoms:
-            raise DataError(f"{source.name}: its rows and those of the run are not both in groups; nothing was taken")
+            raise DataError(f"{source.name}: either its rows or the run's are in groups, not both; nothing was taken")
         rows["index"][index], rows["groups"][index] = index, survey.n_groups
         for name, column in PER_BATCH.items():
             rows[column][index] = getattr(survey, name)[0]

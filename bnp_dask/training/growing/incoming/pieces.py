@@ -136,7 +136,7 @@ class Known:
         return Known(places, frozenset(contents))
 
     def without(self, places: Collection[str]) -> Known:
-        """Known pieces except those from some places."""
+        """Known pieces without the pieces from some places."""
         return Known({place: facts for place, facts in self.by_place.items() if place not in places}, self.in_memory)
 
     def has_place(self, piece: Piece, fingerprint: Any) -> bool:
@@ -165,8 +165,8 @@ class Known:
             return self.by_place[piece.place][1] == content
         raise OtherContentError(
             f"{piece.place} was taken in before with another content, or cut into other batches: nothing was taken. "
-            "replace() takes what is there now in its place; else give what is new under a name of its own, with the "
-            "batch_size of before"
+            "replace() takes the present content in its place; else give the new data under a name of their own, with "
+            "the batch_size of before"
         )
 
 

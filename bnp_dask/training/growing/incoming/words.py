@@ -145,7 +145,7 @@ def _counts_of_columns(base: Posterior, data: Any, batch_size: int | None, new_w
 
 
 def labelled_as(base: Posterior, source: Source, labels: Any) -> Source:
-    """The source with known labels ``(n,)`` among those of the run; the source itself if there are none.
+    """The source with known labels ``(n,)`` among the run's labels; the source itself if there are none.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def _by_position(base: Posterior, counts: Counts, new_words: NewWords | None, wi
         return Placed(counts, None, widened(base, found - now))
     if found > now and new_words == "drop":
         return Placed(counts, np.where(np.arange(found) < now, np.arange(found), LEFT_OUT), base)
-    advice = "" if names_of(base) is not None else '; new_words="add" appends those that come behind'
+    advice = "" if names_of(base) is not None else '; new_words="add" appends the additional ones'
     kind = "words of sparse counts" if counts.source.is_sparse else "columns of dense rows"
     raise DataError(
         f"{counts.source.name}: has {found} {kind} without names, and the run {now}{advice}; nothing was taken"
