@@ -20,8 +20,7 @@ from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.dask_collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.arrow_streams import unlabelled
 from bnp_dask.inputs.settings import flag, whole_number
 from bnp_dask.model import Posterior

@@ -22,8 +22,7 @@ from bnp_dask.core.table import Table
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.groups import lagged
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import gains_of

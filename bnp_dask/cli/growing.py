@@ -27,7 +27,7 @@ from bnp_dask.inputs.settings import shown
 if TYPE_CHECKING:
     from bnp_dask.training.growing.changes import Change
     from bnp_dask.training.growing.incoming.aside import SetAside
-    from bnp_dask.training.growing.taking_in import UpdateResult
+    from bnp_dask.training.growing.ingest_update import UpdateResult
 
 IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
 """Preposition before the other clusters of a change, by its kind."""
@@ -181,7 +181,7 @@ def update_command(args: argparse.Namespace) -> None:
 
 def replace_command(args: argparse.Namespace) -> None:
     """Replace data, one argument after the other."""
-    from bnp_dask.training.growing.replace import replace
+    from bnp_dask.training.growing.revise import replace
 
     _one_by_one(args, partial(replace, **_options(args)))
 
@@ -240,7 +240,7 @@ def _told_of_new(result: UpdateResult, data: str) -> str:
 def retire_command(args: argparse.Namespace) -> None:
     """Remove data."""
     from bnp_dask.structure.nouns import count_of, noun_of
-    from bnp_dask.training.growing.retire import retire
+    from bnp_dask.training.growing.revise import retire
 
     posterior = retire(args.rundir, args.data, before=args.before)
     assert posterior.summary is not None
@@ -273,7 +273,7 @@ VERSIONED = (
 
 def versions_command(args: argparse.Namespace) -> None:
     """Print versions."""
-    from bnp_dask.training.growing.listing import versions
+    from bnp_dask.training.growing.versions import versions
 
     found = versions(args.rundir)
     if args.format != "text":
@@ -328,7 +328,7 @@ def aside_line(piece: SetAside) -> str:
 def rollback_command(args: argparse.Namespace) -> None:
     """Go back."""
     from bnp_dask.structure.nouns import count_of
-    from bnp_dask.training.growing.rollback import rollback
+    from bnp_dask.training.growing.revise import rollback
 
     posterior = rollback(args.rundir, args.version)
     say(f"version {args.version} is in force, {count_of(posterior)}")

@@ -32,8 +32,7 @@ from bnp_dask.data.base import (
     spans_of,
 )
 from bnp_dask.errors import DataError
-from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
-from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.base import DEFAULT_RETRIES, may_pass, plain_interrupts
 from bnp_dask.inputs.levels import Codes
 from bnp_dask.inputs.sparse_rows import as_counts
 
@@ -247,7 +246,7 @@ class PlacedSource(View):
         return {**self.whole.describe(), "n_features": self.width}
 
 
-def placed(source: Source, width: int, place: np.ndarray | None) -> Source:
+def reordered(source: Source, width: int, place: np.ndarray | None) -> Source:
     """The source with its columns at positions ``place (V,)`` among ``width``; the source itself if nothing moves."""
     if place is not None and np.array_equal(place, np.arange(len(place))):
         place = None

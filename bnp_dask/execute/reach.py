@@ -62,8 +62,7 @@ def _of_dask(client: Any, advice: str, stack: ExitStack) -> Any:
     """Executor on a cluster, which the stack closes; other values than clients and addresses are returned unchanged."""
     from distributed import Client
 
-    from bnp_dask.execute.dask import DaskExecutor, current_client, giving_way
-    from bnp_dask.execute.lost import closed_in_time
+    from bnp_dask.execute.dask import DaskExecutor, closed_in_time, current_client, giving_way
 
     found = current_client() if client is None else client
     if isinstance(found, str):

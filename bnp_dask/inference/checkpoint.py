@@ -17,8 +17,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.gathered import Gathered
 from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
-from bnp_dask.inference.sealed import Sealed
-from bnp_dask.inference.state import Loss, State, Stream
+from bnp_dask.inference.state import Loss, Sealed, State, Stream
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     AnyProposal,

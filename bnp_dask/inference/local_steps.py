@@ -23,8 +23,7 @@ from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.data.base import SMALL_BYTES
 from bnp_dask.errors import StoreError
-from bnp_dask.execute.base import Handle, is_remote
-from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.execute.base import Handle, collected, is_remote, submitted
 from bnp_dask.execute.posted import Posted, opened, post
 from bnp_dask.execute.prefetch import Load, in_turn
 from bnp_dask.inference.batch_memo import Left, MemoSlot
@@ -388,7 +387,7 @@ class LocalSteps:
         kept = {step.request.batch: step.slot.new for step in steps if step.slot is not None}
         group = InFlight(batches, basis, beliefs, seen, kept, [*own, *rounds], len(own))
         by_workers = bool(kept) and not reach.is_rare
-        if not by_workers and not self.work.lockstep and attempt == 1:
+        if not by_workers and not self.work.in_ensemble and attempt == 1:
             group.in_turn = True
             self._waiting.append(group)
             self._send_more()

@@ -19,13 +19,11 @@ from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.analysis.running import WINDOW, runner_for
 from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.rows import plain
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.view import ResampledSource, View
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.initialize import FromPosterior, Initialization, RandomExamples
 from bnp_dask.inputs.settings import number_from, seed_of, start_of_seed, whole_number
@@ -33,6 +31,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.training.callbacks import RunInfo
 from bnp_dask.training.defaults import default_init
+from bnp_dask.training.history import plain
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
 

@@ -20,8 +20,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.core.survey.copies import row_hashes
 from bnp_dask.data.base import Reader, Source, batch_reader, fingerprint_of
 from bnp_dask.data.view import CountedSource, View, read_or_why
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Model
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.training.callbacks import logger

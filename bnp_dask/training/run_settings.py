@@ -23,7 +23,7 @@ from bnp_dask.moves import Move
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
 from bnp_dask.store.layout import note_in
 from bnp_dask.training.alternatives.shadow import Shadow
-from bnp_dask.training.doors import facts_of
+from bnp_dask.training.validation import facts_of
 
 DATA = ("data", "n_batches")
 """Settings of a run that describe its data."""

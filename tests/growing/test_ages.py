@@ -11,10 +11,10 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.ages import Span, span_from, with_times
 from bnp_dask.training.growing.incoming.times import time_in, times_of
+from bnp_dask.training.growing.ingest_update import Span, span_from, with_times
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, gap, grow
 from tests.growing.test_update import COMMITTED, dying
 

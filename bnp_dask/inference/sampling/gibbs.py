@@ -18,13 +18,20 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.chains import Chain, Sampler, of_model
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.local_steps import is_slight
-from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
+from bnp_dask.inference.sampling.chain import (
+    add_batch,
+    begin_sweep,
+    draw_clusters,
+    end_sweep,
+    first_chain,
+    first_tabled_chain,
+    others,
+)
 from bnp_dask.inference.sampling.draws import Draws, draw_to_arrays, draws_from
 from bnp_dask.inference.sampling.reseating import is_counted, reseat
-from bnp_dask.inference.sampling.rounds import split_and_unite
 from bnp_dask.inference.sampling.sequences import draw_states, end_states, states_of, sweep_of_states
+from bnp_dask.inference.sampling.split_merge import split_and_unite
 from bnp_dask.inference.sampling.sweep import sweep
-from bnp_dask.inference.sampling.top_level import first_tabled_chain
 from bnp_dask.inference.sampling.topics import (
     draw_topics,
     end_topics,
@@ -107,7 +114,7 @@ class Gibbs:
     given weights and parameters drawn from the totals, among the existing clusters (see
     :mod:`bnp_dask.inference.sampling.sweep`).  Few data in one batch are all seated again in each lap, which keeps one
     worker busy.  Some laps, most at first and one in 16 later, end with a round in which whole clusters are split and
-    united over all batches (see :mod:`bnp_dask.inference.sampling.rounds`); it reads the data once more.  If all
+    united over all batches (see :mod:`bnp_dask.inference.sampling.split_merge`); it reads the data once more.  If all
     documents are one batch, each lap splits and unites without such a round.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior

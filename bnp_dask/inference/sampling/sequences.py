@@ -20,8 +20,7 @@ from bnp_dask.allocation.base import SampledStates
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.inference.chains import TABLES, Chain, Pins, empty_of_chain
-from bnp_dask.inference.sampling.chain import drawn_parameters
-from bnp_dask.inference.sampling.top_level import shares, top_generator
+from bnp_dask.inference.sampling.chain import drawn_parameters, shares, top_generator
 from bnp_dask.inference.sampling.visit import (
     ASSIGN,
     PARAMETERS,

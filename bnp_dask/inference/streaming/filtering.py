@@ -15,7 +15,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Work
-from bnp_dask.inference.streaming.site import Given, Site, check_urn, seat_task, settle, threshold, with_site
+from bnp_dask.inference.streaming.task import Given, Site, check_urn, seat_task, settle, threshold, with_site
 from bnp_dask.inference.streaming.unite import unions
 from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record

@@ -16,7 +16,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
-from bnp_dask.inference.streaming.site import LEAST_EPSILON, Given, Site, check_urn, seat_task, settle
+from bnp_dask.inference.streaming.task import LEAST_EPSILON, Given, Site, check_urn, seat_task, settle
 from bnp_dask.inference.streaming.unite import pair_gains, rows
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp

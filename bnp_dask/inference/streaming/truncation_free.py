@@ -19,8 +19,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Stream, Work
-from bnp_dask.inference.streaming.learners import Draws, by_size, mixture_learner, weights_of
-from bnp_dask.inference.streaming.topics import TopicLearner
+from bnp_dask.inference.streaming.learners import Draws, TopicLearner, by_size, mixture_learner, weights_of
 from bnp_dask.inference.streaming.unite import Newborn, Opened
 from bnp_dask.inference.variational.memoized import lap_order
 from bnp_dask.inference.visit import Request, request_of, visit

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from bnp_dask.core.contact import NoAnswerError, answer_seconds, contact_of
+from bnp_dask.core.location import NoAnswerError, answer_seconds, contact_of
 from bnp_dask.errors import StoreError
 from bnp_dask.store.place.base import UNHARMED, DamagedError, Extent, Lock
 

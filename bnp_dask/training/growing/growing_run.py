@@ -24,8 +24,8 @@ from bnp_dask.inference.gathered import EMBEDDED, ROOM
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.sound import require_sound
 from bnp_dask.inference.variational.arrivals import Round
+from bnp_dask.inference.variational.growing import settle
 from bnp_dask.inference.variational.lineage import renamed
-from bnp_dask.inference.variational.sealing import settle
 from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
@@ -44,10 +44,9 @@ from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.store.layout import read_about
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import moves_on_arrival
-from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
+from bnp_dask.training.growing.grown import Absent, GrownSource, first_data, opened_again, place_again, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
-from bnp_dask.training.growing.reopening import first_data, opened_again, place_again
 from bnp_dask.training.results import load, save, save_again
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import GROWTH

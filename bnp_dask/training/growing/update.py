@@ -21,16 +21,14 @@ from bnp_dask.inputs.settings import number_from, one_of, path_text, positive_nu
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.ages import span_from
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.growing.grown import labels_as_opened
 from bnp_dask.training.growing.incoming.aside import ON_BAD, Aside, OnBad
-from bnp_dask.training.growing.incoming.feed import Feed
-from bnp_dask.training.growing.incoming.pieces import Piece, naming, pieces_of
+from bnp_dask.training.growing.incoming.pieces import Feed, Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
 from bnp_dask.training.growing.incoming.words import NewWords, open_counts, require_new_words
-from bnp_dask.training.growing.reopening import labels_as_opened
-from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
+from bnp_dask.training.growing.ingest_update import KEPT, Rules, UpdateResult, nothing_new, span_from, take_in
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.run_settings import OPENED
 

@@ -17,7 +17,7 @@ from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.sources.forms import Documents, plain_form
-from bnp_dask.data.view import LEFT_OUT, placed
+from bnp_dask.data.view import LEFT_OUT, reordered
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Model, Posterior
@@ -183,7 +183,7 @@ class Placed:
         """The batches with all words of a run, ``width`` of them."""
         if not widens(self.base.model):
             return self.counts.source
-        return placed(self.counts.source, n_words(self.base) if width is None else width, self.place)
+        return reordered(self.counts.source, n_words(self.base) if width is None else width, self.place)
 
 
 def place_in(
@@ -271,6 +271,6 @@ def placed_again(base: Posterior, source: Source, most: int) -> Source:
     elif known is not None and (found := columns_of(source)) is not None:
         names = found.features
     if names is None or known is None:
-        return placed(source, n_words(base), None)
+        return reordered(source, n_words(base), None)
     index = {name: i for i, name in enumerate(known[:most])}
-    return placed(source, n_words(base), np.array([index.get(name, LEFT_OUT) for name in names], np.int64))
+    return reordered(source, n_words(base), np.array([index.get(name, LEFT_OUT) for name in names], np.int64))
