@@ -20,7 +20,7 @@ from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.view import CountedSource
-from bnp_dask.errors import DataError, SettingError, warn
+from bnp_dask.errors import SettingError, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor
@@ -56,7 +56,7 @@ from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, room
 from bnp_dask.training.one_run import OneRun
 from bnp_dask.training.results import TrainResult, save_result, with_names
 from bnp_dask.training.run_settings import Begun, RunParts, open_store, with_names_of
-from bnp_dask.training.survey_pass import survey_of_run, survey_task, take_survey
+from bnp_dask.training.survey_pass import survey_of_run
 from bnp_dask.training.validation import check_parts, require_savable
 
 if TYPE_CHECKING:
@@ -248,11 +248,34 @@ def train(
             known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
             ready = named.with_prior(known, may_learn=schedule.decides_moves)
             shelf = memo.shared if isinstance(memo, RunStore) else None
-            facts, gathered = (found.source, frozen(found.survey), executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
-            work = Work(ready, *facts, seed, tuple(moves), shelf, skips, gathered, readable=readable)
-            how = checkpoint_minutes * 60, n_init, room + second, shadow, other_priors(shadow, ready, known), scores
-            run = OneRun(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], *how)
+            work = Work(
+                model=ready,
+                source=found.source,
+                survey=frozen(found.survey),
+                executor=executor,
+                memo=memo,
+                seed=seed,
+                moves=tuple(moves),
+                shelf=shelf,
+                skips=skips,
+                room=room // 4 if store is None else room,
+                readable=readable,
+            )
+            run = OneRun(
+                work=work,
+                init=init,
+                schedule=schedule,
+                memo=memo,
+                manifest=found.manifest,
+                callbacks=[*callbacks, LogLaps()],
+                checkpoint_seconds=checkpoint_minutes * 60,
+                n_init=n_init,
+                room=room + second,
+                shadow=shadow,
+                priors=other_priors(shadow, ready, known),
+                scores=scores,
+            )
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         _keep(result, store)
     return _warned_of_limit(first.done(result), schedule)
@@ -305,9 +328,6 @@ def _of_these_data(checkpoint: Checkpoint | None, manifest: dict[str, Any]) -> C
 
 def _where(executor: Executor) -> str:
     return "in this thread" if isinstance(executor, SerialExecutor) else f"on {executor.n_workers} workers"
-
-
-__all__ = ["ConvergenceWarning", "DataError", "open_executor", "survey_task", "take_survey", "train"]
 
 
 # -- known labels --------------------------------------------------------------------------------------------------
