@@ -101,7 +101,7 @@ def test_of_data_that_were_retired_no_dormant_cluster_tells(tmp_path):
 
 def test_topics_and_states_are_not_laid_away(tmp_path):
     begin(tmp_path / "run", day_of("topics", 0), model=MODELS["topics"])
-    with pytest.raises(SettingError, match="dormant=5: clusters of mixtures are laid away, not those of HDPTopics"):
+    with pytest.raises(SettingError, match="dormant=5: clusters of mixtures are laid away, not clusters of HDPTopics"):
         grow(tmp_path / "run", day_of("topics", 1), dormant=5)
     with pytest.raises(SettingError, match="dormant=-1: needs a positive"):
         grow(tmp_path / "run", day_of("topics", 1), dormant=-1)
