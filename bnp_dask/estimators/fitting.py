@@ -1,5 +1,9 @@
 """Base of the scikit-learn estimators: checks of arguments, one run of ``train`` from an estimator's settings, and
 scikit-learn's own warning.
+
+Also ``partial_fit`` of all estimators (the first call begins a run, later calls add data to it), settings of an
+estimator's parts, such as ``observation__kappa``, for ``get_params``, ``set_params`` and searches, and the criteria of
+Akaike and of Schwarz, as scikit-learn and hmmlearn give them.
 """
 
 from __future__ import annotations
