@@ -19,7 +19,7 @@ from benchmarks.timing import dgemm_rate, emit, median
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import one_blas_thread
-from bnp_dask.training.compiling.warmup import warm
+from bnp_dask.training.compiling.first_run import warm
 
 LARGE = [Size(1_000_000, 64, 200, spread) for spread in (4.0, 1.0, 0.5, 0.25)]
 SMALL = [Size(100_000, 16, 32, spread) for spread in (4.0, 0.5)]

@@ -16,7 +16,7 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.inference.sampling import rounds
+from bnp_dask.inference.sampling import split_merge
 
 LAPS = 6
 
@@ -66,10 +66,10 @@ def main() -> None:
     for likelihood, d, k in ((bnp.Gaussian(), 16, 50), (bnp.Gaussian(), 4, 8), (bnp.DiagGaussian(), 16, 50)):
         x = data(40_000, d, k)
         for prior, (drawn, variational) in PRIORS.items():
-            model, late = bnp.Model(drawn, likelihood), rounds.LATE
-            with patch.multiple(rounds, EARLY=1e-9, LATE=0.0):
+            model, late = bnp.Model(drawn, likelihood), split_merge.LATE
+            with patch.multiple(split_merge, EARLY=1e-9, LATE=0.0):
                 ours = seconds(bnp.Gibbs(laps=LAPS), model, x, k)
-            with patch.multiple(rounds, EARLY=1e-9, LATE=1.0):
+            with patch.multiple(split_merge, EARLY=1e-9, LATE=1.0):
                 more = seconds(bnp.Gibbs(laps=LAPS), model, x, k) - ours
             theirs = seconds(full, bnp.Model(variational, likelihood), x, k)
             line = {"features": d, "clusters": k, "sweep": ours, "lap": theirs, "speed": theirs / ours}

@@ -164,7 +164,7 @@ def near(word: str, known: Iterable[str]) -> str | None:
 
 
 THROUGH = frozenset((__name__.split(".")[0], "contextlib", "functools", "sklearn"))
-"""Packages whose lines are never the user's: this one, and those that call it on the user's behalf."""
+"""Packages whose lines are never the user's: this one, and packages that call it on the user's behalf."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

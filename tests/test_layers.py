@@ -15,9 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bnp_dask"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-DASK_DOORS = {
-    f"bnp_dask.execute.{name}" for name in ("dask", "local", "lost", "message", "pulse", "reach", "worker_queue")
-}
+DASK_DOORS = {f"bnp_dask.execute.{name}" for name in ("dask", "local", "message", "reach")}
 DASK_DOORS |= {"bnp_dask.training.train", "bnp_dask.cli", "bnp_dask.cli.console", "bnp_dask.training.memory_plan"}
 """Who may import Dask, besides the modules of ``data`` that read and write its collections."""
 

@@ -33,7 +33,7 @@ FACTS = {
     "cli/data.py": 1,
     "cli/look.py": 1,
     "reports/run_page.py": 1,
-    "training/growing/incoming/look.py": 1,
+    "training/growing/found.py": 1,
     # data must say which rows belong together, and which follow one another
     "analysis/matching.py": 2,
     # whether topics of tokens are drawn, or clusters of atoms
@@ -47,7 +47,7 @@ FACTS = {
     # whether statistics are packed to be kept
     "inference/batch_memo.py": 1,
     # whether groups have several clusters, so that a label of a group forbids none
-    "training/known_labels.py": 1,
+    "training/train.py": 1,
 }
 """Times that a fact about the structure is asked for, by file: the fewer the better."""
 

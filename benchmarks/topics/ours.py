@@ -40,7 +40,7 @@ from benchmarks.topics.corpora import Corpus
 from benchmarks.topics.score import figures
 from bnp_dask.allocation import LDA, DocumentStep, HDPTopics
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.initialize import AnchorWords, Initialization, SampledTopics
 
 

@@ -75,7 +75,7 @@ class DocumentStep:
 
     Notes
     -----
-    The objective is exact for the responsibilities of the last visit, whatever ``states`` is: no statistic uses stored
+    The objective is exact for the responsibilities of the last visit with any ``states``: no statistic uses stored
     counts.  But documents that start from counts of 24 bits end elsewhere than documents that start from all 53: single
     terms of the objective differed by relative 2e-9 and 1.7e-7 from two recorded traces, which ``"float64"`` matched to
     1e-14 and 4e-13.

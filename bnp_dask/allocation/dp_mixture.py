@@ -134,7 +134,7 @@ class DPMixture:
 
 
 def stick_log_weights(params: StickParams) -> np.ndarray:
-    """Expected log weights of the clusters in use, ``(K,)`` nats, or those at the point estimate."""
+    """Expected log weights of the clusters in use, ``(K,)`` nats, or at the point estimate."""
     before = np.concatenate([[0.0], np.cumsum(params.log_not_u)[:-1]])
     return params.log_u + before
 

@@ -1,4 +1,4 @@
-"""Hidden Markov trees: the state of a node depends on that of its parent (thesis 8.4); the number of states is fixed.
+"""Hidden Markov trees: the state of a node depends on its parent's (thesis 8.4); the number of states is fixed.
 
 As for sequences, q(z) of a tree has the form of its prior, so that one pass up and one down give it exactly.  With
 ``up_i(l) = log p(x_i | l) + sum over children c of msg_c(l)`` and ``msg_i(k) = log sum_l pi_kl exp up_i(l)``, the log
@@ -6,8 +6,8 @@ evidence is ``log sum_l pi_0l exp up_root(l)``, and the pair posterior of a node
 
     s_i[k, l] = q_parent(k) pi_kl exp(up_i(l) - msg_i(k)).
 
-Counts of starts, one for each root, and of transitions, one for each other node, take the places of those of sequences
-(:mod:`bnp_dask.allocation.chain_step`), so that weights and objective are those of
+Counts of starts, one for each root, and of transitions, one for each other node, replace the counts of sequences
+(:mod:`bnp_dask.allocation.chain_step`), so that weights and objective are the same as in
 :class:`~bnp_dask.allocation.finite_hmm.FiniteHMM`.
 """
 
@@ -45,7 +45,7 @@ ROWS = 4096
 
 @dataclass(frozen=True)
 class Trees(Chains):
-    """Structure of hidden Markov trees: atoms are nodes, groups trees; a node's state depends on that of its parent."""
+    """Structure of hidden Markov trees: atoms are nodes, groups trees; a node's state depends on its parent's."""
 
     atom = "node"
     is_ordered = False

@@ -34,7 +34,7 @@ NEGLIGIBLE = 60.0
 """Nats below its peak at which an integrand is cut off."""
 
 FINE, NEAR, COARSE = 0.025, 0.1, 0.125
-"""Steps in log u of the table, and those at which psi and the first two cumulants, and all others, are integrated.
+"""Steps in log u of the table, of the integrals of psi and the first two cumulants, and of all other integrals.
 Splines of degree 9 lead from these to the table.
 
 Relative errors of kappa_m for generalized gamma processes of a discount of 0.1 to 0.9: at most 1e-10."""
@@ -129,7 +129,7 @@ def table_of(intensity: Any) -> Table:
     Raises
     ------
     SettingError
-        It is no Levy intensity of infinitely many jumps; says what was found.
+        It is no Levy intensity of infinitely many jumps; the message says which condition fails.
     """
     from scipy.interpolate import make_interp_spline  # takes a third of a second to load
 
@@ -258,7 +258,7 @@ class _Jumps:
     power
         y below which rho is that power, as far as doubles tell.
     grid, log_s, log_rho
-        Even y over all doubles, the logs of s, and those of rho(s) ds/dy.
+        Even y over all doubles, the logs of s, and the logs of rho(s) ds/dy.
     """
 
     intensity: Any
@@ -397,7 +397,7 @@ def _require_order(intensity: Any, sigma: float) -> None:
 
 
 def _largest(intensity: Any, y: np.ndarray, none: np.ndarray) -> float:
-    """log of the largest possible jump: inf unless rho ends at once, rather than falls below what doubles hold."""
+    """log of the largest possible jump: inf unless rho ends at once, rather than falls below the smallest double."""
     if not none.any():
         return math.inf
     low, high = float(y[np.argmax(none)] - 1.0), float(y[np.argmax(none)])

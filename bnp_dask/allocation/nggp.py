@@ -26,7 +26,7 @@ class NGGPMixture(NormalizedMeasure):
         Mass of the process, > 0: larger expects more clusters.
     sigma
         Discount, 0 to less than 1: the number of clusters grows like n^sigma.  0 is the Dirichlet process of
-        concentration ``a``, whatever ``tau``; 0.5 the normalized inverse Gaussian process.
+        concentration ``a`` for any ``tau``; 0.5 the normalized inverse Gaussian process.
     tau
         Rate of the exponential tilting, >= 0.
     rule

@@ -141,7 +141,7 @@ class NRMMixture(NormalizedMeasure):
     Raises
     ------
     SettingError
-        The integral of min(1, s) rho(s) is infinite, so that the total mass would be; or that of rho(s) is finite, so
+        The integral of min(1, s) rho(s) and so the total mass is infinite; or the integral of rho(s) is finite, so
         that there would be finitely many clusters; or values are no numbers.
 
     Notes

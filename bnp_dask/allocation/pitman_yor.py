@@ -32,8 +32,8 @@ LARGEST_GAMMA = 1e6
 class PitmanYorMixture:
     """Mixture with an unbounded number of clusters, among them more small ones than a Dirichlet process expects.
 
-    Stick k = 1, 2, ... is Beta(1 - discount, gamma + k discount).  The number of clusters grows like n^discount, where
-    that of a Dirichlet process grows like log n.
+    Stick k = 1, 2, ... is Beta(1 - discount, gamma + k discount).  The number of clusters grows like n^discount, and
+    like log n in a Dirichlet process.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class PitmanYorMixture:
 
     Notes
     -----
-    The objective is exact, as that of ``DPMixture``: births, merges and deletes are accepted only if it rises.
+    The objective is exact, as with ``DPMixture``: births, merges and deletes are accepted only if it rises.
     ``Model(..., learn_prior="diagonal")`` learns ``gamma``, and leaves the discount.  Filters, expectation propagation
     and Gibbs sampling use the predictive rule, which gives a cluster of n_k atoms ``n_k - discount`` and a new one
     ``gamma + K discount``; in K filters count each cluster of earlier batches as one.
@@ -117,7 +117,7 @@ class PitmanYorMixture:
         """Mixture with the best gamma given the sticks and the log hyperprior ``-gamma``, Gamma(1, 1).
 
         The terms of the objective that depend on it are ``sum_k log Gamma(gamma + 1 + (k - 1) d) - log Gamma(gamma +
-        k d) + gamma E[log(1 - u_k)]``; the slope of their sum falls, and the best gamma is where it is zero.
+        k d) + gamma E[log(1 - u_k)]``; the slope of their sum falls, and is zero at the best gamma.
         """
         from scipy.optimize import brentq
 

@@ -59,7 +59,7 @@ def require_posterior(value: Any) -> Posterior:
     """Return the posterior with arrays of the kernels' types; SettingError if ``value`` is not a posterior."""
     if not isinstance(value, Posterior):
         held = isinstance(getattr(value, "posterior", None), Posterior)
-        hint = ": pass result.posterior" if held else ", such as result.posterior, or what bnp_dask.load reads"
+        hint = ": pass result.posterior" if held else ", such as result.posterior, or the result of bnp_dask.load"
         raise SettingError(f"posterior is a {type(value).__name__}; needs a Posterior{hint}")
     return thawed(value)
 

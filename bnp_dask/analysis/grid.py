@@ -7,19 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bnp_dask.analysis.matching import needs_of
 from bnp_dask.analysis.running import WINDOW, computing_as
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey, extend, require_atoms
-from bnp_dask.data.base import Source, batch_reader, columns_of
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, naming_batch
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inference.streaming.first_part import Piece, Predicted, predict_pieces, survey_piece
-from bnp_dask.inference.streaming.site import check_urn
+from bnp_dask.inference.bad_batches import survey_checked
+from bnp_dask.inference.streaming.task import check_urn, site_of, threshold, with_site
 from bnp_dask.inputs.settings import share_below_one, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.structure.nouns import noun_of
@@ -42,7 +45,7 @@ class GridLine:
     model
         The model with these settings, its other priors as they were given.
     score
-        Log predictive density of the first part, each atom given those before it, mean per atom, nats.
+        Log predictive density of the first part, each atom given the atoms before it, mean per atom, nats.
     n_clusters
         Clusters that the filter opened.
     """
@@ -89,7 +92,7 @@ class Grid(Sequence[GridLine]):
             f"{name.ljust(wide)}  {line.score:.4f} nats per atom, {noun_of(line.model).count(line.n_clusters)}"
             for name, line in zip(names, self.lines, strict=True)
         ]
-        return "\n".join([f"first {self.n_atoms} atoms, each given those before it:", *rows])
+        return "\n".join([f"first {self.n_atoms} atoms, each given the atoms before it:", *rows])
 
     __repr__ = __str__
 
@@ -221,3 +224,43 @@ def _predicted(
     shared = runner.share("first-part", list(pieces))
     tasks = ((f"filter-setting{i}", predict_pieces, (model, epsilon, shared)) for i, model in enumerate(models))
     return list(in_order(runner, tasks, max(WINDOW, 2 * runner.n_workers)))
+
+
+# -- the first part of a stream ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Piece:
+    """The first ``n_atoms`` atoms of a batch."""
+
+    reader: Reader
+    n_atoms: int
+
+    def read(self) -> Batch:
+        """The atoms in memory."""
+        batch = self.reader()
+        return batch if batch.n_atoms <= self.n_atoms else batch.rows(0, self.n_atoms)
+
+
+def survey_piece(model: Model, piece: Piece) -> Survey:
+    """The task: survey of a piece, after every check that the model makes."""
+    return survey_checked(model, piece.read())
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Prediction of the first atoms of a stream: log density, nats, and how many clusters a filter opened."""
+
+    log_predictive: float
+    n_clusters: int
+
+
+def predict_pieces(model: Model, epsilon: float | None, pieces: Sequence[Piece]) -> Predicted:
+    """The task: filter pieces of a stream one after the other (:class:`~bnp_dask.Filter` without unions)."""
+    total, next_id, logs = RunningTotal(model.empty_summary(np.zeros(0, np.int64))), 0, 0.0
+    least = threshold(model, epsilon)
+    for piece in pieces:
+        batch = piece.read()
+        with naming_batch(batch.name):
+            site = site_of(model, total.value(), batch, least)
+        total, next_id = with_site(total, site, next_id)
+        logs += site.log_predictive
+    return Predicted(logs, total.high.n_clusters)

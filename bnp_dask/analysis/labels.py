@@ -79,7 +79,7 @@ def without_labels(posterior: Posterior) -> Posterior:
 
 
 def _nearest(model: Model, summary: Summary) -> np.ndarray:
-    """Position of the label of each cluster, ``(K,)``: its own, or that of the clusters that it is united with."""
+    """Position of the label of each cluster, ``(K,)``: its own, or the label of the clusters that it is united with."""
     observation = model.observation
     assert isinstance(observation, Labelled)
     known = summary[KNOWN]

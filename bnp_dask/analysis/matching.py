@@ -18,7 +18,7 @@ from bnp_dask.data.sources.forms import Documents, Needs, plain_form
 from bnp_dask.data.sources.named import matched
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.sources.zarr import ZarrCountsSource
-from bnp_dask.data.view import WeightedSource, placed
+from bnp_dask.data.view import WeightedSource, reordered
 from bnp_dask.errors import DataError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation, WideningObservation, read_as
@@ -173,4 +173,4 @@ def _in_known_words(posterior: Posterior, source: Source) -> Source:
             f"with ({len(posterior.words)} words), which lacks {len(unknown)} of them: {few(unknown)}. Ingest the "
             "texts again with vocabulary=STORE, the store that it was trained on, or predict from the raw texts"
         )
-    return placed(source, len(posterior.words), np.array([index[word] for word in words], np.int64))
+    return reordered(source, len(posterior.words), np.array([index[word] for word in words], np.int64))

@@ -156,5 +156,5 @@ def _counted(truth: Any, labels: Any, ignore: Any) -> tuple[np.ndarray, np.ndarr
         counts = ~np.isin(a, np.asarray(ignore))
         a, b = a[counts], b[counts]
         if len(a) == 0:
-            raise DataError(f"all true labels are among those to ignore, {ignore!r}")
+            raise DataError(f"all true labels are among the labels to ignore, {ignore!r}")
     return a, b

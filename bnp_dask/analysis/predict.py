@@ -20,8 +20,7 @@ from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.dask_collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.arrow_streams import unlabelled
 from bnp_dask.inputs.settings import flag, whole_number
 from bnp_dask.model import Posterior
@@ -110,7 +109,7 @@ def predict(
     -------
     numpy.ndarray or TopResponsibilities or dask.array.Array or None
         Labels ``(n,)`` int64: the *ids* of clusters, ``posterior.ids``, which stay the same when others come and
-        go (not positions; those are ``np.searchsorted`` away).  ``soft``: ``(n, K)`` in the order of
+        go (not positions; ``np.searchsorted`` gives these).  ``soft``: ``(n, K)`` in the order of
         ``posterior.ids``; each row sums to one.  ``top``: :class:`TopResponsibilities`.  Lazy Dask arrays for Dask
         data; None when ``out`` is given.
 

@@ -22,8 +22,7 @@ from bnp_dask.core.table import Table
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.groups import lagged
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import gains_of
@@ -93,7 +92,7 @@ class Prices(Sequence[ClusterPrice]):
             (str(p.id), f"{p.without:,.1f}", f"{p.united:,.1f}", "-" if p.nearest is None else str(p.nearest))
             for p in sorted(self.lines, key=lambda price: (price.without, price.id))
         ]
-        note = f"nats of the objective lost without a {self.noun.one}, or where it is one with its nearest"
+        note = f"nats of the objective lost without a {self.noun.one}, or by uniting it with its nearest"
         return Table((self.noun.one, "without it", "united", "with"), rows, notes=[note])
 
     def __str__(self) -> str:
@@ -119,7 +118,7 @@ def prices(
     Each price is the difference of two exact objectives over all data, of an assignment with and one without the
     cluster.  Without it, its atoms are redistributed among similar clusters, and these are re-estimated; further
     re-estimation of all clusters could only make the loss smaller.  The prior mass of an almost empty topic in
-    documents goes to the topics that absorb it or to new topics, whichever costs less, as in :class:`bnp_dask.Delete`.
+    documents goes to the topics that absorb it or to new topics, at the lower cost, as in :class:`bnp_dask.Delete`.
     The posterior is not changed.
 
     A few nats for a cluster of many atoms mean that the data hardly determine whether it exists; compare prices with

@@ -167,8 +167,8 @@ class Tree:
 def tree(posterior: Posterior) -> Tree:
     """Unite the clusters of a posterior one after the other, each time where the objective loses least.
 
-    There is no pass over data: losses come from the statistics that the posterior keeps.  The objective of a level is
-    that of the assignment in which each united cluster takes all shares of its members, at the parameters that are
+    There is no pass over data: losses come from the statistics that the posterior keeps.  The objective of a level
+    belongs to the assignment in which each united cluster takes all shares of its members, at the parameters that are
     best for it.  A cut could only gain by further training.
 
     Mixtures
@@ -278,7 +278,7 @@ class _Growing:
         return _weights(self.model, slim)
 
     def _unite(self, a: int, b: int, slim: Summary) -> None:
-        """Put the union of the positions a < b into the statistics; ``slim`` are those without data."""
+        """Put the union of the positions a < b into the statistics; ``slim`` are statistics without data."""
         value, keep, drop = self.value, int(self.value.ids[a]), int(self.value.ids[b])
         data = replace(
             value.without_pairs(),

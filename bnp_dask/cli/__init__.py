@@ -64,7 +64,7 @@ def build_parser() -> _Parser:
     parser = _Parser(
         prog="bnp-dask",
         description="Bayesian nonparametric clustering of data that no single machine holds.",
-        epilog="'bnp-dask COMMAND --help' explains a command; 'bnp-dask demo' shows what this is about.",
+        epilog="'bnp-dask COMMAND --help' explains a command; 'bnp-dask demo' shows an example.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"bnp-dask {__version__}")

@@ -111,7 +111,7 @@ def open_client(spec: ClientSpec | ExecutorSpec, quiet: bool = False) -> Iterato
         yield None
         return
     if spec.workers is None:
-        from bnp_dask.execute.lost import closed_in_time
+        from bnp_dask.execute.dask import closed_in_time
 
         with closed_in_time(_connect(spec)) as client:
             say(f"scheduler {client.scheduler.address}, dashboard: {client.dashboard_link}", quiet)
@@ -214,7 +214,7 @@ def show_bar(quiet: bool) -> bool:
 def posterior_of(path: str) -> Posterior:
     """The posterior at a path, or in a run directory."""
     from bnp_dask.store import posterior_place
-    from bnp_dask.training.growing.loading import load
+    from bnp_dask.training.growing.versions import load
 
     return load(posterior_place(path))
 

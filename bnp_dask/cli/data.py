@@ -60,8 +60,8 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group(
         "raw text",
         "a folder or archive of text files, JSON lines, a CSV or Parquet file with a column of text, or one document "
-        "per line (--format lines) becomes counts of words; --format text says that SOURCE is raw text, whatever its "
-        "files are called, and so does any of these options",
+        "per line (--format lines) becomes counts of words; --format text says that SOURCE is raw text, with any "
+        "names of files, and so does any of these options",
     )
     files.add_argument("--text-column", metavar="NAME", help="column or key of the text; default: text")
     files.add_argument("--id-column", metavar="NAME", help="column or key of the ids; default: id, else numbers")
@@ -83,10 +83,10 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     words.add_argument("--min-df", type=_frequency, metavar="N|SHARE", help="least documents with a word (2)")
     words.add_argument("--max-df", type=_frequency, metavar="N|SHARE", help="most documents with a word (1.0: all)")
     words.add_argument("--max-features", type=positive_int, metavar="N", help="most words to keep; default: no limit")
-    words.add_argument("--rank", choices=("tokens", "documents"), help="what the words kept have the most of (tokens)")
+    words.add_argument("--rank", choices=("tokens", "documents"), help="count that ranks words to keep (tokens)")
     words.add_argument("--ngrams", type=_range, metavar="A,B", help="runs of A to B words; default: 1,1")
     words.add_argument(
-        "--token-pattern", metavar="REGEX", help="what is a word; default: two or more letters or digits"
+        "--token-pattern", metavar="REGEX", help="pattern of a word; default: two or more letters or digits"
     )
     words.add_argument(
         "--analyzer",
@@ -147,12 +147,12 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "ingest",
         help="turn files into a batched store",
-        description="Turn a file or folder into a store of batches, which is what training reads fastest.",
+        description="Turn a file or folder into a store of batches, the fastest form of data for training.",
         allow_abbrev=False,
     )
     parser.add_argument("source", metavar="SOURCE", help="file, folder or URL")
     parser.add_argument("out", metavar="OUT", help="store to make, such as data.zarr")
-    parser.add_argument("--format", help="what the source is; default: what its name and content say")
+    parser.add_argument("--format", help="format of the source; default: found from its name and content")
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     parser.add_argument(
         "--workers",
@@ -186,10 +186,10 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
         nargs="?",
         const="weights",
         choices=("weights", "once"),
-        help="keep rows that occur several times once: with what they weigh together (weights, if no word follows), "
+        help="keep rows that occur several times once: with their total weight (weights, if no word follows), "
         "or counting once",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     parser.set_defaults(run=ingest_command)
 
 

@@ -11,7 +11,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     """Add the command of this file."""
     parser = commands.add_parser(
         "demo",
-        help="train on real data that is there already, and show what was learned",
+        help="train on real data that is there already, and show the result",
         description="patches: 8x8 pieces of two photographs, a Dirichlet process mixture of zero-mean Gaussians, on "
         "a Dask cluster of two processes; about two minutes.  digits: handwritten digits; half a minute.  topics: "
         "docstrings of the standard library and the installed packages, an HDP topic model; about two minutes.",

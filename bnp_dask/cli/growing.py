@@ -27,7 +27,7 @@ from bnp_dask.inputs.settings import shown
 if TYPE_CHECKING:
     from bnp_dask.training.growing.changes import Change
     from bnp_dask.training.growing.incoming.aside import SetAside
-    from bnp_dask.training.growing.taking_in import UpdateResult
+    from bnp_dask.training.growing.ingest_update import UpdateResult
 
 IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
 """Preposition before the other clusters of a change, by its kind."""
@@ -38,9 +38,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     update = commands.add_parser(
         "update",
         help="let a run take in more data",
-        description="Append data to a run, visit them, decide moves, and put a new version in force. What the run has "
-        "already is passed over. An update that is stopped leaves the run as it was. What is not given is as in the "
-        "section 'update' of the job file that the run was trained by.",
+        description="Append data to a run, visit them, decide moves, and put a new version in force. Data that "
+        "the run has already are passed over. An update that is stopped leaves the run as it was. Options left out are "
+        "as in the section 'update' of the job file that the run was trained by.",
         allow_abbrev=False,
     )
     update.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
@@ -51,7 +51,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
     follow = commands.add_parser(
         "follow",
-        help="let a run take in what appears in a folder, until it is stopped",
+        help="let a run take in files that appear in a folder, until it is stopped",
         description="Look into a folder again and again, and take in every file that the run does not have. Files that "
         "are not finished need a hidden name, or one that ends with .tmp or .part; with --on-bad set-aside they wait. "
         "Ctrl-C stops it.",
@@ -67,7 +67,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     _add_taking_out(commands)
     changes = commands.add_parser(
         "changes",
-        help="print what became of the clusters of a run",
+        help="print changes of the clusters of a run",
         description="Print clusters that were born, merged or deleted, or whose share of all atoms changed, by id.",
         allow_abbrev=False,
     )
@@ -79,7 +79,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     versions = commands.add_parser(
         "versions",
         help="list the versions of a run",
-        description="List the versions of a run: when they were made, from which data, and with what result.",
+        description="List the versions of a run: their times, data and results.",
         allow_abbrev=False,
     )
     versions.add_argument("rundir", metavar="RUNDIR", help="run directory")
@@ -89,11 +89,11 @@ def add(commands: argparse._SubParsersAction) -> None:
     rollback = commands.add_parser(
         "rollback",
         help="go back to an earlier version of a run",
-        description="Put an earlier version in force, with its state: what came in later is no longer of the run.",
+        description="Put an earlier version in force, with its state: later data are no longer of the run.",
         allow_abbrev=False,
     )
     rollback.add_argument("rundir", metavar="RUNDIR", help="run directory")
-    rollback.add_argument("version", type=_version, metavar="N", help="number of the version; 0 is that of 'train'")
+    rollback.add_argument("version", type=_version, metavar="N", help="number of the version; 0 is made by 'train'")
     rollback.set_defaults(run=rollback_command)
 
 
@@ -101,9 +101,9 @@ def _add_taking_out(commands: argparse._SubParsersAction) -> None:
     """Add the commands that remove data from a run."""
     replace = commands.add_parser(
         "replace",
-        help="take in files that were corrected, in place of what a run has from there",
-        description="Take in the data of some places anew, in place of what the run has from there: files that were "
-        "corrected, sequences that grew. What did not change is passed over. One that is stopped leaves the run as it "
+        help="take in files that were corrected, in place of a run's data from there",
+        description="Take in the data of some places anew, in place of the run's data from there: files that were "
+        "corrected, sequences that grew. Unchanged data are passed over. A call that is stopped leaves the run as it "
         "was.",
         allow_abbrev=False,
     )
@@ -121,7 +121,7 @@ def _add_taking_out(commands: argparse._SubParsersAction) -> None:
     )
     retire.add_argument("rundir", metavar="RUNDIR", help="run directory")
     retire.add_argument("data", metavar="DATA", nargs="*", help="paths as they were given, or folders that hold them")
-    retire.add_argument("--before", metavar="TIME", help="take out what is all from before this, such as 2026-08-01")
+    retire.add_argument("--before", metavar="TIME", help="take out batches wholly before this, such as 2026-08-01")
     retire.set_defaults(run=retire_command)
 
 
@@ -137,7 +137,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--laps", type=_laps, metavar="N", help="laps over all data after that (0)")
     parser.add_argument("--time", metavar="COLUMN", help="column that says when rows are from; default: names of files")
     parser.add_argument(
-        "--new-words", choices=("add", "drop"), help="words that the run does not know; default: those with names enter"
+        "--new-words", choices=("add", "drop"), help="words that the run does not know; default: words with names enter"
     )
     parser.add_argument("--versions", type=positive_int, metavar="N", help="versions that are kept whole (10)")
     add_client_options(parser)
@@ -156,10 +156,10 @@ def _add_ageing(parser: argparse.ArgumentParser) -> None:
         "--on-bad",
         type=_on_bad,
         metavar="WHAT",
-        help="'raise' (default) or 'set-aside': what to do with files that cannot be taken in; what was set aside is "
-        "printed by 'changes' and 'inspect', and tried again once it has changed",
+        help="'raise' (default) or 'set-aside': treatment of files that cannot be taken in; files set aside are "
+        "printed by 'changes' and 'inspect', and tried again once they have changed",
     )
-    parser.add_argument("--keep", metavar="AGE", help="take out what is older than this: 90d, '300 batches'")
+    parser.add_argument("--keep", metavar="AGE", help="take out data older than this: 90d, '300 batches'")
 
 
 def follow_command(args: argparse.Namespace) -> None:
@@ -181,7 +181,7 @@ def update_command(args: argparse.Namespace) -> None:
 
 def replace_command(args: argparse.Namespace) -> None:
     """Replace data, one argument after the other."""
-    from bnp_dask.training.growing.replace import replace
+    from bnp_dask.training.growing.revise import replace
 
     _one_by_one(args, partial(replace, **_options(args)))
 
@@ -240,7 +240,7 @@ def _told_of_new(result: UpdateResult, data: str) -> str:
 def retire_command(args: argparse.Namespace) -> None:
     """Remove data."""
     from bnp_dask.structure.nouns import count_of, noun_of
-    from bnp_dask.training.growing.retire import retire
+    from bnp_dask.training.growing.revise import retire
 
     posterior = retire(args.rundir, args.data, before=args.before)
     assert posterior.summary is not None
@@ -273,7 +273,7 @@ VERSIONED = (
 
 def versions_command(args: argparse.Namespace) -> None:
     """Print versions."""
-    from bnp_dask.training.growing.listing import versions
+    from bnp_dask.training.growing.versions import versions
 
     found = versions(args.rundir)
     if args.format != "text":
@@ -328,7 +328,7 @@ def aside_line(piece: SetAside) -> str:
 def rollback_command(args: argparse.Namespace) -> None:
     """Go back."""
     from bnp_dask.structure.nouns import count_of
-    from bnp_dask.training.growing.rollback import rollback
+    from bnp_dask.training.growing.revise import rollback
 
     posterior = rollback(args.rundir, args.version)
     say(f"version {args.version} is in force, {count_of(posterior)}")

@@ -13,7 +13,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import whole_number
-from bnp_dask.training.growing.taking_in import KEPT
+from bnp_dask.training.growing.ingest_update import KEPT
 from bnp_dask.training.growing.update import rules_of
 from bnp_dask.training.memory_plan import MEMORY
 

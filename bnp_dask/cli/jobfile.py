@@ -188,7 +188,7 @@ class Job:
         )
 
     def plan(self, workers: int | None = None, memory: str | None = None, n_clusters: int | None = None) -> Plan:
-        """What the run would take, on the workers that the file names unless others are given.
+        """Estimate of time and memory of the run, on the workers that the file names unless others are given.
 
         Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.plan` do.
         """

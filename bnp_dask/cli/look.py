@@ -57,7 +57,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--prices",
         metavar="DATA",
         help="path or URL of the data that it was trained on: also print the nats that would be lost without each "
-        "cluster, and where it is united with its nearest; two passes or more over the data",
+        "cluster, and with each cluster united with its nearest; two passes or more over the data",
     )
     add_format(inspect)
     add_client_options(inspect)
@@ -124,7 +124,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     report.add_argument(
         "--data",
         metavar="DATA",
-        help="documents, sequences or atoms to show; default: those that the run was trained on",
+        help="documents, sequences or atoms to show; default: the run's training data",
     )
     report.add_argument(
         "--reference",
@@ -152,7 +152,7 @@ COMPARED = ("run", "model", "n_clusters", "objective", "heldout", "laps", "secon
 
 def ls_command(args: argparse.Namespace) -> None:
     """Print the runs of a folder."""
-    from bnp_dask.training.growing.listing import runs
+    from bnp_dask.training.growing.versions import runs
 
     found = [asdict(facts) for facts in runs(args.folder)]
     if args.format != "text":

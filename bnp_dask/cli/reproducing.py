@@ -18,9 +18,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     """Add the command of this file."""
     parser = commands.add_parser(
         "reproduce",
-        help="make figures and tables of the papers anew, beside what they print",
+        help="make figures and tables of the papers anew, and compare them",
         description="Run experiments of the papers that this package is built from. Each leaves FIGURE.png and "
-        "FIGURE.json: data, seed, what the paper prints, what was found, whether it is within the tolerance, CPU.",
+        "FIGURE.json: data, seed, the paper's value, the value found, whether it is within the tolerance, CPU.",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -42,7 +42,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     train = commands.add_parser(
         "train",
         help="train a model as a job file (YAML) says",
-        description="Train a model as a job file says; examples/run.yaml shows what it may hold. "
+        description="Train a model as a job file says; examples/run.yaml shows its sections. "
         "With --resume a batch script can be run again and again: it begins a run, or goes on with it, and a job file "
         "that was changed in between is an error (laps, moves, client and checkpoint_minutes may be).",
         allow_abbrev=False,
@@ -55,7 +55,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     train.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run that is in the run directory already, if the job file is that of the run",
+        help="go on with the run that is in the run directory already, if the job file is the run's",
     )
     add_client_options(train)
     train.set_defaults(run=train_command)
@@ -73,9 +73,10 @@ def add(commands: argparse._SubParsersAction) -> None:
 
     plan = commands.add_parser(
         "plan",
-        help="say what a job would take: time, memory, messages, disk",
-        description="Train on a few megabytes of a job's data for some seconds, and say from that what the whole job "
-        "would take on a number of workers. Nothing is written, and no worker is started.",
+        help="estimate time, memory, messages and disk space of a job",
+        description="Train on a few megabytes of a job's data for some seconds, and estimate from that the time, "
+        "memory and disk space that the whole job would take on a number of workers. Nothing is "
+        "written, and no worker is started.",
         allow_abbrev=False,
     )
     plan.add_argument("job", metavar="RUN.YAML", help="the job file")
@@ -109,7 +110,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def plan_command(args: argparse.Namespace) -> None:
-    """Print what a job would take."""
+    """Print the time and memory that a job would take."""
     from bnp_dask.cli.jobfile import read_job
 
     found = read_job(args.job).plan(workers=args.workers, memory=args.memory, n_clusters=args.clusters)

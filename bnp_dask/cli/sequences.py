@@ -20,7 +20,7 @@ NO_WEIGHTS = "none"
 def add_cutting(parser: argparse._ActionsContainer) -> None:
     """Add the options that cut sequences."""
     parser.add_argument(
-        "--gaps", choices=("refuse", "cut", "ignore"), help="what a gap in the order column does; default: refuse"
+        "--gaps", choices=("refuse", "cut", "ignore"), help="treatment of gaps in the order column; default: refuse"
     )
     parser.add_argument("--step", type=float, metavar="X", help="distance of rows in the order column; default: median")
     parser.add_argument(

@@ -176,7 +176,7 @@ class Columns:
     on_bad_cell
         Treatment of cells that are not numbers, also in new data: ``"missing"``, or None, which means ``"raise"``.
     ignores_extra
-        Whether further columns of new data are left out, with a warning that names them; no part of what is saved.
+        Whether further columns of new data are left out, with a warning that names them; not saved.
     """
 
     names: tuple[str, ...]
@@ -352,7 +352,7 @@ class Columns:
                 levels = tuple(None if own is None else tuple(own) for own in levels)
             others, on_bad_cell = facts.get("others", ()), facts.get("on_bad_cell")
             if not all(isinstance(n, str) for n in others) or on_bad_cell not in (None, *ON_BAD_CELL):
-                raise ValueError("needs names of columns, and what becomes of bad cells")
+                raise ValueError("needs names of columns, and the treatment of bad cells")
             return Columns(
                 names,
                 kinds,

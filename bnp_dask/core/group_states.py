@@ -83,7 +83,7 @@ class GroupStates:
     def exchange(self, donors: tuple[int, ...], part: GroupStates) -> GroupStates:
         """Replace counts of the clusters ``donors`` by the counts in ``part``, of the same groups."""
         if part.n_groups != self.n_groups:
-            raise SummaryError(f"states of {part.n_groups} groups cannot be exchanged with those of {self.n_groups}")
+            raise SummaryError(f"states of {part.n_groups} groups cannot be exchanged with states of {self.n_groups}")
         stay = ~np.isin(self.cluster, np.array(donors, np.int64))
         group = np.concatenate([self._owner()[stay], part._owner()])
         cluster = np.concatenate([self.cluster[stay], part.cluster])

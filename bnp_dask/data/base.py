@@ -208,7 +208,7 @@ def parsed(name: str) -> Iterator[None]:
         # a damaged table of contents makes parsers seek to invalid offsets
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
-        raise DataError(f"{name}: damaged, or not what its name says ({type(error).__name__}: {error})") from error
+        raise DataError(f"{name}: damaged, or misnamed ({type(error).__name__}: {error})") from error
 
 
 # -- sources and readers -------------------------------------------------------------------------------------------

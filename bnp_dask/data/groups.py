@@ -125,7 +125,7 @@ class Steps:
                 f"{self.name}: group {group!r} has a gap between rows {before} and {row}: {self.column!r} goes from "
                 f"{times[t]} to {times[t + 1]}, and a step is {self.step:g} ({len(far)} such gaps here). Rows are "
                 "taken for neighbours: pass gaps='cut' (--gaps cut) to begin a new sequence after each gap, "
-                "gaps='ignore' if rows follow one another whatever lies between, step= (--step) if a step is longer, "
+                "gaps='ignore' if rows follow one another despite gaps, step= (--step) if a step is longer, "
                 "or fill in the missing rows"
             )
         return far + 1
@@ -678,7 +678,7 @@ def taking_lags(source: Source, lags: int) -> Source:
         longest = int(np.diff(source.offsets).max())
         if longest <= lags:
             raise DataError(
-                f"{source.name}: the longest sequence has {longest} row(s), and the first {lags} of each are those "
+                f"{source.name}: the longest sequence has {longest} row(s), and the first {lags} of each are the rows "
                 f"that the others follow from; needs a sequence of {lags + 1} rows at least"
             )
     return LaggedSource(source, lags)

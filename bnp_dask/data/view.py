@@ -32,8 +32,7 @@ from bnp_dask.data.base import (
     spans_of,
 )
 from bnp_dask.errors import DataError
-from bnp_dask.execute.base import DEFAULT_RETRIES, plain_interrupts
-from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.base import DEFAULT_RETRIES, may_pass, plain_interrupts
 from bnp_dask.inputs.levels import Codes
 from bnp_dask.inputs.sparse_rows import as_counts
 
@@ -247,7 +246,7 @@ class PlacedSource(View):
         return {**self.whole.describe(), "n_features": self.width}
 
 
-def placed(source: Source, width: int, place: np.ndarray | None) -> Source:
+def reordered(source: Source, width: int, place: np.ndarray | None) -> Source:
     """The source with its columns at positions ``place (V,)`` among ``width``; the source itself if nothing moves."""
     if place is not None and np.array_equal(place, np.arange(len(place))):
         place = None
@@ -434,7 +433,7 @@ def require_checksum(batch: Batch, expected: int) -> None:
     found = checksum(batch)
     if found != expected:
         raise DataError(
-            f"{batch.name}: the data changed, its content is not what it was when the run began (CRC-32 {found:08x}, "
+            f"{batch.name}: the data changed, its content is not the same as when the run began (CRC-32 {found:08x}, "
             f"was {expected:08x}). Put it back as it was and call train(..., resume=True), or start a new run in "
             "another directory; data that every read computes anew have to be persisted, or written by ingest(), before"
         )

@@ -1,13 +1,19 @@
 """Base of the scikit-learn estimators: checks of arguments, one run of ``train`` from an estimator's settings, and
-scikit-learn's own warning."""
+scikit-learn's own warning.
+
+Also ``partial_fit`` of all estimators (the first call begins a run, later calls add data to it), settings of an
+estimator's parts, such as ``observation__kappa``, for ``get_params``, ``set_params`` and searches, and the criteria of
+Akaike and of Schwarz, as scikit-learn and hmmlearn give them.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -26,7 +32,7 @@ from bnp_dask.data.sources.frames import check_column, frame_batch, is_frame
 from bnp_dask.data.sources.held import in_memory
 from bnp_dask.data.sources.open import with_nan
 from bnp_dask.data.text.options import Text
-from bnp_dask.errors import DataError, SettingError, warn
+from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import EXACT, plain, require_exact
@@ -35,11 +41,14 @@ from bnp_dask.inputs.settings import is_finite, number_from, seed_of, shown, who
 from bnp_dask.inputs.sparse_rows import require_sound
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
-from bnp_dask.observation import Gaussian, Multinomial, Product
+from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Gaussian, Multinomial, Product
 from bnp_dask.observation.base import Observation, chosen_columns, level_keys
 from bnp_dask.observation.interface.describing import estimates_of
-from bnp_dask.observation.missing.entries import marginalises
-from bnp_dask.training.defaults import OPENING
+from bnp_dask.observation.labelled import unlabelled as without_labels
+from bnp_dask.observation.missing.entries import is_about_missing, marginalises
+from bnp_dask.store import RunStore
+from bnp_dask.training.defaults import OPENING, default_moves
+from bnp_dask.training.growing.in_memory import begun_in_memory, grown_in_memory, grown_on_disk, run_of
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
 
@@ -51,7 +60,7 @@ RUN = "_run"
 
 
 def likelihoods(without: Sequence[str]) -> dict[str, type[Observation]]:
-    """Public likelihoods by their names in lower case with underscores, except those named in ``without``."""
+    """Public likelihoods by their names in lower case with underscores, except the names in ``without``."""
     names = [name for name in OBSERVATIONS if name not in without]
     found = {name: getattr(import_module(OBSERVATIONS[name]), name) for name in names}
     return {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
@@ -92,7 +101,7 @@ def of_chosen(X: Any, observation: Observation) -> Any:
 def counted(estimator: Any, documents: Documents, text: Text | None, reset: bool) -> sparse.csr_array:
     """Counts of documents in the words of ``vocabulary_``; with ``reset`` these are chosen anew.
 
-    SettingError for a run directory, whose words are those of an ingested store.
+    SettingError for a run directory, whose words are in an ingested store.
     """
     if estimator.store is not None:
         raise SettingError(f"store={shown(estimator.store)}: texts of a run are ingested first; see bnp_dask.ingest")
@@ -327,3 +336,129 @@ def warn_unless_converged(estimator: Any, result: TrainResult) -> None:
     if result.reason.startswith("limit"):
         more = "increase max_laps or tol" if estimator.schedule is None else "give the schedule more laps"
         warn(f"{result.reason}: not converged; {more}", Warned)
+
+
+# -- partial_fit ---------------------------------------------------------------------------------------------------
+def is_first(estimator: Any) -> bool:
+    """Whether neither this estimator nor the run in its directory has learned anything."""
+    own = estimator.store is not None and RunStore.has_begun(estimator.store)
+    return not own and "posterior_" not in vars(estimator)
+
+
+def take_in(estimator: Any, source: Source, begin: Callable[[str | None], TrainResult]) -> History:
+    """Add data to an estimator's run, or begin it; return the history of this call.
+
+    ``begin`` trains on these data, with a run directory or without.
+    """
+    schedule = Memoized() if estimator.schedule is None else estimator.schedule
+    if not isinstance(schedule, Memoized):
+        raise SettingError(f"schedule={shown(schedule)}: partial_fit needs Memoized(), which keeps exact statistics")
+    if is_first(estimator):
+        return _begun(estimator, begin).history
+    if estimator.store is not None and RunStore.has_begun(estimator.store):
+        found = grown_on_disk(os.fspath(estimator.store), source, estimator.client)
+    else:
+        run = vars(estimator).get(RUN)
+        if run is None:
+            known = estimator.posterior_
+            usual = default_moves(known.model, schedule, source.is_sparse)
+            moves = usual if estimator.moves is None else estimator.moves
+            seed = seed_of_estimator(estimator.random_state)
+            run = run_of(known, estimator.history_[-1], source, schedule, seed, moves)
+        found, run = grown_in_memory(run, source, estimator.client)
+        setattr(estimator, RUN, run)
+    keep_run(estimator, found.posterior, found.history)
+    return found.history
+
+
+def _begun(estimator: Any, begin: Callable[[str | None], TrainResult]) -> TrainResult:
+    """Train; after several starts only the posterior is kept, after one all state from which an update continues."""
+    if estimator.store is not None or estimator.n_init != 1:
+        return begin(estimator.store)
+    result, run = begun_in_memory(begin)
+    setattr(estimator, RUN, run)
+    return result
+
+
+def in_known_order(posterior: Posterior, order: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """An order of clusters ``(K,)`` in which clusters with ``known`` ids come first, in their earlier order."""
+    place = {int(i): position for position, i in enumerate(known)}
+    keys = [place.get(int(i), len(place) + position) for position, i in enumerate(posterior.ids[order])]
+    return np.asarray(order)[np.argsort(keys)]
+
+
+# -- settings of parts ---------------------------------------------------------------------------------------------
+def with_nested(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an estimator, and the settings of parameters that are parts of models: ``init__n_clusters``."""
+    found = dict(own)
+    for name, value in own.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            found |= {f"{name}__{f.name}": getattr(value, f.name) for f in fields(value) if f.init}
+    return found
+
+
+def split_nested(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Parameters without, and with, two underscores in their names; the latter by parameter and setting."""
+    plain = {name: value for name, value in params.items() if "__" not in name}
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in params.items():
+        if "__" in name:
+            own, _, setting = name.partition("__")
+            nested.setdefault(own, {})[setting] = value
+    return plain, nested
+
+
+def set_nested(estimator: Any, nested: Mapping[str, dict[str, Any]], named: Callable[[], Any]) -> None:
+    """Set settings of parts, which are replaced; ``named`` is the likelihood of an estimator that has its name.
+
+    SettingError for a parameter without settings, or a setting that the part does not have.
+    """
+    for name, settings in nested.items():
+        value = vars(estimator).get(name)
+        part = named() if name == "observation" and isinstance(value, str) else value
+        if not is_dataclass(part) or isinstance(part, type):
+            raise SettingError(f"{name}={shown(value)} has no settings; needs a part such as Gaussian() or Memoized()")
+        known = [f.name for f in fields(part) if f.init]
+        wrong = next((setting for setting in settings if setting not in known), None)
+        if wrong is not None:
+            raise SettingError(
+                f"{name}__{wrong}: {type(part).__name__} has no setting {wrong!r}{nearest(wrong, known)}; it has "
+                f"{', '.join(known)}"
+            )
+        setattr(estimator, name, replace(part, **settings))
+
+
+# -- criteria of Akaike and of Schwarz -----------------------------------------------------------------------------
+def aic_of(free: int, value: float) -> float:
+    """Akaike's criterion of a log probability, nats."""
+    return 2.0 * free - 2.0 * value
+
+
+def bic_of(free: int, value: float, count: int) -> float:
+    """The Bayesian information criterion of the log probability of ``count`` observations, nats."""
+    return free * math.log(count) - 2.0 * value
+
+
+def free_parameters(posterior: Posterior, of_weights: int) -> int:
+    """Number of free parameters of all clusters, plus the number ``of_weights`` or transitions."""
+    observation = without_labels(posterior.model.observation)
+    sizes = observation.sizes
+    dims = [f.dims for name, f in observation.fields.items() if f.n_cluster_axes and not is_about_missing(name)]
+    own = sum(int(np.prod([sizes[d] for d in axes if d != "cluster"])) for axes in dims)
+    return posterior.n_clusters * (own - _not_free(observation)) + of_weights
+
+
+def _not_free(observation: Observation) -> int:
+    """Number of a cluster's parameters that follow from the others, or are not parameters.
+
+    Shares of words or levels sum to one, and autoregressions do not model the spread of the rows before.
+    """
+    if isinstance(observation, Product):
+        return sum(map(_not_free, observation.parts))
+    if isinstance(observation, AutoRegressiveGaussian):
+        rows = (math.isqrt(8 * observation.sizes["packed"] + 1) - 1) // 2
+        before = rows - len(observation.B)  # type: ignore[arg-type]
+        return before * (before + 1) // 2
+    return (
+        len(observation.levels or ()) if isinstance(observation, Categorical) else isinstance(observation, Multinomial)
+    )

@@ -19,14 +19,18 @@ from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.data.sources.dask_collections import is_dask
 from bnp_dask.data.sources.forms import Documents, Needs
 from bnp_dask.errors import SettingError
-from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    aic_of,
+    bic_of,
     chosen_for,
     counted,
     features_of,
     form_of,
     frame_with_levels,
+    free_parameters,
     freeze_learned,
+    in_known_order,
+    is_first,
     like_rows,
     likelihoods,
     moments_of,
@@ -35,13 +39,15 @@ from bnp_dask.estimators.fitting import (
     require_entries,
     run_estimator,
     seed_of_estimator,
+    set_nested,
     sound_input,
     source_of,
+    split_nested,
+    take_in,
     warn_unless_converged,
     with_labels,
+    with_nested,
 )
-from bnp_dask.estimators.nested import set_nested, split_nested, with_nested
-from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.settings import whole_or_none

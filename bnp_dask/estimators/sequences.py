@@ -20,29 +20,36 @@ from bnp_dask.analysis.sequences import transitions
 from bnp_dask.analysis.sequences.states import decoded
 from bnp_dask.data import as_source
 from bnp_dask.data.sources.columns import require_no_groups
-from bnp_dask.data.sources.frames import is_frame
+from bnp_dask.data.sources.forms import sequences_of
+from bnp_dask.data.sources.frames import is_frame, is_list_of_frames, joined
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    aic_of,
+    bic_of,
     columns_for,
     features_of,
     form_of,
     frame_with_levels,
+    free_parameters,
     freeze_learned,
+    in_known_order,
+    is_first,
     moments_of,
     places_of,
     require_entries,
     run_estimator,
     seed_of_estimator,
+    set_nested,
     sound_input,
+    split_nested,
+    take_in,
     warn_unless_converged,
+    with_nested,
 )
-from bnp_dask.estimators.lists import as_given, one_below_the_other
-from bnp_dask.estimators.nested import set_nested, split_nested, with_nested
-from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs.arrow_streams import is_stream
 from bnp_dask.inputs.settings import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
@@ -61,16 +68,17 @@ from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult
 
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from bnp_dask.data.base import Source
+
 try:
     from sklearn.base import BaseEstimator
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError('SequenceModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
 
-if TYPE_CHECKING:
-    from distributed import Client
-
-    from bnp_dask.data.base import Source
 
 OBSERVATIONS = {
     "autoregressive": AutoRegressiveGaussian,
@@ -435,3 +443,41 @@ class SequenceModel(BaseEstimator):
         if self.observation not in OBSERVATIONS:
             raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
         return OBSERVATIONS[self.observation]()
+
+
+# -- lists of sequences --------------------------------------------------------------------------------------------
+def one_below_the_other(X: Any, lengths: Any) -> tuple[Any, Any]:
+    """Rows of an array ``(G, T, D)`` or a list of matrices ``(n_g, D)`` and their lengths; other values unchanged.
+
+    Raises
+    ------
+    DataError
+        Lengths together with a list, or matrices with unequal columns.
+    """
+    arrays = isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in X)
+    cube = isinstance(X, np.ndarray) and X.ndim == 3
+    if lengths is not None and (arrays or cube or is_list_of_frames(X)):
+        raise DataError("X is a list of sequences, which have their lengths; leave lengths out")
+    if is_list_of_frames(X):
+        return joined(X), [len(x) for x in X]
+    if cube:
+        sound_input(X.reshape(len(X), -1), "X")
+        rows, offsets = sequences_of(X)
+        return rows, np.diff(offsets)
+    if not arrays:
+        return X, lengths
+    for g, x in enumerate(X):
+        sound_input(x, f"sequence {g}")
+    widths = {x.shape[1] for x in X}
+    if len(widths) > 1:
+        raise DataError(f"sequences have {' and '.join(map(str, sorted(widths)))} columns; all need the same")
+    return np.concatenate(X), [len(x) for x in X]
+
+
+def as_given(values: np.ndarray, X: Any, offsets: np.ndarray) -> np.ndarray | list[np.ndarray]:
+    """Values of all rows, as a list if ``X`` is a list of sequences, in two axes if it is an array ``(G, T, D)``."""
+    if isinstance(X, np.ndarray) and X.ndim == 3:
+        return values.reshape(*X.shape[:2], *values.shape[1:])
+    listed = isinstance(X, (list, tuple)) and len(X) == len(offsets) - 1
+    whole = listed and all(is_stream(x) or np.ndim(x) == 2 for x in X)
+    return np.split(values, offsets[1:-1]) if whole else values

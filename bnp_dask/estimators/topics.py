@@ -21,21 +21,27 @@ from bnp_dask.analysis.topics.words import by_size
 from bnp_dask.data.sources.forms import Documents
 from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.estimators.criteria import aic_of, bic_of, free_parameters
 from bnp_dask.estimators.fitting import (
+    aic_of,
+    bic_of,
     counted,
     features_of,
     form_of,
+    free_parameters,
     freeze_learned,
+    in_known_order,
+    is_first,
     places_of,
     run_estimator,
     seed_of_estimator,
+    set_nested,
     sound_input,
     source_of,
+    split_nested,
+    take_in,
     warn_unless_converged,
+    with_nested,
 )
-from bnp_dask.estimators.nested import set_nested, split_nested, with_nested
-from bnp_dask.estimators.partial import in_known_order, is_first, take_in
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization, SampledTopics
 from bnp_dask.inputs.settings import shown, whole_or_none

@@ -5,7 +5,6 @@ Only ``execute.dask`` and the modules that it is made of import Dask here (``tes
 
 from bnp_dask.execute.base import Executor, Handle
 from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 
 __all__ = ["Executor", "Handle", "SerialExecutor", "ThreadExecutor", "one_blas_thread"]

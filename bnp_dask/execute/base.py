@@ -1,16 +1,23 @@
-"""Executors run pure tasks.  They know no model and no statistics."""
+"""Executors run pure tasks.  They know no model and no statistics.
+
+A task that fails transiently is tried again.  Many tasks go through an executor with a bounded number in flight, or all
+at once; results come in the order of submission.
+"""
 
 from __future__ import annotations
 
+import errno
+import http.client
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from bnp_dask.errors import ExecutionError, brief_in_notebooks, redacted
+from bnp_dask.errors import BnpDaskError, ExecutionError, brief_in_notebooks, redacted
 from bnp_dask.execute.blas import one_blas_thread
-from bnp_dask.execute.passing import may_pass
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
@@ -261,3 +268,87 @@ def tell_retry(name: str, left: int, error: BaseException) -> None:
 def check_retries(retries: int) -> None:
     """SettingError unless ``retries`` is a whole number, 0 or more."""
     whole_number("retries", retries)
+
+
+# -- many tasks, in order ------------------------------------------------------------------------------------------
+def in_order(
+    executor: Executor, tasks: Iterable[Task], window: int, slight: bool = False, first: bool = False
+) -> Iterator[Any]:
+    """Run tasks with at most ``window`` in flight, and one at least; yield their results in the order of ``tasks``.
+
+    A window of them is sent at once, before the first result is requested; with ``first`` it goes before tasks that
+    wait for a worker.  ``slight`` tasks take less time than messages: half a window of them is sent and returned in one
+    message.
+    """
+    waiting, window = iter(tasks), max(1, window)  # the window may be twice zero workers: they may come back
+    queue = deque(submitted(executor, list(islice(waiting, window)), first))
+    return _in_turn(executor, waiting, queue, max(1, window // 2) if slight else 1, slight)
+
+
+def _in_turn(
+    executor: Executor, waiting: Iterator[Task], queue: deque[Handle], size: int, slight: bool
+) -> Iterator[Any]:
+    """Results of ``queue``, ``size`` at a time; as many ``waiting`` tasks are then sent."""
+    while queue:
+        some = [queue.popleft() for _ in range(min(size, len(queue)))]
+        yield from collected(executor, some, at_once=slight)
+        queue.extend(submitted(executor, list(islice(waiting, len(some)))))
+
+
+def submitted(executor: Executor, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
+    """Start tasks together, none of which needs another; with ``first`` before other waiting tasks, if supported."""
+    if isinstance(executor, GroupExecutor):
+        return executor.submit_together(tasks, first)
+    return [executor.submit(name, function, *args) for name, function, args in tasks]
+
+
+def collected(executor: Executor, handles: Sequence[Handle], at_once: bool) -> Iterator[Any]:
+    """Values of tasks in order: all ``at_once``, with fewer messages and more memory, or one after the other."""
+    if at_once and isinstance(executor, GroupExecutor):
+        yield from executor.results_together(handles)
+    else:
+        yield from map(executor.result, handles)
+
+
+# -- transient and permanent failures ------------------------------------------------------------------------------
+FACTS = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EACCES", "EBADF", "EDQUOT", "EEXIST", "EFBIG", "EINVAL", "EISDIR", "ELOOP", "EMLINK", "ENAMETOOLONG", "ENODEV",
+        "ENOENT", "ENOEXEC", "ENOSPC", "ENOSYS", "ENOTDIR", "ENOTEMPTY", "ENOTSUP", "ENXIO", "EPERM", "EROFS", "ESPIPE",
+        "EXDEV",
+    )
+    if hasattr(errno, name)
+)  # fmt: skip
+"""Permanent errors of an operating system, such as a missing file or a full disk."""
+
+FACT_ERRORS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""Types of permanent errors: storage libraries raise them without an error number."""
+
+STORAGE_LIBRARIES = frozenset(
+    ("adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "ftplib", "gcsfs", "google", "httpx", "paramiko",
+     "requests", "s3fs", "urllib3")
+)  # fmt: skip
+"""Packages that access remote storage; they have their own types of errors, which mean that it did not answer."""
+
+IMPORTING = "_frozen_importlib"
+"""Module of the import error when two threads import a package in opposite orders: in a worker that has just started,
+the threads of a task and of receiving values from other workers.  The other import goes on."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the task that raised an error may succeed when it is run again.
+
+    It may after operating system errors (including timeouts and lost connections) that are not permanent, errors of
+    libraries for remote storage, imports of two threads that waited for each other, and a lack of memory, which another
+    worker or moment may have.  An error of this package is transient if its cause is.  All others, of likelihoods or of
+    the data, recur at every try.
+    """
+    if isinstance(error, BnpDaskError):
+        return error.__cause__ is not None and may_pass(error.__cause__)
+    if isinstance(error, OSError):
+        return error.errno not in FACTS and not isinstance(error, FACT_ERRORS)
+    packages = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
+    return isinstance(error, (MemoryError, http.client.HTTPException)) or bool(
+        packages & STORAGE_LIBRARIES or IMPORTING in packages
+    )

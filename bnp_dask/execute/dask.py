@@ -1,19 +1,33 @@
-"""Runs tasks on a Dask cluster."""
+"""Runs tasks on a Dask cluster.
+
+On the workers, a task is run, the queue of waiting ones is read for what can be prefetched, and the worker's memory is
+watched.
+
+This process waits for a scheduler only while it answers: the kernel of a machine goes on accepting data for a stopped
+process, and lost packets are sent again for a long time.  So while it waits, it asks the scheduler to echo a message,
+and gives up once a question has been unanswered for too long.  A client whose scheduler is gone is closed in time,
+without Dask's own log of an error already raised.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 import uuid
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import dask
+from dask.utils import parse_timedelta
 from distributed import Client, Future, default_client, get_worker, rejoin, secede
 from distributed.client import ClosedClientError, FutureCancelledError
+from distributed.core import Status
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from bnp_dask.core.code import Code, code_here
@@ -29,15 +43,13 @@ from bnp_dask.execute.base import (
     errors_of_tasks,
     logger,
     make_call,
+    may_pass,
     task_of,
     tell_retry,
 )
-from bnp_dask.execute.lost import GONE, remember_no_messages, told
 from bnp_dask.execute.message import Failure, Message
-from bnp_dask.execute.passing import may_pass
-from bnp_dask.execute.pulse import Pulse, SilenceError, patience, within
+from bnp_dask.execute.prefetch import Coming, looking_ahead
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.worker_queue import run_message
 
 T = TypeVar("T")
 
@@ -182,7 +194,7 @@ class DaskExecutor:
     def share(self, name: str, value: Any) -> Handle:
         """Make a value the result of a task; if its worker dies, it is made again from the scheduler's copy.
 
-        It goes before other waiting tasks: those that need it may be the next that workers could take.
+        It goes before other waiting tasks: the tasks that need it may be the next for the workers.
         """
         handle = self._submit(name, Call(name, _identity, (Message.of(value),)), [], priority=1)
         key = handle.content(self).key
@@ -479,3 +491,270 @@ def _identity(value: Any) -> Any:
 
 def _deaths(error: KilledWorker, losses: int) -> int:
     return int(error.allowed_failures) + losses
+
+
+# -- on a worker ---------------------------------------------------------------------------------------------------
+ROOM_AHEAD = 0.4
+"""Share of a worker's memory limit that it may hold with a batch read ahead.  While a task computes, it takes at most
+as much again (a summary beside the posterior, tables beside the batch), and at 0.8 Dask pauses a worker."""
+UNLIMITED_AHEAD = 200 * 10**6
+"""Bytes that reading ahead may take on a worker without a limit."""
+
+
+class WorkerQueue:
+    """Outlook of the tasks on a worker: its waiting tasks and its memory.
+
+    The attributes used are internal to Dask.  If one is missing, nothing is read ahead.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    @classmethod
+    def of_this_worker(cls) -> WorkerQueue | None:
+        try:
+            return cls(get_worker())
+        except ValueError:
+            return None
+
+    def coming(self) -> Sequence[Coming]:
+        """Reads of the tasks that have all their inputs and wait for a thread."""
+        try:
+            # A copy, which is atomic in the interpreter: the worker's event loop changes the queue meanwhile, and
+            # methods such as peek() reorganise it, which only that thread may do.
+            waiting = list(self._worker.state.ready)
+            waiting.sort(key=lambda task: task.priority)
+            return [found for task in waiting if (found := self._coming(task)) is not None]
+        except (AttributeError, TypeError, RuntimeError) as error:
+            logger.debug("cannot see the next tasks of this worker: %r", error)
+            return []
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether the worker can spare ``nbytes``."""
+        try:
+            limit = self._worker.memory_manager.memory_limit
+            held = self._worker.monitor.get_process_memory() if limit else 0
+        except AttributeError as error:
+            logger.debug("cannot see how much memory this worker has: %r", error)
+            return False
+        return held + nbytes <= ROOM_AHEAD * limit if limit else nbytes <= UNLIMITED_AHEAD
+
+    def _coming(self, task: Any) -> Coming | None:
+        args = getattr(task.run_spec, "args", None)  # others may use this worker too
+        message = args[0] if isinstance(args, tuple) and args else None
+        load = message.open().first_load if isinstance(message, Message) else None
+        return None if load is None else Coming(load, lambda: self._has(task))
+
+    def _has(self, task: Any) -> bool:
+        """Whether a task still belongs to this worker, and the worker is running."""
+        is_here = self._worker.state.tasks.get(task.key) is task and task.state in ("ready", "executing")
+        return bool(is_here and self._worker.status == Status.running)
+
+
+class StrangerError(Exception):
+    """This worker has other code than the process that sent a task, and did not run it."""
+
+
+def run_message(message: Message, *values: Any, code: str | None = None) -> Any:
+    """Run a task: return a message of its value, or a :class:`Failure` for a permanent error here or in a needed task;
+    a transient error is raised.
+
+    Parameters
+    ----------
+    message
+        A call, packed.
+    values
+        Values of the tasks that it needs.
+    code
+        :meth:`~bnp_dask.core.code.Code.token` of the sending process.  Workers of versions that do not know this
+        argument fail at it.
+
+    Raises
+    ------
+    StrangerError
+        This worker has other code.
+    """
+    if code is not None and code not in (code_here().token(False), code_here().token(True)):
+        raise StrangerError(f"this worker has {code_here().token(True)}, the task is of {code}")
+    for value in values:
+        if isinstance(value, Failure):
+            return value
+    try:
+        with looking_ahead(WorkerQueue.of_this_worker()):
+            return Message.around(message.open().run([value.open() for value in values]))
+    except Exception as error:
+        if may_pass(error):
+            raise
+        return Failure.of(error)
+
+
+# -- a scheduler that answers --------------------------------------------------------------------------------------
+ASK_SECONDS = 1.0
+"""Time without news from the scheduler after which it is asked."""
+
+STEP_SECONDS = 0.5
+"""Silence is counted in steps; a longer step counts as two at most.
+
+A process that was stopped, whose machine slept, or whose event loop unpacked a large result has not listened
+meanwhile; when it goes on, it reads pending answers first.
+"""
+
+SHARE = 0.75
+"""Tolerated silence as a share of Dask's timeout for connecting: steps before and after, such as closing the client,
+take time as well."""
+
+
+class SilenceError(OSError):
+    """A scheduler left a question unanswered."""
+
+
+def patience() -> float:
+    """Seconds of tolerated silence, by Dask's setting ``distributed.comm.timeouts.connect``.
+
+    A scheduler that is only busy answers between two operations.  One whose single operation takes longer is lost to
+    its workers as well, which cannot connect to it within that setting.
+    """
+    return SHARE * float(parse_timedelta(dask.config.get("distributed.comm.timeouts.connect")))
+
+
+class Pulse:
+    """Tells whether the scheduler of a client answers, while a caller waits.
+
+    Parameters
+    ----------
+    client
+        Client of the scheduler that is asked.
+    limit
+        Seconds of tolerated silence.
+    """
+
+    def __init__(self, client: Client, limit: float) -> None:
+        self._client, self._limit = client, limit
+        self._question: asyncio.Future[bool] | None = None
+        self._silence = self._looked = 0.0
+
+    async def wait_for(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Await ``function(*args)``, on the client's event loop, for as long as the scheduler answers.
+
+        Silence counts on from one call to the next.
+
+        Raises
+        ------
+        SilenceError
+            The scheduler was silent for too long; the call is cancelled.
+        """
+        work = asyncio.ensure_future(function(*args))
+        self._looked = time.monotonic()
+        try:
+            while not work.done():
+                tasks: set[asyncio.Future[Any]] = {work} if self._question is None else {work, self._question}
+                await asyncio.wait(tasks, timeout=STEP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if not work.done() and self._heard_nothing() > self._limit:
+                    address = getattr(self._client.scheduler, "address", "a closed connection")
+                    raise SilenceError(f"the scheduler at {address} has not answered for {self._limit:.0f} s")
+            return work.result()
+        finally:
+            if not work.done():
+                work.cancel()
+
+    def _heard_nothing(self) -> float:
+        """Return the seconds in which this process listened and heard nothing; ask again if that is due."""
+        now = time.monotonic()
+        self._silence += min(now - self._looked, 2.0 * STEP_SECONDS)
+        self._looked = now
+        if self._question is None and self._silence >= ASK_SECONDS:
+            self._question = asyncio.ensure_future(_answers(self._client))
+        elif self._question is not None and self._question.done():
+            if not self._question.cancelled() and self._question.result():
+                self._silence = 0.0
+            self._question = None
+        return self._silence
+
+    def stop(self) -> None:
+        """Stop asking; to be called on the client's event loop."""
+        if self._question is not None:
+            self._question.cancel()
+            self._question = None
+
+
+async def _answers(client: Client) -> bool:
+    """Whether a scheduler answers; it may take its time."""
+    try:
+        await client.scheduler.echo(data=0)
+    except (OSError, AttributeError):  # a closed client has no scheduler
+        return False
+    return True
+
+
+async def within(seconds: float, work: Awaitable[T]) -> tuple[bool, T | None]:
+    """Whether ``work`` ended within some seconds, and its result."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        return (True, task.result()) if task.done() else (False, None)
+    finally:
+        if not task.done():
+            task.cancel()
+
+
+# -- a scheduler that is gone --------------------------------------------------------------------------------------
+GONE = (OSError, ClosedClientError, CancelledError, asyncio.CancelledError)
+"""Errors of a connection that broke."""
+
+LEFT = (*GONE, RuntimeError)
+"""Errors of a client that was closed while it tried to reconnect: its connection pool is closed during the attempt."""
+
+CLOSE_SECONDS = 5.0
+"""Longest time that closing a client may take: its last messages may have no receiver."""
+
+LOGGERS = ("distributed.client", "distributed.core", "distributed.batched", "tornado.application", "asyncio")
+"""Loggers in which Dask reports, at length, that it cannot connect."""
+
+
+@contextmanager
+def closed_in_time(client: Client) -> Iterator[Client]:
+    """Yield a client and close it at the end, which neither takes long nor hides an error."""
+    try:
+        yield client
+    finally:
+        with suppress(*LEFT):
+            client.close(timeout=CLOSE_SECONDS)
+
+
+def told(client: Client) -> None:
+    """Suppress Dask's log about a client that has lost its scheduler, for as long as the client exists.
+
+    Dask would log for half a minute, or while the client is closed; the raised error says the same in one line.
+    """
+    about = _Told(client)
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.addFilter(about)
+        weakref.finalize(client, logger.removeFilter, about)
+
+
+class _Told(logging.Filter):
+    """Suppresses tracebacks of broken connections while a client has no connection."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._client = weakref.ref(client)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        client = self._client()
+        if client is None or client.status == "running":
+            return True
+        error = record.exc_info[1] if record.exc_info else None
+        return not (isinstance(error, LEFT) or record.getMessage().startswith("Failed to reconnect"))
+
+
+def remember_no_messages(client: Client) -> None:
+    """Stop a client from keeping sent messages.
+
+    For Dask's developers it keeps the last 1,000 messages below 1 MB, among them tasks with their arguments.  The
+    attribute is internal to Dask; if it is missing, that memory is not saved.
+    """
+    try:
+        client.scheduler_comm.recent_message_log = deque(maxlen=0)
+    except AttributeError as error:
+        logger.debug("cannot see the tasks that this client remembers: %r", error)

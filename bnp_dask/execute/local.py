@@ -224,7 +224,7 @@ def require_main_guard(caller: str) -> None:
         raise SettingError(
             f"{caller} starts processes, each of which imports this script first"
             f" ({getattr(sys.modules['__main__'], '__file__', '-')}{where}) and would start others in turn; put the "
-            f"call, and what needs it, below {GUARD}"
+            f"call, and all code that needs it, below {GUARD}"
         )
 
 

@@ -219,7 +219,7 @@ class _Ahead:
         try:
             return self._coming.is_wanted()
         except Exception as error:  # a closing worker may have lost all its attributes
-            logger.debug("dropping what was read ahead: %r", error)
+            logger.debug("dropping batches read ahead: %r", error)
             return False
 
     def take(self) -> tuple[bool, Any]:

@@ -62,8 +62,7 @@ def _of_dask(client: Any, advice: str, stack: ExitStack) -> Any:
     """Executor on a cluster, which the stack closes; other values than clients and addresses are returned unchanged."""
     from distributed import Client
 
-    from bnp_dask.execute.dask import DaskExecutor, current_client, giving_way
-    from bnp_dask.execute.lost import closed_in_time
+    from bnp_dask.execute.dask import DaskExecutor, closed_in_time, current_client, giving_way
 
     found = current_client() if client is None else client
     if isinstance(found, str):
@@ -105,7 +104,7 @@ def require_scheduler(
         ) from error
     server = found.get("type") if isinstance(found, dict) else None
     if server != "Scheduler":
-        raise SettingError(f"{place} is the address of a {server or 'stranger'}; needs that of a Dask scheduler")
+        raise SettingError(f"{place} is the address of a {server or 'stranger'}; needs the address of a Dask scheduler")
 
 
 def client_of(address: str) -> Client:
@@ -158,6 +157,6 @@ def _reason(error: BaseException, listen: float, answer: float) -> str:
     while first.__cause__ is not None:
         first = first.__cause__
     if isinstance(first, asyncio.CancelledError | MemoryError):  # other greetings, read as Dask's, give absurd sizes
-        return f"what listens there does not answer as one (waited up to {answer:g} s)"
+        return f"the server there does not answer as one (waited up to {answer:g} s)"
     words = getattr(first, "strerror", None) or str(first) or type(first).__name__
     return f"{words} (tried for {listen:g} s)" if first is error and isinstance(error, OSError) else words

@@ -26,7 +26,7 @@ TABLES = "tables"
 
 
 def chain_fields(model: Model) -> Mapping[str, Field]:
-    """Fields of the statistics of a chain: those of the model, and tables if it has a top level."""
+    """Fields of the statistics of a chain: the model's, and tables if it has a top level."""
     if isinstance(model.allocation, TABLED):
         return {**model.fields, TABLES: Field(("cluster",))}
     return model.fields
@@ -74,7 +74,7 @@ class Pins:
         return Pins(self.number[places], self.batch[places], self.row[places])
 
     def put(self, places: np.ndarray, other: Pins) -> Pins:
-        """These pins with those from ``other`` for the clusters at some places, which may be new."""
+        """These pins with the pins of ``other`` for the clusters at some places, which may be new."""
         wide = self._longer(max(len(self.number), int(places.max()) + 1))
         for name, held in vars(wide).items():
             held[places] = getattr(other, name)

@@ -17,8 +17,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.gathered import Gathered
 from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
-from bnp_dask.inference.sealed import Sealed
-from bnp_dask.inference.state import Loss, State, Stream
+from bnp_dask.inference.state import Loss, Sealed, State, Stream
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     AnyProposal,
@@ -237,7 +236,7 @@ def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
     if listing is not None:
         batches = np.flatnonzero(visits >= 0)
         if not (np.array_equal(listing.batches, batches) and np.array_equal(listing.visits, visits[batches])):
-            raise StoreError("the checkpoint lists other summaries than those that its state was made from")
+            raise StoreError("the checkpoint lists other summaries than the ones that its state was made from")
         out[batches] = listing.receipts
     return out
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from bnp_dask.core.frozen import frozen
 from bnp_dask.core.summary import Summary
-from bnp_dask.execute.base import Handle, Task
-from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.execute.base import Handle, Task, collected, submitted
 from bnp_dask.inference.bad_batches import leave_out
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inputs.settings import hold
@@ -134,7 +133,7 @@ def drive_lap(schedule: Schedule[G], work: Work, state: State) -> Iterator[Step]
     """One lap, or the rest of one."""
     lap, flight = state.lap, schedule.groups(work, state)
     flight.fill()
-    if work.lockstep:
+    if work.in_ensemble:
         yield Step(state, None, lap_end=False, opens=True)
     while flight.is_left:
         group = flight.take()
@@ -167,7 +166,7 @@ class Visits(Protocol[Back]):
 class Flight(Generic[G]):
     """Batches of one lap in groups: submitted and taken in order, a fixed number in flight.
 
-    The posterior of a group is the one after the fold of all groups before the groups in flight, whichever worker
+    The posterior of a group is the one after the fold of all groups before the groups in flight, no matter which worker
     computes it and however long it takes.  So a run depends on data, settings, seed and window only.
 
     Parameters

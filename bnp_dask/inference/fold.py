@@ -1,24 +1,26 @@
 """Fold of a group of batches: new statistics replace the older ones, and the objective does not fall.
 
-Batches that went bad leave first.  Then the change is attempted; if it would lower the objective, it is undone and the
-group is visited again with the current posterior.  The results are kept for the next visits, and births that batches
-tried by themselves are decided.
+Batches that went bad leave first, exactly, even if their data are gone too.  Then the change is attempted; if it would
+lower the objective, it is undone and the group is visited again with the current posterior.  The results are kept for
+the next visits, and births that batches tried by themselves are decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.edits import Forget, InsertEmpty
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference.bad_batches import leave_out
-from bnp_dask.inference.leaving import subtract
+from bnp_dask.inference.batch_memo import is_assigned
 from bnp_dask.inference.local_steps import Taken
 from bnp_dask.inference.reduction import Change
-from bnp_dask.inference.state import State, Work, remember
+from bnp_dask.inference.state import Memo, State, Work, logger, recall, remember
 from bnp_dask.moves.base import named_by, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import close, note
@@ -125,7 +127,7 @@ def pass_over(work: Work, state: State, batch: int, found: Visit, seen: int | No
     """No-op in place of :func:`remember`, for batches that are never visited again."""
 
 
-# -- births at batches ------------------------------------------------------------------------------------------
+# -- births at batches ---------------------------------------------------------------------------------------------
 def try_split(
     work: Work, state: State, visits: Sequence[Visit], is_new: bool = False, pends: bool = False
 ) -> tuple[list[Visit], list[dict[str, Any]]]:
@@ -193,3 +195,52 @@ def drop_proposals(state: State, target: int) -> list[dict[str, Any]]:
     state.plan = replace(plan, proposals=proposals, pairs=plan.pairs[kept])
     why = f"not decided: {noun_of(state.model).one} {target} was split at new data"
     return [record(p.kind, p.targets, p.others, None, False, why) for p in gone]
+
+
+# -- batches leave the total ---------------------------------------------------------------------------------------
+def take_data(memo: Memo, state: State, batches: Collection[int]) -> bool:
+    """Whether the statistics of some batches must be recomputed from their data."""
+    kept = (memo.get_summary(b, int(state.visits[b]), state.receipt(b))[0] for b in batches if state.visits[b] >= 0)
+    return any(is_assigned(arrays) for arrays in kept)
+
+
+def subtract(work: Work, state: State, batches: Sequence[int]) -> None:
+    """Take the statistics of some batches out of the total.
+
+    If a batch left assignments, and its data are gone or have changed, the total is summed again from all other
+    batches; of these, batches that left assignments are read.
+
+    Raises
+    ------
+    StoreError
+        The data of another batch that left assignments are gone too.
+    """
+    why = ""
+    for batch in batches:
+        try:
+            state.total.subtract(recall(work, state, batch))
+        except (DataError, OSError) as error:
+            why = why or str(error)
+    if why:
+        logger.info("the total is summed again from all other batches: %s", why)
+        state.total = _of_others(work, state, {*batches, *state.lost}, why)
+
+
+def _of_others(work: Work, state: State, out: Collection[int], why: str) -> RunningTotal:
+    total = RunningTotal(state.total.high.zeros())
+    if state.sealed is not None:
+        state.sealed.catch_up(state.edits)
+        total.join(state.sealed.total)
+    for batch in np.flatnonzero(state.visits >= 0).tolist():
+        if batch in out:
+            continue
+        try:
+            own = recall(work, state, batch)
+        except (DataError, OSError) as error:
+            raise StoreError(
+                f"the statistics of a batch cannot be taken out: {why}. They take its data, or the data of all other "
+                f"batches, and one of these cannot be used either: {error}. Put the data of one of them back"
+            ) from error
+        is_tracked = np.array_equal(own.pairs, total.high.pairs)
+        total.add(own if is_tracked else own.with_pairs(total.high.pairs))
+    return total

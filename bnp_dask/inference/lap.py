@@ -12,13 +12,11 @@ import numpy as np
 from bnp_dask.core.edits import Edit, Forget
 from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.execute.base import Task
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Task, in_order
 from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
-from bnp_dask.inference.sealed import are_sealed
-from bnp_dask.inference.state import State, Work
+from bnp_dask.inference.state import State, Work, are_sealed
 from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.merge import Merge, pair_empty

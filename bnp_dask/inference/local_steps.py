@@ -23,8 +23,7 @@ from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.data.base import SMALL_BYTES
 from bnp_dask.errors import StoreError
-from bnp_dask.execute.base import Handle, is_remote
-from bnp_dask.execute.ordered import collected, submitted
+from bnp_dask.execute.base import Handle, collected, is_remote, submitted
 from bnp_dask.execute.posted import Posted, opened, post
 from bnp_dask.execute.prefetch import Load, in_turn
 from bnp_dask.inference.batch_memo import Left, MemoSlot
@@ -302,7 +301,7 @@ class InFlight:
     numbers
         Numbers of the visits that workers may write, by batch.
     rounds
-        Batches of each task: first those that try a birth of their own, one by one.
+        Batches of each task: first the batches that try a birth of their own, one by one.
     n_own
         Number of these.
     at_once
@@ -338,7 +337,7 @@ class LocalSteps:
     """Visits of batches, for their joint change of the total.
 
     If results come back whole, the tasks of a group are sent a few for each worker at a time, however large the window
-    is: each carries what the last visit of its batch left, and its result waits on a worker until it is fetched.
+    is: each carries the memo of its batch, and its result waits on a worker until it is fetched.
 
     Parameters
     ----------
@@ -388,7 +387,7 @@ class LocalSteps:
         kept = {step.request.batch: step.slot.new for step in steps if step.slot is not None}
         group = InFlight(batches, basis, beliefs, seen, kept, [*own, *rounds], len(own))
         by_workers = bool(kept) and not reach.is_rare
-        if not by_workers and not self.work.lockstep and attempt == 1:
+        if not by_workers and not self.work.in_ensemble and attempt == 1:
             group.in_turn = True
             self._waiting.append(group)
             self._send_more()

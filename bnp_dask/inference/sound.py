@@ -51,7 +51,7 @@ def require_sound(state: State, survey: Survey, what: str, loses: bool = False, 
         raise StoreError(
             f"{what} is not published: {found}. The statistics were changed since the batches were folded, by a "
             "callback, a move or a likelihood that writes into arrays that it was given (take array.copy() of them), "
-            "or by a fault of this package. What was published before is in force"
+            "or by a fault of this package. The version published before is in force"
         )
 
 

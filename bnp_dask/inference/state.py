@@ -33,7 +33,6 @@ from bnp_dask.inference.batch_memo import (
 )
 from bnp_dask.inference.chains import Sampler
 from bnp_dask.inference.gathered import ROOM, Gathered
-from bnp_dask.inference.sealed import Sealed
 from bnp_dask.inputs.settings import SEEDS
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Move, Plan
@@ -43,6 +42,36 @@ from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.structure.assignments import LITTLE
 from bnp_dask.structure.base import Visit
+
+SEALED = -2
+"""In place of a visit's number: nothing is kept of this batch by itself."""
+
+
+@dataclass
+class Sealed:
+    """Statistics of all batches that are never visited again.
+
+    Parameters
+    ----------
+    total
+        Their sum.
+    seen
+        Number of changes of clusters that are in it.
+    """
+
+    total: RunningTotal
+    seen: int
+
+    def catch_up(self, edits: Sequence[Edit]) -> None:
+        """Replay the changes of clusters that it has not seen, given all of the run's; none of them needs a trial."""
+        self.total.apply(edits[self.seen :])
+        self.seen = len(edits)
+
+
+def are_sealed(visits: np.ndarray) -> np.ndarray:
+    """Which batches are sealed, ``(B,)`` bool, by the number of each batch's last visit."""
+    return np.asarray(visits == SEALED)
+
 
 logger = logging.getLogger("bnp_dask")
 
@@ -112,10 +141,10 @@ class Work:
     batch's last visit and write this visit's themselves, and send differences only; ``reach`` records how that went.
     ``skips``: whether a batch that goes bad is left out; False: it is an error.  ``room``: bytes of atoms gathered for
     moves that may be held in memory.  ``readable``, ``(B,)`` bool: whether a batch can be read whenever the run is
-    worked on, so that assignments may be kept in place of statistics; None: no batch can.  ``lockstep``: whether other
-    states visit the same batches at the same time; schedules then also yield a step once the first batches of a lap
-    are sent out.  ``first_lap``: number of laps of the run before the state's first; batches are visited in the order
-    of the run's lap.
+    worked on, so that assignments may be kept in place of statistics; None: no batch can.  ``in_ensemble``: whether
+    other states visit the same batches at the same time; schedules then also yield a step once the first batches of a
+    lap are sent out.  ``first_lap``: number of laps of the run before the state's first; batches are visited in the
+    order of the run's lap.
     """
 
     model: Model
@@ -130,7 +159,7 @@ class Work:
     room: int = ROOM
     reach: Reach = field(default_factory=Reach)
     readable: np.ndarray | None = None
-    lockstep: bool = False
+    in_ensemble: bool = False
     first_lap: int = 0
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:

@@ -24,7 +24,7 @@ from bnp_dask.core.edits import Edit
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import BnpDaskError, StoreError, SummaryError
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import in_order
 from bnp_dask.inference.batch_memo import Shelf, counts_from, is_assigned, summary_from
 from bnp_dask.inference.checkpoint import require_sums, state_from_saved
 from bnp_dask.inference.state import State, Work

@@ -3,9 +3,8 @@
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import InitContext, Initialization
 from bnp_dask.initialize.blocks import ContiguousBlocks
-from bnp_dask.initialize.bregman import BregmanKMeans
-from bnp_dask.initialize.given import FromPosterior, RandomExamples, Responsibilities
-from bnp_dask.initialize.nothing import FromNothing
+from bnp_dask.initialize.given import FromNothing, FromPosterior, RandomExamples, Responsibilities
+from bnp_dask.initialize.kmeans import BregmanKMeans
 from bnp_dask.initialize.parallel import KMeansParallel
 from bnp_dask.initialize.sampled import SampledTopics
 

@@ -16,8 +16,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Reader, Source, batch_reader, in_words, n_together
 from bnp_dask.errors import DataError
-from bnp_dask.execute.base import Executor, Handle, Task
-from bnp_dask.execute.ordered import submitted
+from bnp_dask.execute.base import Executor, Handle, Task, submitted
 from bnp_dask.execute.prefetch import Load, in_turn, load_of
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, scale_rows
 from bnp_dask.model import Model

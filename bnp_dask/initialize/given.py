@@ -1,4 +1,4 @@
-"""Starts from given parts: single atoms, responsibilities, or another posterior."""
+"""Starts from given parts: nothing, single atoms, responsibilities, or another posterior."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Handle
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Handle, in_order
 from bnp_dask.initialize.base import (
     InitContext,
     choose_atoms,
@@ -31,6 +30,20 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import hold, share_below_one, shown, whole_number
 from bnp_dask.model import Model, Posterior
 
+
+@register
+@dataclass(frozen=True)
+class FromNothing:
+    """Start in which no cluster holds any atom: the first atoms open the first clusters.
+
+    For schedules that open clusters themselves, such as :class:`~bnp_dask.inference.streaming.Filter`.
+    """
+
+    def start(self, context: InitContext) -> Summary:
+        """Statistics of one cluster without atoms: the prior."""
+        return context.model.empty_summary(np.zeros(1, np.int64))
+
+
 SUM_TOLERANCE = 1e-6
 """Largest deviation from one of the sum of an atom's responsibilities: float32 keeps seven digits."""
 
@@ -40,7 +53,7 @@ SUM_TOLERANCE = 1e-6
 class RandomExamples:
     """K distinct atoms drawn uniformly from the whole data set, each a cluster that holds this one atom.
 
-    Only the batches that hold them are read.  All atoms are equally likely, and each counts once, whatever its
+    Only the batches that hold them are read.  All atoms are equally likely, and each counts once, regardless of its
     weight.
 
     In topic models of words the examples are documents.  A document alone is no start for a topic: it has a few hundred
@@ -250,7 +263,7 @@ def _require_same_columns(posterior: Posterior, source: Source) -> None:
         raise SettingError(f"FromPosterior: {error}") from None
     if index is not None:
         raise SettingError(
-            f"FromPosterior: the posterior's columns are {posterior.columns}, but those of {source.name} come in "
+            f"FromPosterior: the posterior's columns are {posterior.columns}, but the columns of {source.name} come in "
             "another order; train on as_source(data, columns=posterior.columns)"
         )
 

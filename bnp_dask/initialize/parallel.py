@@ -23,9 +23,8 @@ from bnp_dask.initialize.base import (
     submit_atoms,
     summarize_assigned,
 )
-from bnp_dask.initialize.bregman import warn_if_fewer
 from bnp_dask.initialize.divergence import best_joint, divergence, nearest
-from bnp_dask.initialize.kmeans import cluster_atoms, hard_model, most_likely
+from bnp_dask.initialize.kmeans import cluster_atoms, hard_model, most_likely, warn_if_fewer
 from bnp_dask.inputs.settings import hold, positive_number, whole_number
 from bnp_dask.model import Model, Posterior
 

@@ -2,7 +2,7 @@
 
 Batches hold numbers only.  An entry of such a column is the position of its level, 0 to L - 1, or NaN if missing.
 The levels are found when the data are opened, and kept with the names of the columns
-(:attr:`bnp_dask.core.columns.Columns.levels`): new data are read by the levels of training, whatever their own order.
+(:attr:`bnp_dask.core.columns.Columns.levels`): new data are read by the levels of training alone.
 """
 
 from __future__ import annotations

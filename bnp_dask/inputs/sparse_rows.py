@@ -1,7 +1,7 @@
 """Sparse matrices from any source: checked by NumPy alone, before compiled code follows their pointers.
 
-SciPy accepts the arrays of a sparse matrix unchecked, also from files, and its compiled loops read and write wherever
-they point: a wrong pointer ends the process, or returns foreign memory as counts.
+SciPy accepts the arrays of a sparse matrix unchecked, also from files, and its compiled loops follow its
+pointers: a wrong one ends the process, or returns foreign memory as counts.
 """
 
 from __future__ import annotations

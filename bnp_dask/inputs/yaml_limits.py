@@ -78,7 +78,7 @@ def read_yaml(text: str, limits: Limits = LIMITS) -> Any:
         if isinstance(error, SettingError):
             raise
         # a value that does not fit its tag, such as !!int with a word
-        raise SettingError(f"a value is not what its tag says ({one_line(error)})") from error
+        raise SettingError(f"a value does not fit its tag ({one_line(error)})") from error
 
 
 def _require_size(root: yaml.Node, limits: Limits) -> None:
@@ -103,7 +103,7 @@ def _require_size(root: yaml.Node, limits: Limits) -> None:
         if nodes > limits.nodes or characters > limits.characters:
             raise SettingError(
                 f"more than {limits.nodes:,} values and names, or {limits.characters:,} characters in them, with every "
-                "alias as what it stands for; put arrays into .npy files"
+                "alias out in full; put arrays into .npy files"
             )
         sizes[id(node)] = nodes, characters
         return nodes, characters

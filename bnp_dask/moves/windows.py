@@ -20,7 +20,7 @@ from bnp_dask.core.edits import Exchange
 from bnp_dask.core.finite import unless_refused
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import batch_reader
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import in_order
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul

@@ -51,7 +51,7 @@ from bnp_dask.observation.priors import constant_columns, rounding_variance, usu
 logger = logging.getLogger("bnp_dask.observation")
 
 NULL = 1e-10
-"""Variance along a direction, in units of the columns, up to which the data count as not varying: that of values in
+"""Variance along a direction, in units of the columns, up to which the data count as not varying: as of values in
 single precision, whose factors double precision still holds."""
 
 EXACT = 1e-13
@@ -81,7 +81,7 @@ wine (178, 13)           0.10     0.17
 geyser (299, 2)          0.36     1.6
 =======================  =======  =======
 
-so that of these only breast cancer (radius, perimeter and area) is changed.  Held-out nats a row and adjusted Rand
+so only breast cancer (radius, perimeter and area) is changed.  Held-out nats a row and adjusted Rand
 index by default, means of two parts, with other values in its place:
 
 =============  ============  ============  ============  ============
@@ -157,7 +157,7 @@ class Dependence:
         return np.stack([matmul(root, combinations), matmul(root, along)])
 
     def tell(self) -> None:
-        """Tell of columns without information about clusters, by name: warn of constant ones, log those that follow.
+        """Tell of columns without information about clusters, by name: warn of constant ones, log dependent ones.
 
         Shares, and patches without their mean, follow from one another by nature: that is no mistake of their user.
         """
@@ -261,7 +261,7 @@ def tell_of_columns(model: object, survey: Survey, bulk: Bulk) -> None:
     independent: such columns count evidence twice, and clusters are split along them."""
     found = dependence_of(survey, bulk)
     replace(found, following="").tell()
-    # a larger share may be what clusters far apart leave: their columns go together, and are independent within each
+    # a larger share may come from clusters far apart: their columns go together, and are independent within each
     names = _following(survey, found.square, found.square.diagonal() <= 0.0, NEAR**2)
     if names:
         warn(

@@ -130,7 +130,7 @@ class Multinomial:
         return replace(self, lam=each, common=0.0)  # it is in the numbers now
 
     def with_more_words(self, size: int) -> Self:
-        """The model of ``size`` words; each new one has the smallest prior count of those known."""
+        """The model of ``size`` words; each new one has the smallest known prior count."""
         each = known("lam", self.lam)
         return replace(self, lam=np.concatenate([each, np.full(size - len(each), each.min())]))
 

@@ -7,7 +7,7 @@ With q(z_n) uniform over the cell of side delta_d around x_n, the bound on the p
     vol,
 
 so the objective is for a density (log vol is left out) with delta_d^2 / 12, the variance of rounding, added to the
-square of every atom: exactly conjugate, whatever the number of atoms.  Without it the likelihood of clusters that hold
+square of every atom: exactly conjugate for any number of atoms.  Without it the likelihood of clusters that hold
 one recorded value grows without bound, and there would be as many clusters as values.
 
 The bound is Jensen's; delta^2 / 12 is Sheppard's correction.

@@ -111,7 +111,7 @@ class Product:
         Warns
         -----
         UserWarning
-            Columns are left out, with the reason: those that sources leave out too (row numbers, ids, times, dates),
+            Columns are left out, with the reason: columns that sources leave out too (row numbers, ids, times, dates),
             constant columns, names of rows, lists.
 
         Raises

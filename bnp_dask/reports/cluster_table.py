@@ -108,7 +108,7 @@ class ClusterTable(Sequence[ClusterRow]):
             for row in self.rows
         ]
         told = (
-            f"without it, united: nats of the objective that are lost without a {self.noun.one}, or where it is one "
+            f"without it, united: nats of the objective that are lost without a {self.noun.one}, or by uniting it "
             "with another"
         )
         return Table(

@@ -15,7 +15,7 @@ from bnp_dask.inputs.optional import pandas_for
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports.run_page import Subject, open_subject
 from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of
-from bnp_dask.training.growing.listing import objective_of_version
+from bnp_dask.training.growing.versions import objective_of_version
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -184,7 +184,7 @@ def topics_over(shares: TopicShares, n_topics: int = 8, ax: Axes | None = None) 
         Where to draw.
     """
     if not isinstance(shares, TopicShares):
-        raise SettingError(f"shares={in_words(shares)}: needs what bnp_dask.topics_over(posterior, data, by) gives")
+        raise SettingError(f"shares={in_words(shares)}: needs the result of bnp_dask.topics_over(posterior, data, by)")
     return plot_topics_over(shares, whole_number("n_topics", n_topics, 1), ax)
 
 

@@ -16,9 +16,8 @@ from bnp_dask.analysis.metrics import match_labels
 from bnp_dask.analysis.sequences.durations import Durations
 from bnp_dask.analysis.sequences.labels import as_list, split_sequences
 from bnp_dask.analysis.sequences.transitions import Transitions, transitions
-from bnp_dask.analysis.topics.layout import topic_positions
 from bnp_dask.analysis.topics.over import TopicShares
-from bnp_dask.analysis.topics.words import in_tables, token_shares, top_words
+from bnp_dask.analysis.topics.words import in_tables, token_shares, top_words, topic_positions
 from bnp_dask.analysis.tree import Tree, tree
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.inference.prior import PRIOR

@@ -28,8 +28,8 @@ from bnp_dask.store import posterior_place, read_history
 from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.structure.nouns import Noun, noun_of
 from bnp_dask.structure.prior import scale_shape
-from bnp_dask.training.growing.loading import load
-from bnp_dask.training.growing.taking_in import UpdateResult
+from bnp_dask.training.growing.ingest_update import UpdateResult
+from bnp_dask.training.growing.versions import load
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:

@@ -120,7 +120,7 @@ def _facts(survey: SequenceSurvey, source: Source) -> Paragraph:
     text = f"{survey.n_sequences:,} sequences of {survey.n_steps:,} steps in {source.name}"
     if survey.n_cuts:
         text += (
-            f"; they were cut in {survey.n_cuts:,} place{'s' if survey.n_cuts > 1 else ''}: what follows starts anew, "
+            f"; they were cut in {survey.n_cuts:,} place{'s' if survey.n_cuts > 1 else ''}: the next part starts anew, "
             "and the transition there is not counted"
         )
     return Paragraph(f"{text}.")

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.topics.grouping import worth_showing
-from bnp_dask.analysis.topics.layout import topic_positions
 from bnp_dask.analysis.topics.over import TopicShares, shares_over
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
 from bnp_dask.analysis.topics.words import (
@@ -25,6 +24,7 @@ from bnp_dask.analysis.topics.words import (
     marginal,
     names_of,
     token_shares,
+    topic_positions,
     word_probabilities,
     word_tokens,
 )

@@ -1,4 +1,4 @@
-"""One figure or table of a paper as one experiment: what it is run on, what is compared, and what the paper prints."""
+"""One figure or table of a paper as one experiment: its data, the quantities compared, and the paper's values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_FIGURES = {"003": "lecture notes without experiments: their samplers and boun
 """Papers of which nothing is reproduced, and why."""
 
 UNREADABLE = "no reader"
-"""What an experiment needs whose real data no reader here opens: it always draws a stand-in."""
+"""Need of an experiment whose real data no reader here opens: it always draws a stand-in."""
 
 DOTS = 65
 """Dots per inch of pictures: below 100 kB each."""
@@ -48,9 +48,9 @@ class Check:
     Parameters
     ----------
     what
-        What was measured.
+        Name of the measured quantity.
     printed
-        What the text of the paper says of it: a number, or a statement in few words.
+        Value in the text of the paper: a number, or a statement in few words.
     found
         The number measured here.
     low, high
@@ -81,7 +81,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment came to.
+    """Result of an experiment.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Experiment:
     name
         Paper and figure, such as ``"000-4.6"``.
     shows
-        What it shows.
+        Its subject.
     source
         Where the printed values are from.
     function
@@ -297,7 +297,7 @@ def run(experiment: Experiment, task: Task, out: str | os.PathLike[str]) -> Resu
 
 
 def listing(folder: Path | None, out: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Figure, what it shows, state of its data, and last result of each experiment."""
+    """Figure, subject, state of the data, and last result of each experiment."""
     kept = results_in(out) if local_path(out).is_dir() else {}
     for name in in_order():
         experiment = EXPERIMENTS[name]

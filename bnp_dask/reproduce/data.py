@@ -37,7 +37,7 @@ class Labelled(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """Word counts of training and held-out documents, ``(D, V)`` each, and what they are."""
+    """Word counts of training and held-out documents, ``(D, V)`` each, and their description."""
 
     train: sparse.csr_array
     held: sparse.csr_array
@@ -45,7 +45,7 @@ class Documents(NamedTuple):
 
 
 class Recordings(NamedTuple):
-    """Sequences of rows ``(T, D)``, the true state of each row (-1: none), and what they are."""
+    """Sequences of rows ``(T, D)``, the true state of each row (-1: none), and a description."""
 
     sequences: list[np.ndarray]
     labels: np.ndarray
@@ -206,7 +206,7 @@ def _stand_in_documents(n: int, vocabulary: int, seed: int, topics: int = 60, le
 
 
 def _counts(path: Path, name: str, cache: Path | None) -> sparse.csr_array:
-    """Counts of a corpus; those of raw texts are kept in a folder."""
+    """Counts of a corpus; counts of raw texts are kept in a folder."""
     import bnp_dask as bnp
 
     if name == "kos":

@@ -1,4 +1,4 @@
-"""What experiments measure of runs and draw of them."""
+"""Measures and pictures of runs for experiments."""
 
 from __future__ import annotations
 

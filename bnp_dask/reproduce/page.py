@@ -1,4 +1,4 @@
-"""The page of results: every figure's picture beside what the paper prints, made from the files of a folder."""
+"""The page of results: every figure's picture and the paper's numbers, made from the files of a folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ INTRODUCTION = """\
 # The papers' figures, made anew
 
 `bnp-dask reproduce` runs the experiments of the papers that this package is built from, and `--page` writes this page
-from their results. The texts of the papers are the source of what is printed: most figures have no numbers in them, so
+from their results. The texts of the papers are the source of printed values: most figures have no numbers in them, so
 that a statement of the text is compared, with a tolerance. A check that fails is shown as such. Real data are given by
 `--data FOLDER`, one subfolder each; where neither they nor a package have the data of a paper, a synthetic stand-in
-takes their place, and is called so. CPU is that of one process on a shared machine, compilation included.
+takes their place, and is called so. CPU seconds are of one process on a shared machine, compilation included.
 
 ```console
 $ bnp-dask reproduce --list

@@ -30,7 +30,7 @@ def cpu_seconds(function: Callable[[], object], times: int = 3) -> float:
 
 @figure("000-7.1", "Cost and accuracy of L clusters per patch, of 200", "thesis, 7.1 and caption", "bsds500")
 def sparse_patches(task: Task) -> Outcome:
-    """One batch of patches and a trained mixture of 200 clusters: responsibilities, sums, and what L leaves out."""
+    """One batch of patches and a trained mixture of 200 clusters: responsibilities, sums, share left out by L."""
     n, k = task.size(36_000, 6_000), 200
     found, words = data.patches(task, task.size(20, 20), task.size(6, 8))
     x = np.concatenate(found)
@@ -53,7 +53,7 @@ def sparse_patches(task: Task) -> Outcome:
         local.append(cpu_seconds(partial(step, weights)))
         sums.append(cpu_seconds(partial(model.observation.summarize, batch, resp), 2))
         kept = np.sort(dense, axis=1)[:, ::-1][:, :level]
-        # the largest entries, scaled to one: half the sum of differences is what they leave out
+        # the largest entries, scaled to one: half the sum of differences is the share left out
         apart.append(1.0 - kept.sum(axis=1))
     picture, axes = grid(1, 3, 11.0, 3.0)
     lines(axes[0, 0], levels, {"responsibilities": local}, "clusters per atom L", "CPU seconds", log=True)
@@ -202,7 +202,7 @@ def sparse_documents(task: Task) -> Outcome:
 
 
 def document_shares(posterior: bnp.Posterior, x: Any) -> np.ndarray:
-    """Expected tokens of each topic over those of the document, ``(D, K)``: each document is a batch of its own."""
+    """Expected share of the document's tokens in each topic, ``(D, K)``: each document is a batch of its own."""
     single = [Batch(x[d : d + 1], None, "document") for d in range(x.shape[0])]
     counts = np.array([posterior.model.local_step(posterior, batch)["N"] for batch in single])
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

@@ -309,7 +309,7 @@ class Kos:
         self.base = bnp.score(one.posterior, self.held)
 
     def gain(self, posterior: bnp.Posterior) -> float:
-        """Score of the held-out documents over that of one multinomial, nats."""
+        """Gain of the held-out documents' score over one multinomial, nats."""
         return (bnp.score(posterior, self.held) - self.base) * self.held.shape[0]
 
     def gains(self, prior: str, schedule: Any) -> list[float]:

@@ -19,7 +19,7 @@
       summaries/packs/              summaries left by updates, packed (store.packs)
 
 Every file is written under a temporary name, synced, and renamed, so that a kill at any moment leaves old files whole.
-On an object store (store.place) the names are those of objects; files that grow are folders of pieces, and ``lock/``
+On an object store (store.place) the names are names of objects; files that grow are folders of pieces, and ``lock/``
 holds a lease.
 A file that grows is valid up to the length that the head written after it records.  Names are never trusted: a
 checkpoint's list holds the visit, the bytes and the CRC-32 of every summary, and every reader compares them.

@@ -127,7 +127,7 @@ def read_settings(folder: Path | Key) -> dict[str, Any]:
 
 
 def read_about(folder: Path | Key) -> dict[str, Any]:
-    """What a run directory says about its run: ``settings``, ``created``, ``software``.
+    """Description of the run in a run directory: ``settings``, ``created``, ``software``.
 
     Raises
     ------

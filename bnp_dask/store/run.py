@@ -189,7 +189,7 @@ NO_NOTES: Mapping[str, bytes] = {}
 
 
 def nothing(name: str) -> bool:
-    """Select no array, whatever its name."""
+    """Select no array."""
     return False
 
 
@@ -371,7 +371,7 @@ class RunStore:
     ) -> None:
         """Save a checkpoint; on return it is on the disk, and older summaries are removed.
 
-        Parameters are those of :meth:`prepare`, errors those of both :meth:`prepare` and :meth:`write`.
+        Parameters as of :meth:`prepare`, errors as of :meth:`prepare` and :meth:`write`.
         """
         self.write(self.prepare(state, arrays, history, listing, parts))
 
@@ -511,11 +511,11 @@ class RunStore:
         return found
 
     def _tell_of_other_code(self) -> None:
-        """Log the consequences if other code than that of this process wrote the run last."""
+        """Log the consequences if other code than this process's wrote the run last."""
         other = None if not self._code else code_here().difference(self._code[-1])
         if other is not None:
             logger.warning(
-                "%s was last written by %s: it goes on from there exactly, and what is computed from here on may have "
+                "%s was last written by %s: it goes on from there exactly, but later results may have "
                 "other last bits than there; for the same bits go on with that version",
                 self.path,
                 other,

@@ -53,7 +53,7 @@ class SummaryFiles:
     folder: Path | Key
 
     def folder_of(self, batch: int) -> Path | Key:
-        """Folder with the files of a batch; it holds some hundred files, whatever the number of batches."""
+        """Folder with the files of a batch; it holds some hundred files for any number of batches."""
         return self.folder / f"{batch // BATCHES_PER_FOLDER:05d}"
 
     def path(self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT) -> Path | Key:

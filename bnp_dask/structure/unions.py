@@ -122,7 +122,7 @@ def is_grouped(model: WholeModel) -> bool:
     Raises
     ------
     SettingError
-        The allocation has groups but other statistics than those that the bound knows.
+        The allocation has groups, and the bound does not know its statistics.
     """
     if not isinstance(model.allocation, GroupedAllocation):
         return False
@@ -194,8 +194,8 @@ def unite_next(
 ) -> Union:
     """One more union, of the positions ``pair`` of ``summary``, the first of which stays; exact or a bound.
 
-    ``leaves`` are the statistics from which ``posterior`` was computed, or those without data; ``sets`` are the ids
-    of its clusters in each cluster of ``summary``.
+    ``leaves`` are the statistics from which ``posterior`` was computed, or statistics without data; ``sets`` are the
+    ids of its clusters in each cluster of ``summary``.
     """
     a, b = pair
     if not is_grouped(model):

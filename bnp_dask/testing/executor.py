@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.errors import ExecutionError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.protocols import require
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.registry import REGISTRY
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.inputs.protocols import require

@@ -35,7 +35,7 @@ class ObservationSuite:
 
     # -- given by the author ----------------------------------------------------------------------------------
     def model(self) -> Observation:
-        """The model, with whatever prior settings you like; the rest is set from the data."""
+        """The model, with any prior settings; the rest is set from the data."""
         raise NotImplementedError
 
     def batch(self, rng: np.random.Generator, n_atoms: int) -> Batch:

@@ -144,7 +144,7 @@ def read_frame(file: IO[bytes], frame: Frame, listing: Mapping[str, Mapping[str,
         at = offset + math.prod(shape) * dtype.itemsize
         # an invented size must not take all memory
         if dtype.kind not in _KINDS or at > frame.nbytes or any(n < 0 for n in shape):
-            raise DamagedFrameError(f"array {name!r} cannot be what the description says")
+            raise DamagedFrameError(f"array {name!r} cannot have the type and shape of the description")
         array = np.empty(shape, dtype)
         n_read = file.readinto(_bytes_of(array)) if array.size else 0  # type: ignore[attr-defined]
         if n_read != array.nbytes:
@@ -356,7 +356,7 @@ def read_archive(kind: str, path: str | os.PathLike[str]) -> tuple[Location, obj
     body = read_body(place, kind)
     if (saved_by := body.get("software")) != __version__:
         logger.warning(
-            "%s was saved by bnp_dask %s: version %s reads it exactly, and what it computes from it may have other "
+            "%s was saved by bnp_dask %s: version %s reads it exactly, but results computed from it may have other "
             "last bits",
             place.name,
             saved_by,

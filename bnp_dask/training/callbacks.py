@@ -200,16 +200,16 @@ def telling(
     every: float = EVERY,
     so_far: Callable[[], str] | None = None,
 ) -> Iterator[None]:
-    """Log what a block does if it takes a while, then for how long it has, and at its end how long it took.
+    """Log the task of a block if it takes a while, the time passed so far, and the total at its end.
 
     Parameters
     ----------
     what, short, done
-        The first line, the word that begins those after it, and the word that begins the last.
+        The first line, the first word of later lines, and the first word of the last.
     patience, every
         Seconds before the first line, and between two.
     so_far
-        Returns how far it is, with a comma and a blank behind it; None if nobody knows.
+        Returns how far it is, with a comma and a blank behind it; None if it is unknown.
     """
     started, ended, told = time.perf_counter(), threading.Event(), threading.Event()
 

@@ -19,13 +19,11 @@ from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.analysis.running import WINDOW, runner_for
 from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.rows import plain
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.view import ResampledSource, View
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.initialize import FromPosterior, Initialization, RandomExamples
 from bnp_dask.inputs.settings import number_from, seed_of, start_of_seed, whole_number
@@ -33,6 +31,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.training.callbacks import RunInfo
 from bnp_dask.training.defaults import default_init
+from bnp_dask.training.history import plain
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train
 
@@ -109,7 +108,7 @@ class Repeat:
     behind
         Nats by which its objective is below the best of all runs; NaN for resampled data, whose objective differs.
     agreement
-        Adjusted Rand index of its labels of the data and those of the posterior.
+        Adjusted Rand index of its labels of the data and the posterior's labels.
     posterior
         Its posterior.
     """
@@ -131,7 +130,7 @@ class Certainty:
     n_clusters
         Clusters of the posterior, K.
     low, high
-        Range of K: all numbers of clusters that lose at most ``nats`` against the best state that is known, and those
+        Range of K: all numbers of clusters that lose at most ``nats`` against the best known state, and the numbers
         found in resampled data.
     nats
         Nats that count as no difference.
@@ -141,7 +140,7 @@ class Certainty:
     united
         Unions of the posterior's tree, cheapest first: which clusters would be one next, and the nats lost.
     split
-        Splits, cheapest first: those that training tried and rejected, and with data those of the largest clusters.
+        Splits, cheapest first: splits that training tried and rejected, and with data, splits of the largest clusters.
     repeats
         Other runs.
     ids
@@ -191,7 +190,7 @@ class Certainty:
         return sum(one.n_clusters == self.n_clusters and one.agreement >= ALIKE for one in self.starts)
 
     def to_json(self) -> str:
-        """All numbers as JSON, without the posteriors; what is not known is null."""
+        """All numbers as JSON, without the posteriors; unknown values are null."""
         rows = [{name: value for name, value in vars(one).items() if name != "posterior"} for one in self.repeats]
         consensus = None if self.consensus is None else self.consensus.n_clusters
         told = {
@@ -599,7 +598,7 @@ def _repeats(
     samples: Sequence[tuple[int, Posterior]],
     compared: _Compared,
 ) -> list[tuple[Repeat, Tree | None]]:
-    """Other runs, and the trees of those whose objective counts."""
+    """Other runs, and the trees of runs whose objective counts."""
     out: list[tuple[Repeat, Tree | None]] = []
     for number, (seed, found) in enumerate((*runs, *samples), start=1):
         is_start = number <= len(runs)

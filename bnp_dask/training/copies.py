@@ -20,8 +20,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.core.survey.copies import row_hashes
 from bnp_dask.data.base import Reader, Source, batch_reader, fingerprint_of
 from bnp_dask.data.view import CountedSource, View, read_or_why
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Model
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.observation.labelled import unlabelled
@@ -157,7 +156,7 @@ def once_each(
     executor
         Where the rows are compared, which reads all batches.
     known
-        Returns what an earlier call noted down of the data: arrays of their manifest.
+        Returns the notes of an earlier call on the data: arrays of their manifest.
     """
     if survey is None or once_of(source) is not None or not counts_copies_once(model):
         return source

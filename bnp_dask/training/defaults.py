@@ -17,8 +17,7 @@ from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
-from bnp_dask.training.alternatives.priors import require_priors
-from bnp_dask.training.alternatives.shadow import Shadow
+from bnp_dask.training.alternatives.shadow import Shadow, require_priors
 from bnp_dask.training.run_settings import Begun
 
 N_CLUSTERS = 25

@@ -133,6 +133,6 @@ def parse_memory(memory: int | str) -> int:
 
 
 def rooms(memory: int, has_shadows: bool) -> tuple[int, int]:
-    """Bytes of single batches that the state of a run may hold here, and those for a state beside it."""
+    """Bytes of single batches that the state of a run may hold here, and that a second state may hold."""
     beside = memory // 2 if has_shadows else 0
     return memory - beside, beside

@@ -92,7 +92,7 @@ def log_model(posterior: Posterior, name: str = "model", *, registered_model_nam
     """Log a posterior as a model of MLflow, in the active run or a new one (``pip install "bnp-dask[mlflow]"``).
 
     ``mlflow.pyfunc.load_model`` and ``mlflow models serve`` read it: its ``predict`` takes a table or an array, one row
-    per atom, and returns what :func:`bnp_dask.predict` does; ``params={"soft": True}`` or ``{"top": 3}`` chooses.  The
+    per atom, and returns as :func:`bnp_dask.predict` does; ``params={"soft": True}`` or ``{"top": 3}`` chooses.  The
     model holds the posterior as :func:`bnp_dask.save` writes it, and no pickle.
 
     Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -10,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.rows import Row, Rows
 from bnp_dask.data.view import CheckedSource
-from bnp_dask.execute.heap import Heap
 from bnp_dask.inference import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
 from bnp_dask.inference.bad_batches import require_enough, usable, without
 from bnp_dask.inference.drive import in_flight
@@ -27,12 +26,11 @@ from bnp_dask.kernels.options import n_kept
 from bnp_dask.observation.base import Observation
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.structure.nouns import noun_of
-from bnp_dask.training.alternatives.lockstep import SHADOW, Beside
-from bnp_dask.training.alternatives.shadow import Shadow
+from bnp_dask.training.alternatives.shadow import SHADOW, Shadow, Shadows
 from bnp_dask.training.alternatives.starts import (
     SETTLED,
     Settled,
-    Stand,
+    Track,
     ended,
     settle,
     settled_from_saved,
@@ -50,13 +48,14 @@ from bnp_dask.training.callbacks import (
     tell_of_lap,
     telling,
 )
-from bnp_dask.training.compiling.warmup import warm_task
-from bnp_dask.training.doors import require_savable_parameters
+from bnp_dask.training.compiling.first_run import warm_task
 from bnp_dask.training.for_scores import ForScores
+from bnp_dask.training.history import Row, Rows
 from bnp_dask.training.memory_plan import MemoryPlan, rooms
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.run_settings import OtherMoves, other_moves
 from bnp_dask.training.survey_pass import gone_since, skipped
+from bnp_dask.training.validation import require_savable_parameters
 
 
 @dataclass
@@ -83,8 +82,8 @@ class OneRun:
         Outcome of the starts; None before that, and for a single start.
     change
         Moves from its next lap on; None if they are unchanged.
-    beside
-        Shadows that live beside it; None if there are none.
+    shadows
+        Shadows that are taken on with it; None if there are none.
     """
 
     work: Work
@@ -101,7 +100,7 @@ class OneRun:
     scores: ForScores = field(default_factory=ForScores)
     settled: Settled | None = None
     change: OtherMoves | None = None
-    beside: Beside | None = None
+    shadows: Shadows | None = None
 
     def go(self, checkpoint: Checkpoint | None, where: str) -> TrainResult:
         """Train to the end, from a checkpoint if there is one; ``where`` it runs, for callbacks."""
@@ -117,10 +116,10 @@ class OneRun:
         """The run with its shadows from a checkpoint, if it may have any."""
         if self.shadow is None:
             return self
-        beside = Beside.of_run(self.shadow, self.work, self.schedule, rooms(self.room, True)[1], self.priors)
+        shadows = Shadows.of_run(self.shadow, self.work, self.schedule, rooms(self.room, True)[1], self.priors)
         if checkpoint is not None:
-            beside.restore(checkpoint, state)
-        return replace(self, work=beside.work, beside=beside)
+            shadows.restore(checkpoint, state)
+        return replace(self, work=shadows.work, shadows=shadows)
 
     def with_parts(self, work: Work, memo: MemoryStore) -> OneRun:
         """The run as one of its starts, with a seed and a memory of its own."""
@@ -130,10 +129,10 @@ class OneRun:
         started = time.perf_counter()
         settles = self.n_init > 1 and checkpoint is None
         runs, shared = starts_of(self) if settles else ([self], SharedReads(self.work.executor))
-        stands = [Stand(*run._first_state(checkpoint)) for run in runs]
-        state, rows = stands[0].state, stands[0].rows
-        for stand in stands:
-            self._require_fitting(stand.state, max(len(stands), 1 if self.shadow is None else 2))
+        tracks = [Track(*run._first_state(checkpoint)) for run in runs]
+        state, rows = tracks[0].state, tracks[0].rows
+        for track in tracks:
+            self._require_fitting(track.state, max(len(tracks), 1 if self.shadow is None else 2))
         warm_seconds = self._warm_up(state)
         started += warm_seconds
         before = rows[-1]["seconds"] if rows else 0.0
@@ -147,8 +146,8 @@ class OneRun:
         try:
             with contextlib.closing(BackgroundCommits()) as commits:
                 if settles:
-                    best, settled, stopped = settle(runs, stands, shared, self.callbacks, clock)
-                    state, rows = stands[best].state, stands[best].rows
+                    best, settled, stopped = settle(runs, tracks, shared, self.callbacks, clock)
+                    state, rows = tracks[best].state, tracks[best].rows
                     run = self.alone(settled).with_shadows(None, state)
                     if not stopped:
                         stopped = run._loop_on(runs[best], state, rows, clock, commits)
@@ -166,12 +165,20 @@ class OneRun:
             for callback in self.callbacks:
                 callback.on_end(reason)
         seconds = before + time.perf_counter() - started
-        left_out = tuple(why for _, why in run._left_out(state))
         draws = kept_draws(run.work, state, run.schedule) if isinstance(run.schedule, Gibbs) else None
-        converged = not stopped and reason == "converged"
-        found = posterior, History(rows), converged, reason, seconds, left_out, warm_seconds
-        alternatives = [*([] if run.settled is None else run.settled.starts), *(run.beside.rows if run.beside else [])]
-        return TrainResult(*found, alternatives=tuple(alternatives), draws=draws)
+        starts = [] if run.settled is None else run.settled.starts
+        shadows = [] if run.shadows is None else run.shadows.rows
+        return TrainResult(
+            posterior=posterior,
+            history=History(rows),
+            converged=not stopped and reason == "converged",
+            reason=reason,
+            seconds=seconds,
+            skipped=tuple(why for _, why in run._left_out(state)),
+            warm_seconds=warm_seconds,
+            alternatives=(*starts, *shadows),
+            draws=draws,
+        )
 
     def _loop_on(self, settled: OneRun, state: State, rows: Rows, clock: float, commits: BackgroundCommits) -> str:
         """Go on with the start that has settled; move all its data here first."""
@@ -210,22 +217,22 @@ class OneRun:
 
     def _loop(self, state: State, rows: Rows, clock: float, commits: BackgroundCommits, n_saved: int) -> str:
         """Take steps to the end; return why a callback stopped them, or an empty text."""
-        saved_at, stopped, heap = time.perf_counter(), "", Heap()
+        saved_at, stopped, trimmer = time.perf_counter(), "", MemoryTrimmer()
         for step, stopped in self.steps(state, rows, clock):
             if step.lap_end or stopped or time.perf_counter() - saved_at > self.checkpoint_seconds:
                 self._checkpoint(step, rows[n_saved:], commits)
                 n_saved, saved_at = len(rows), time.perf_counter()
             if step.lap_end:
-                heap.tidy()
+                trimmer.trim()
         return stopped
 
-    def lap_steps(self, stand: Stand, clock: float) -> Generator[Step]:
+    def lap_steps(self, track: Track, clock: float) -> Generator[Step]:
         """Steps of one lap, without checkpoints and without calls of callbacks."""
-        heap = Heap()
-        for step in self.noted(stand.state, stand.rows, clock):
+        trimmer = MemoryTrimmer()
+        for step in self.noted(track.state, track.rows, clock):
             if step.lap_end:
                 self._forget(step.state)
-                heap.tidy()
+                trimmer.trim()
             yield step
             if step.lap_end:
                 return
@@ -246,7 +253,7 @@ class OneRun:
         """Steps of the schedule, noted in ``rows``."""
         run, change = self.schedule.run, self.change
         steps = run(self.work, state) if change is None else change.steps(self.schedule, self.work, state)
-        for step in steps if self.beside is None else self.beside.steps(steps, state):
+        for step in steps if self.shadows is None else self.shadows.steps(steps, state):
             if step.row is not None:
                 n_skipped = len(self._left_out(state))
                 skips = {"skipped": n_skipped} if n_skipped else {}
@@ -278,9 +285,9 @@ class OneRun:
     def _saved(self, state: State) -> tuple[dict[str, Any], dict[str, np.ndarray], Listing]:
         """Content of a checkpoint: plain data, arrays, and the summaries that it refers to."""
         settled = {} if self.settled is None else {SETTLED: asdict(self.settled)}
-        beside = {} if self.beside is None else {SHADOW: self.beside.to_json()}
-        numbers = {**state_to_json(state), "manifest": self.manifest, **settled, **beside}
-        arrays = state_to_arrays(state) | ({} if self.beside is None else self.beside.to_arrays(state))
+        shadows = {} if self.shadows is None else {SHADOW: self.shadows.to_json()}
+        numbers = {**state_to_json(state), "manifest": self.manifest, **settled, **shadows}
+        arrays = state_to_arrays(state) | ({} if self.shadows is None else self.shadows.to_arrays(state))
         return numbers, arrays, Listing.of_latest(state.visits, state.receipts)
 
     def _first_state(self, checkpoint: Checkpoint | None) -> tuple[State, Rows]:
@@ -329,3 +336,27 @@ class OneRun:
                 continue
             state.lost = lost
             return state
+
+
+# -- memory that was freed -----------------------------------------------------------------------------------------
+SECONDS = 5.0
+"""Least time between two calls of ``malloc_trim``; one takes some milliseconds."""
+
+
+class MemoryTrimmer:
+    """Returns memory that a process has freed to the system.
+
+    Short-lived arrays of a lap, such as samples for small runs, fragment the heap differently each time: after twenty
+    laps the holes were twice the memory in use.
+    """
+
+    def __init__(self) -> None:
+        self._trimmed = time.monotonic()
+
+    def trim(self) -> None:
+        """Return empty pages to the system, at most every ``SECONDS``; only glibc can."""
+        if time.monotonic() - self._trimmed < SECONDS:
+            return
+        with contextlib.suppress(AttributeError, OSError, TypeError):
+            ctypes.CDLL(None).malloc_trim(0)
+        self._trimmed = time.monotonic()

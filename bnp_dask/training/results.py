@@ -100,7 +100,7 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
         if place_of(folder).exists(folder / DRAWS_NAME):
             path = folder / DRAWS_NAME
         elif place_of(folder).exists(folder / POSTERIOR_NAME):
-            raise StoreError(f"{path}: this run kept no draws; those of train(..., schedule=Gibbs(...), store=...) do")
+            raise StoreError(f"{path}: this run kept no draws; train(..., schedule=Gibbs(...), store=...) keeps them")
     place, draws = read_archive("draws", path)
     if not isinstance(draws, Draws):
         raise StoreError(f"{place.name}: holds a {type(draws).__name__}, not draws")

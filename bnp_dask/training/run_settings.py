@@ -23,7 +23,7 @@ from bnp_dask.moves import Move
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
 from bnp_dask.store.layout import note_in
 from bnp_dask.training.alternatives.shadow import Shadow
-from bnp_dask.training.doors import facts_of
+from bnp_dask.training.validation import facts_of
 
 DATA = ("data", "n_batches")
 """Settings of a run that describe its data."""
@@ -164,13 +164,13 @@ def _other(path: str | os.PathLike[str] | Key, name: str, old: Any, new: Any) ->
     place = place.replace(".fields", "").replace("model[0]", "model").replace("init[0]", "init")
     return StoreError(
         f"cannot resume {path}: {what} ({place}: the run has {shown(ours)}, this call {shown(theirs)}). "
-        "Resume with what the run was started with, or start a new run in another directory"
+        "Resume with the settings and data of its start, or start a new run in another directory"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Begun:
-    """A run to be resumed: settings of its first call replace those left out in this call.
+    """A run to be resumed: settings of its first call replace settings left out in this call.
 
     So a run goes on as it began, even if a newer version has other defaults.
     """
@@ -246,7 +246,7 @@ class Begun:
             return from_spec(spec, {})
         except StoreError as error:
             raise StoreError(
-                f"cannot resume {self.path}: {name} was left out, and that of the run cannot be made from its "
+                f"cannot resume {self.path}: {name} was left out, and the run's cannot be made from its "
                 f"description ({error}); give {name}= as the run was started with"
             ) from error
 

@@ -19,14 +19,13 @@ from bnp_dask.core.encoding import to_identity
 from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
 from bnp_dask.core.survey.copies import NAMES as COPIES
 from bnp_dask.core.survey.copies import DistinctRows
-from bnp_dask.core.survey.joint import NAMES as JOINT
-from bnp_dask.core.survey.joint import JointMoments
+from bnp_dask.core.survey.moments import NAMES as JOINT
+from bnp_dask.core.survey.moments import JointMoments
 from bnp_dask.core.survey.quantiles import QuantileTotal
 from bnp_dask.data.base import Reader, Source, batch_reader, bytes_told, identity_of, in_words, n_together
 from bnp_dask.data.view import EmptyReader, WithoutBatches, read_or_why, reason
 from bnp_dask.errors import DataError, StoreError, warn
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.prefetch import in_turn
 from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.model import Model
@@ -235,7 +234,7 @@ def _compare(store: RunStore, first: Manifest, now: Manifest, source: Source, ch
 
 def _changed(store: RunStore, what: str) -> StoreError:
     return StoreError(
-        f"cannot resume {store.path}: the data changed ({what}). Resume with what the run was started with, or start a "
+        f"cannot resume {store.path}: the data changed ({what}). Resume with the data of its start, or start a "
         "new run in another directory"
     )
 

@@ -13,46 +13,56 @@ import numpy as np
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
+from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
-from bnp_dask.data.base import columns_of, opened_as
+from bnp_dask.data.base import Source, columns_of, opened_as
 from bnp_dask.data.groups import taking_lags
+from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.view import CountedSource
-from bnp_dask.errors import DataError, warn
+from bnp_dask.errors import SettingError, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import (
+    FullBatch,
+    Memoized,
     Schedule,
+    Stochastic,
     Work,
 )
 from bnp_dask.inference.sampling.gibbs import Gibbs
 from bnp_dask.initialize import Initialization
+from bnp_dask.initialize.labelled import LabelledStart
 from bnp_dask.inputs.settings import flag, seed_of
+from bnp_dask.kernels.gaussian.quadratic import n_packed
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
-from bnp_dask.model import Model
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.moves.policy import LAP
+from bnp_dask.observation.base import RoundedObservation
+from bnp_dask.observation.labelled import Labelled, unlabelled
+from bnp_dask.observation.priors import rounding_variance
+from bnp_dask.reports.describe import variances
 from bnp_dask.store import Checkpoint, RunStore, run_folder
-from bnp_dask.training.alternatives.priors import other_priors
-from bnp_dask.training.alternatives.shadow import Shadow
-from bnp_dask.training.callbacks import Callback, LogLaps, telling
+from bnp_dask.structure.nouns import noun_of
+from bnp_dask.training.alternatives.shadow import Shadow, other_priors
+from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun
 from bnp_dask.training.defaults import check_schedule, default_moves, filled_in, start_of
-from bnp_dask.training.doors import check_parts, require_savable
 from bnp_dask.training.for_scores import ForScores
-from bnp_dask.training.grain_line import tell_of_grain
-from bnp_dask.training.known_labels import start_with_labels, with_known_labels
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
 from bnp_dask.training.one_run import OneRun
 from bnp_dask.training.results import TrainResult, save_result, with_names
 from bnp_dask.training.run_settings import Begun, RunParts, open_store, with_names_of
-from bnp_dask.training.survey_pass import survey_of_run, survey_task, take_survey
+from bnp_dask.training.survey_pass import survey_of_run
+from bnp_dask.training.validation import check_parts, require_savable
 
 if TYPE_CHECKING:
     from distributed import Client
 
-RESUME = "What was committed to the run directory is safe: start a cluster and call train(..., resume=True)."
+RESUME = "The committed state of the run directory is safe: start a cluster and call train(..., resume=True)."
 ANEW = "Nothing was kept of this run: start a cluster and call train(...) again, with store= to be able to go on."
 
 
@@ -108,17 +118,17 @@ def train(
         ``()``: the number of clusters stays as initialised.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor.  None is the current client; without one,
-        and inside a Dask task (such as those of joblib's Dask backend), it is this thread.  No cluster is started here;
+        and inside a Dask task (such as one of joblib's Dask backend), it is this thread.  No cluster is started here;
         the client of an address is closed at the end.
     store
         Run directory for checkpoints, or a URL of an object store that refuses to create an existing object, such as
         ``"s3://bucket/run"`` (``bnp-dask[s3]``); it ends with the posterior in ``posterior.zarr``.  None keeps nothing.
     resume
         Go on from the last checkpoint in ``store``, to the same bits as an uninterrupted run; starts anew if the
-        directory holds none.  All other arguments must be those of the first call, but ``laps`` may grow, columns of a
+        directory holds none.  All other arguments must equal the first call's, but ``laps`` may grow, columns of a
         table may come in another order, and other ``moves`` act from the next lap on: the history has
         ``"changed_moves"`` in the first row of that lap.  If ``init``, ``schedule`` or ``moves`` are left out, the run
-        keeps the ones with which it was begun (moves and laps: those of the last call).  First every summary that the
+        keeps the ones with which it was begun (moves and laps: the last call's).  First every summary that the
         checkpoint lists is read and compared with its checksum, by the workers if they reach the directory, and
         together they must give the checkpoint's totals to 1e-12 of the terms summed.  If they do not, the run goes on
         from the previous checkpoint, with a warning.  The data are not read for this: each batch is compared with its
@@ -165,7 +175,7 @@ def train(
         Treatment of a batch that cannot be read or that the likelihood cannot have produced: ``"raise"`` its error, or
         ``"skip"`` it.  A batch that the first pass over the data skips is in no total and in no prior set from the
         data.  A batch that goes bad later leaves every total at the visit that finds it bad, and stays out, also when
-        the run is resumed: the history's row of that step has ``"lost"``, and from there on the objective is that of
+        the run is resumed: the history's row of that step has ``"lost"``, and from there on the objective covers only
         the other batches (priors stay as they were set).  The log, ``result.skipped``, the history and the report name
         these batches.  More than half of the data going bad under a run is an error.  Parquet tables are cut anew by
         every call, so a run on one is resumed only with all of its files readable; a batch that was left out stays out.
@@ -206,7 +216,7 @@ def train(
     check_parts(model, init, schedule, moves or (), callbacks)
     model = replace(thawed(model), reproducible=flag("reproducible", reproducible) or model.reproducible)
     check_run(store, resume, checkpoint_minutes, on_bad_batch, job, n_init)
-    (room, beside), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
+    (room, second), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
     init, schedule, moves = filled_in(begun, init, schedule, moves)
     check_schedule(model, schedule, n_init, shadow, moves)
     scores = ForScores.of(model, schedule, collapsed, store if resume else None)
@@ -238,11 +248,34 @@ def train(
             known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
             ready = named.with_prior(known, may_learn=schedule.decides_moves)
             shelf = memo.shared if isinstance(memo, RunStore) else None
-            facts, gathered = (found.source, frozen(found.survey), executor, memo), room // 4 if store is None else room
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
-            work = Work(ready, *facts, seed, tuple(moves), shelf, skips, gathered, readable=readable)
-            how = checkpoint_minutes * 60, n_init, room + beside, shadow, other_priors(shadow, ready, known), scores
-            run = OneRun(work, init, schedule, memo, found.manifest, [*callbacks, LogLaps()], *how)
+            work = Work(
+                model=ready,
+                source=found.source,
+                survey=frozen(found.survey),
+                executor=executor,
+                memo=memo,
+                seed=seed,
+                moves=tuple(moves),
+                shelf=shelf,
+                skips=skips,
+                room=room // 4 if store is None else room,
+                readable=readable,
+            )
+            run = OneRun(
+                work=work,
+                init=init,
+                schedule=schedule,
+                memo=memo,
+                manifest=found.manifest,
+                callbacks=[*callbacks, LogLaps()],
+                checkpoint_seconds=checkpoint_minutes * 60,
+                n_init=n_init,
+                room=room + second,
+                shadow=shadow,
+                priors=other_priors(shadow, ready, known),
+                scores=scores,
+            )
             result = with_names(run.go(_of_these_data(checkpoint, found.manifest), _where(executor)), words, columns)
         _keep(result, store)
     return _warned_of_limit(first.done(result), schedule)
@@ -258,7 +291,7 @@ def warn_of_light_weights(survey: Survey) -> None:
     if n >= MANY_ROWS and total < max(LIGHT * n, FEW_ROWS):
         warn(
             f"the weights of {n} rows sum to {total:.3g}: a weight says how often a row counts, so these are as much "
-            f"evidence as {total:.3g} row(s), and clusters are mostly what the prior says. Weights that are relative "
+            f"evidence as {total:.3g} row(s), and the prior determines most of the clusters. Weights that are relative "
             "want a mean of 1: pass weights / weights.mean()",
         )
 
@@ -297,4 +330,132 @@ def _where(executor: Executor) -> str:
     return "in this thread" if isinstance(executor, SerialExecutor) else f"on {executor.n_workers} workers"
 
 
-__all__ = ["ConvergenceWarning", "DataError", "open_executor", "survey_task", "take_survey", "train"]
+# -- known labels --------------------------------------------------------------------------------------------------
+SCHEDULES = (Memoized, FullBatch, Stochastic)
+"""Schedules whose local steps look at each atom's log likelihoods, to which labels add a term."""
+
+
+def with_known_labels(
+    model: Model, source: Source, labels: Any, schedule: Schedule, shadow: Any = None
+) -> tuple[Model, Source]:
+    """Model and data with the labels ``(n,)`` of the atoms.
+
+    Raises
+    ------
+    SettingError
+        A topic model, a schedule that seats atoms in another way, or clusters that another likelihood would compete
+        with.
+    DataError
+        Labels that are no labels, or not one for each atom.
+    """
+    require_labels(model, schedule, shadow)
+    known = labels_of(labels)
+    return replace(model, observation=Labelled(model.observation, known.names)), with_labels(source, known)
+
+
+def require_labels(model: Model, schedule: Schedule, shadow: Any = None) -> None:
+    """SettingError unless a run with labels makes sense for these parts."""
+    if model.structure.has_shares:
+        raise SettingError(
+            f"labels: {type(model.allocation).__name__} gives each document several topics, so that a label of a "
+            "document forbids none; train a mixture, DPMixture(...), in which a document is one atom"
+        )
+    if not isinstance(schedule, SCHEDULES):
+        raise SettingError(
+            f"labels: {type(schedule).__name__}() seats atoms without the likelihood of their labels; use Memoized(), "
+            "FullBatch() or Stochastic()"
+        )
+    if isinstance(schedule, Memoized) and schedule.delay < 1.0:
+        raise SettingError(
+            f"labels: Memoized(delay={schedule.delay:g}) re-estimates clusters before every batch was visited, and a "
+            "label whose atoms are in later batches would own none; use delay=1.0"
+        )
+    if shadow is not None and shadow.prior is not None:
+        raise SettingError("labels: Shadow(prior=...) compares likelihoods without labels; use Shadow() or no shadow")
+
+
+def start_with_labels(model: Model, init: Initialization) -> Initialization:
+    """The initialization, with a cluster for every label of the model, if it has labels."""
+    return LabelledStart(init) if isinstance(model.observation, Labelled) else init
+
+
+# -- lines of the log about clusters -------------------------------------------------------------------------------
+MANY = 0.5
+"""Share of the clusters that must be so narrow before a line is logged."""
+
+SAME = 1e-8
+"""Share of the squared distance of clusters' means below which a variance is taken for the variance of one value:
+a guess, tried on synthetic tables alone."""
+
+
+def tell_of_grain(posterior: Posterior) -> None:
+    """Log the line, if there is one."""
+    line = grain_line(posterior) or copies_line(posterior)
+    if line is not None:
+        logger.warning("%s", line)
+
+
+def grain_line(posterior: Posterior) -> str | None:
+    """Share of the clusters no wider than rounding, and their columns, as a line; None if most are wider.
+
+    A cluster is that narrow in a column if less than half of its variance there is its own, beside the rounding
+    variance.
+    """
+    observation, summary = posterior.model.observation, posterior.summary
+    params = posterior.observation
+    if isinstance(observation, Labelled):
+        observation, params = observation.part, params.part
+    if not isinstance(observation, RoundedObservation) or summary is None:
+        return None
+    rounding, spread = rounding_variance(observation.grain), variances(observation, params)
+    used = summary["N"] > LAP.nobody
+    if rounding is None or spread is None or not used.any():
+        return None
+    sunk = (spread[used] < 2.0 * rounding) & (rounding > 0)
+    n_sunk, columns = int(sunk.any(axis=1).sum()), np.flatnonzero(sunk.any(axis=0))
+    if n_sunk < MANY * used.sum():
+        return None
+    names = None if posterior.columns is None else posterior.columns.shown
+    named = columns[:10].tolist() if names is None else [names[i] for i in columns[:10]]
+    steps = ", ".join(f"{step:.4g}" for step in np.unique(np.asarray(observation.grain)[columns])[:3])
+    return (
+        f"{n_sunk} of {int(used.sum())} {noun_of(posterior.model).many} are no wider than the resolution of column(s) "
+        f"{named}, whose values lie on a grid of {steps}: they tell recorded values apart. If that is "
+        "not wanted, drop these columns, or give a larger grain"
+    )
+
+
+def copies_line(posterior: Posterior) -> str | None:
+    """Number of clusters that hold copies of one row each, as a line; None if most hold different rows.
+
+    Twelve clusters of 100 rows, each row 20 times, end as 1,089 clusters if the copies count
+    (:mod:`bnp_dask.training.copies`): 20 equal values without any noise between them are evidence of a cluster, to any
+    model of continuous values, and weights of rows count like copies.
+    """
+    summary = posterior.summary
+    rounded = isinstance(unlabelled(posterior.model.observation), RoundedObservation)
+    if summary is None or not rounded or "x" not in summary.fields:
+        return None
+    n, same = summary["N"], _holds_copies(summary)
+    used = n > LAP.nobody
+    if same.sum() < 2 or same.sum() < MANY * used.sum():
+        return None
+    return (
+        f"{int(same.sum())} of {int(used.sum())} {noun_of(posterior.model).many} hold copies of one row each, "
+        f"{n[same].mean():.3g} on average: rows that are equal to the last digit count as evidence. If the copies say "
+        'nothing, take every row once: bnp.ingest(..., deduplicate="once")'
+    )
+
+
+def _holds_copies(summary: Summary) -> np.ndarray:
+    """Whether each cluster holds two atoms or more and all are equal in every column, ``(K,)``."""
+    n, x, squares = summary["N"], summary["x"], summary["xx"]
+    d = x.shape[1]
+    if squares.shape[1] == n_packed(d):  # upper triangles, row by row: take the diagonal
+        squares = squares[:, np.cumsum([0, *range(d, 1, -1)])]
+    mean = x / np.maximum(n, 1.0)[:, None]
+    # the median: the variance of the means would show only a row far away that is a cluster of its own
+    apart = np.median((mean - np.median(mean, axis=0)) ** 2, axis=0)
+    own = squares - x * mean
+    found: np.ndarray = (n >= 2.0) & (own <= SAME * n[:, None] * apart).all(axis=1)
+    return found

@@ -12,8 +12,7 @@ from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, replay
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, KMeansParallel, RandomExamples
 from bnp_dask.model import Model

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import HDPHMM
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import ContiguousBlocks
 from bnp_dask.model import Model

@@ -24,7 +24,7 @@ from bnp_dask.analysis.sequences import (
 )
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from tests.batches import Batches
 from tests.chains.parts import KINDS, begin, model_of, sequences
 

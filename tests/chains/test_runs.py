@@ -12,8 +12,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, replay
 from bnp_dask.core.edits import Merge as MergeEdit
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
 from bnp_dask.inference.state import recall, remember
 from bnp_dask.initialize import ContiguousBlocks, InitContext

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import grain_of
 from bnp_dask.core.survey import combine, survey_batch
-from bnp_dask.core.survey.joint import combine_joint, joint_moments, no_joint_moments
+from bnp_dask.core.survey.moments import combine_joint, joint_moments, no_joint_moments
 
 
 @pytest.mark.parametrize("weighted", [False, True])

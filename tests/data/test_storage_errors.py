@@ -12,7 +12,7 @@ from fsspec import AbstractFileSystem
 import bnp_dask as bnp
 from bnp_dask.core.location import Location
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.base import may_pass
 
 
 class LibraryError(Exception):

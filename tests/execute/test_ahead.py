@@ -15,10 +15,9 @@ from distributed.core import Status
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute import prefetch as ahead
 from bnp_dask.execute.base import Call, Slot
-from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.dask import ROOM_AHEAD, UNLIMITED_AHEAD, DaskExecutor, WorkerQueue, run_message
 from bnp_dask.execute.message import Message
 from bnp_dask.execute.prefetch import Coming, in_turn, load_of, looking_ahead, n_held
-from bnp_dask.execute.worker_queue import ROOM_AHEAD, UNLIMITED_AHEAD, WorkerQueue, run_message
 from tests.execute.reading import (
     Slow,
     add_up,

@@ -11,8 +11,8 @@ import pytest
 
 from bnp_dask.errors import BatchError, DataError, ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
+from bnp_dask.execute.base import in_order
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.execute.ordered import in_order
 from tests.execute.tasks import NamedError, add, blas_threads, count_call, fails_on, gemm_task, type_names
 
 KINDS = ["serial", "threads", "dask"]

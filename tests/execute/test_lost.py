@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from bnp_dask.errors import ExecutionError
-from bnp_dask.execute.lost import LEFT, closed_in_time, told
+from bnp_dask.execute.dask import LEFT, closed_in_time, told
 
 
 class Leaving:

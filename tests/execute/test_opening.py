@@ -7,8 +7,8 @@ import sys
 import threading
 from importlib.machinery import PathFinder
 
+from bnp_dask.execute.base import may_pass
 from bnp_dask.execute.message import Message
-from bnp_dask.execute.passing import may_pass
 
 
 class Slow:

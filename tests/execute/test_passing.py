@@ -7,8 +7,7 @@ import pytest
 
 from bnp_dask.data.view import read_or_why
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.execute.base import DEFAULT_RETRIES
-from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.base import DEFAULT_RETRIES, may_pass
 
 
 def raised(error, cause=None):

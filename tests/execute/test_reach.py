@@ -89,7 +89,7 @@ def test_a_scheduler_is_one_and_a_worker_is_none():
     try:
         assert ready.wait(60)
         require_scheduler(found["scheduler"])
-        with pytest.raises(SettingError, match="is the address of a Worker; needs that of a Dask scheduler"):
+        with pytest.raises(SettingError, match="is the address of a Worker; needs the address of a Dask scheduler"):
             require_scheduler(found["worker"])
     finally:
         done.set()

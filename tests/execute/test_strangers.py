@@ -22,7 +22,7 @@ import bnp_dask as bnp
 from bnp_dask.core import code
 from bnp_dask.core.code import Code, code_here
 from bnp_dask.errors import ExecutionError
-from bnp_dask.execute import worker_queue
+from bnp_dask.execute import dask
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.local import ANY_PORT
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
@@ -36,13 +36,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def pretend(**changes: object) -> None:
     """Let this process say that it has other code; run on a worker."""
     other = replace(code_here(), **changes)
-    code.code_here = worker_queue.code_here = lambda: other
+    code.code_here = dask.code_here = lambda: other
 
 
 def pretend_to_be_old() -> None:
     """Let this process have a version that looks at no code; run on a worker."""
-    known = worker_queue.run_message
-    worker_queue.run_message = lambda message, *values: known(message, *values)
+    known = dask.run_message
+    dask.run_message = lambda message, *values: known(message, *values)
     del code.code_here
 
 

@@ -9,8 +9,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.data.sources.open import as_source
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.testing import AlgebraSuite, ExecutorSuite, MoveSuite, SourceSuite, StructureSuite
 
 WORDS = np.full(3, 0.1)

@@ -151,8 +151,8 @@ def test_mistakes_are_named_by_their_path(tmp_path, parts, message):
         ("", "the job: found None"),
         (BASE + "data: other.npy\n", "'data' is given twice"),
         ("a: !!python/object/apply:os.getcwd []", "not valid YAML"),
-        ("a: !!int x", "a value is not what its tag says"),
-        ("a: !!timestamp x", "a value is not what its tag says"),
+        ("a: !!int x", "a value does not fit its tag"),
+        ("a: !!timestamp x", "a value does not fit its tag"),
         ("a: &x [*x]", "an alias stands for something that it is a part of"),
         ("a: " + "[" * 40 + "]" * 40, "more than 32 levels deep"),
         ("a: [" + "0," * 20_001 + "]", "more than 20,000 values and names; put arrays into .npy files"),
@@ -177,7 +177,7 @@ def laughs(levels, top):
 @pytest.mark.parametrize("top", ["model", "data", "moves", "store", "rng", "nonsense"])
 def test_aliases_that_stand_for_more_than_any_memory_holds(tmp_path, top):
     began = time.monotonic()
-    with pytest.raises(SettingError, match="with every alias as what it stands for") as caught:
+    with pytest.raises(SettingError, match="with every alias out in full") as caught:
         job_of(tmp_path, laughs(30, top))
     assert time.monotonic() - began < 5
     assert len(str(caught.value)) < 500

@@ -17,7 +17,7 @@ from typing import Any
 
 from distributed import Client
 
-from bnp_dask.execute.lost import closed_in_time
+from bnp_dask.execute.dask import closed_in_time
 from tests.faults.parts import BOUND, ROOT, until
 
 SCHEDULER = """

@@ -193,7 +193,7 @@ def test_a_total_that_differs_by_rounding_is_not(run, name, caplog):
 def test_a_list_of_other_visits_than_those_of_the_state_is_refused(run):
     path = run("mixture")
     rewrite(path, lambda arrays: {"visits": arrays["visits"] + 1})
-    with pytest.raises(StoreError, match="lists other summaries than those that its state was made from"):
+    with pytest.raises(StoreError, match="lists other summaries than the ones that its state was made from"):
         go("mixture", path, resume=True)
 
 

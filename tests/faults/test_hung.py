@@ -19,10 +19,8 @@ import yaml
 
 import bnp_dask as bnp
 from bnp_dask.errors import ExecutionError
-from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.dask import CLOSE_SECONDS, SHARE, DaskExecutor, Pulse, SilenceError
 from bnp_dask.execute.local import local_client
-from bnp_dask.execute.lost import CLOSE_SECONDS
-from bnp_dask.execute.pulse import SHARE, Pulse, SilenceError
 from tests.faults.machines import OneProcess
 from tests.faults.parts import BOUND, ROOT, After, Faulty, atoms, bits, go, quiet, until, worker_pids
 

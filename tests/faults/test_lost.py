@@ -414,7 +414,7 @@ def test_other_data_are_still_noticed(tmp_path):
     # back in time for its visit, but not as it was
     source = WithoutBatches(bnp.as_source(str(path), batch_size=ROWS), (), doubtful=((5, 0),))
     (path / "c" / "5" / "0").write_bytes(held)
-    with pytest.raises(DataError, match="batch 5.*not what it was when the run began"):
+    with pytest.raises(DataError, match="batch 5.*not the same as when the run began"):
         source.reader(5)()
 
 

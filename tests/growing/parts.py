@@ -19,8 +19,8 @@ from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.loading import load
 from bnp_dask.training.growing.update import update
+from bnp_dask.training.growing.versions import load
 from bnp_dask.training.train import ConvergenceWarning, train
 
 MEANS = np.random.default_rng(3).normal(scale=9.0, size=(8, 3))

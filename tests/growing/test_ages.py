@@ -11,10 +11,10 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.ages import Span, span_from, with_times
 from bnp_dask.training.growing.incoming.times import time_in, times_of
+from bnp_dask.training.growing.ingest_update import Span, span_from, with_times
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, gap, grow
 from tests.growing.test_update import COMMITTED, dying
 
@@ -129,7 +129,7 @@ def test_retire_by_time_and_by_number(tmp_path):
     assert bnp.retire(tmp_path / "run", batches=[2]).summary["N"].sum() == pytest.approx(120, rel=1e-3)
     with pytest.raises(SettingError, match="batches=9: the run has 0 to 3"):
         bnp.retire(tmp_path / "run", batches=9)
-    with pytest.raises(SettingError, match="say what is to go"):
+    with pytest.raises(SettingError, match="say which data are to go"):
         bnp.retire(tmp_path / "run")
     assert main(["retire", str(tmp_path / "run"), "--before", "2026-11-03"]) == 0
     assert bnp.load(tmp_path / "run").summary["N"].sum() == pytest.approx(60)

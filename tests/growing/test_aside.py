@@ -150,7 +150,7 @@ def test_a_place_with_another_content_than_before_is_set_aside(run):
     table(2).to_parquet(inbox / "week2.parquet")
     found = grow(run, inbox, on_bad="set aside")
     assert found.new == (str(inbox / "week2.parquet"),)
-    assert "replace() takes what is there now" in found.set_aside[0].why
+    assert "replace() takes the present content" in found.set_aside[0].why
 
 
 def half_parquet(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.versions import load
 from tests.growing.parts import begin, gap, grow
 from tests.moves.toys import edges
 

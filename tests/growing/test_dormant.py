@@ -8,7 +8,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError
-from bnp_dask.inference.variational import dormancy
+from bnp_dask.inference.variational import growing
 from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.store import RunStore
 from tests.growing.parts import MODELS, begin, bits_of, day_of, gap, grow
@@ -101,7 +101,7 @@ def test_of_data_that_were_retired_no_dormant_cluster_tells(tmp_path):
 
 def test_topics_and_states_are_not_laid_away(tmp_path):
     begin(tmp_path / "run", day_of("topics", 0), model=MODELS["topics"])
-    with pytest.raises(SettingError, match="dormant=5: clusters of mixtures are laid away, not those of HDPTopics"):
+    with pytest.raises(SettingError, match="dormant=5: clusters of mixtures are laid away, not clusters of HDPTopics"):
         grow(tmp_path / "run", day_of("topics", 1), dormant=5)
     with pytest.raises(SettingError, match="dormant=-1: needs a positive"):
         grow(tmp_path / "run", day_of("topics", 1), dormant=-1)
@@ -140,7 +140,7 @@ def test_atoms_that_left_come_back_when_their_batch_is_visited(tmp_path):
 
 
 def test_of_too_many_clusters_the_first_to_leave_are_given_up(monkeypatch):
-    monkeypatch.setattr(dormancy, "MOST", 2)
+    monkeypatch.setattr(growing, "MOST", 2)
     work = prepare(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), blobs(200))
     state = start_random(work, 4)
     for _ in bnp.FullBatch(1).run(work, state):
@@ -149,5 +149,5 @@ def test_of_too_many_clusters_the_first_to_leave_are_given_up(monkeypatch):
     order = np.argsort(value["N"], kind="stable")
     least = value.ids[order[0]]
     state.memory.dormant = {i: value.take([least]) for i in (11, 12)}
-    assert dormancy.lay_away(state, Round.begin(len(state.visits), state.step), value["N"][order[1]]) is not None
+    assert growing.lay_away(state, Round.begin(len(state.visits), state.step), value["N"][order[1]]) is not None
     assert list(state.memory.dormant) == [12, least]

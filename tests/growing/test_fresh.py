@@ -13,9 +13,9 @@ from bnp_dask.analysis.score import score_samples
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import checksum, survey_batch
 from bnp_dask.errors import DataError
-from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.training.growing.incoming import look as looking
-from bnp_dask.training.growing.incoming.look import ATOMS, GROUPS, look, scored_part
+from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.training.growing import found as looking
+from bnp_dask.training.growing.found import ATOMS, GROUPS, look, scored_part
 from tests.growing.parts import begin, bits_of, counts_of, day, grow
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.moves.birth import misfits
 from tests.growing.parts import begin, bits_of, gap, grow
 

@@ -11,8 +11,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.training.growing import growing_run
 from tests.growing.parts import begin, bits_of, day, gap, grow
 from tests.growing.test_update import COMMITTED, dying

@@ -11,10 +11,10 @@ import yaml
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.inference.sealed import SEALED
+from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.inference.state import SEALED
 from bnp_dask.store import JOB_NAME, RunStore
-from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.versions import load
 from tests.faults.test_bound import rewrite
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
 from tests.growing.test_update import COMMITTED, PREPARED, PUBLISHED, dying

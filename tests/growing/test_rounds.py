@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import state_from_saved
 from bnp_dask.inference.batch_memo import summary_from
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.versions import load
 from tests.growing.parts import begin, bits_of, gap, grow
 
 MEANS = 25.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 4], [4, 4, 4], [-1, 0, 0], [0, -1, 0], [-1, 1, 0]])

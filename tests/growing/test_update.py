@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from bnp_dask.errors import DataError, StoreError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import FullBatch
 from bnp_dask.store import RunStore, Versions
+from bnp_dask.training.growing import found as looking
 from bnp_dask.training.growing import growing_run
-from bnp_dask.training.growing.incoming import look as looking
 from bnp_dask.training.growing.incoming.pieces import Known, Piece
-from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.versions import load
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
 

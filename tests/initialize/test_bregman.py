@@ -10,8 +10,7 @@ import pytest
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.initialize import BregmanKMeans, KMeansParallel
 from bnp_dask.initialize.divergence import best_joint, divergence, nearest
 from bnp_dask.initialize.parallel import _draw

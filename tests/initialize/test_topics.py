@@ -13,7 +13,7 @@ from scipy.special import gammaln
 from bnp_dask.allocation import LDA, DPMixture, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import FullBatch
 from bnp_dask.initialize import (
     AnchorWords,

@@ -11,8 +11,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.training.compiling import warmup
-from bnp_dask.training.compiling.warmup import warm
+from bnp_dask.training.compiling import first_run
+from bnp_dask.training.compiling.first_run import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ from bnp_dask.kernels.gaussian import quadratic
 from bnp_dask.kernels.mixture import ragged
 from bnp_dask.kernels.gaussian import screen
 from bnp_dask.kernels.mixture import softmax
-from bnp_dask.training.compiling.warmup import warm
+from bnp_dask.training.compiling.first_run import warm
 def signatures():
     modules = (factors, quadratic, ragged, screen, softmax)
     found = [(m.__name__, n, f) for m in modules for n, f in vars(m).items() if isinstance(f, Dispatcher)]
@@ -100,7 +100,7 @@ print("kernels", sum(before.values()))
 
 def test_small_batches_do_not_wait_for_kernels_that_they_never_need(monkeypatch):
     called = []
-    monkeypatch.setattr(warmup, "_warm_screening", lambda: called.append(True))
+    monkeypatch.setattr(first_run, "_warm_screening", lambda: called.append(True))
     for n, d, screened in ((600, 2, False), (5000, 5, True), (1000, 50, True)):
         batch = dense(n, d)
         warm(start(bnp.DPMixture(), bnp.Gaussian(), batch), batch)

@@ -15,7 +15,7 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.inference import FullBatch
 from bnp_dask.inference import lap as laps
-from bnp_dask.inference.variational.ageing import fade
+from bnp_dask.inference.variational.growing import fade
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, Plan

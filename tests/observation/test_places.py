@@ -17,7 +17,7 @@ LISTS = {"observation/__init__.py": 2}
 WORDS = "topics are made of words, whose counts are its statistics"
 ELSEWHERE = {
     "AutoRegressiveGaussian": {
-        "estimators/criteria.py": "which of its statistics are free numbers",
+        "estimators/fitting.py": "which of its statistics are free numbers",
         "estimators/mixture.py": "no likelihood of rows without order",
         "estimators/sequences.py": "chosen by name; rows with the one before are made there",
         "training/defaults.py": "a step is about how things change, so that blocks of steps are a start",
@@ -25,7 +25,7 @@ ELSEWHERE = {
     "Bernoulli": {"cli/demo/digits.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
     "Categorical": {
         "analysis/levels.py": "labels of levels are given back",
-        "estimators/criteria.py": "how many levels a column has",
+        "estimators/fitting.py": "how many levels a column has",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
     },
@@ -37,23 +37,22 @@ ELSEWHERE = {
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
-        "inference/streaming/seats.py": "its statistics of one atom are known in closed form",
+        "inference/streaming/task.py": "its statistics of one atom are known in closed form",
     },
     "Multinomial": {
         **dict.fromkeys(
             ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
-             "inference/streaming/topics.py", "inference/streaming/truncation_free.py",
+             "inference/streaming/learners.py", "inference/streaming/truncation_free.py",
              "structure/answers/documents.py", "structure/answers/drawing.py", "training/defaults.py"], WORDS
         ),
-        "estimators/criteria.py": "shares of words sum to one",
-        "estimators/fitting.py": "which data are texts",
+        "estimators/fitting.py": "shares of words sum to one; which data are texts",
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
         "inference/sampling/reseating.py": "documents are seated again by a compiled loop",
         "inference/sampling/gibbs.py": "topics of words alone are sampled",
         "inference/sampling/topics.py": WORDS,
-        "inference/streaming/seats.py": "its statistics of one atom are known in closed form",
+        "inference/streaming/task.py": "its statistics of one atom are known in closed form",
     },
     "NegativeBinomial": {"observation/tables/proposing.py": "proposed for a column of a table"},
     "Poisson": {
@@ -61,8 +60,7 @@ ELSEWHERE = {
         "observation/tables/proposing.py": "proposed for a column of a table",
     },
     "Product": {
-        "estimators/criteria.py": "the sum of its parts",
-        "estimators/fitting.py": "made of the table that fit is given",
+        "estimators/fitting.py": "the sum of the criteria of its parts; made of the table that fit is given",
         "estimators/mixture.py": "made of a table; without settings there is none",
         "reports/mixtures.py": "each of its parts has pictures of its own",
     },

@@ -44,7 +44,7 @@ def test_names_and_labels_that_do_not_count():
     assert hamming_distance(truth, labels, ignore=["none", "run"]) == 0.0
     assert match_labels(truth, labels) == {3: "walk", 5: "run", 9: "none"}
     assert match_labels(truth, labels, "many-to-one", ignore=["none"]) == {3: "walk", 5: "run", 9: None}
-    with pytest.raises(DataError, match="all true labels are among those to ignore"):
+    with pytest.raises(DataError, match="all true labels are among the labels to ignore"):
         hamming_distance(truth, labels, ignore=["none", "run", "walk"])
     for function in (hamming_distance, match_labels):
         with pytest.raises(SettingError, match="rule='best'"):

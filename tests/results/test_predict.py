@@ -22,7 +22,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.data import output as assigned
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, FixedVarianceGaussian
 from bnp_dask.testing import survey_of

@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.core.brief import brief
 from bnp_dask.core.table import Table
+from bnp_dask.model import brief
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)) + np.repeat([[0.0], [9.0]], 30, axis=0)
 

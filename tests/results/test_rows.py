@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bnp_dask.core.rows import BLOCK, Rows
+from bnp_dask.training.history import BLOCK, Rows
 from bnp_dask.training.results import History
 
 

@@ -13,7 +13,7 @@ from bnp_dask.data.base import Reader
 from bnp_dask.inference.chains import Chain
 from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
 from bnp_dask.inference.sampling.reseating import Others, seat_again
-from bnp_dask.inference.sampling.rounds import Asked, clusters_of, decide, follow, lead, relabelled
+from bnp_dask.inference.sampling.split_merge import Asked, clusters_of, decide, follow, lead, relabelled
 from bnp_dask.inference.sampling.sweep import assign
 from bnp_dask.inference.sampling.visit import Assigned, Labels, pins_of, positions, statistics
 from bnp_dask.inference.visit import Request

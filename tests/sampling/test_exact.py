@@ -12,8 +12,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.inference.chains import Pins
-from bnp_dask.inference.sampling.proposals import density_of
-from bnp_dask.inference.sampling.reseating import Others, urn_of
+from bnp_dask.inference.sampling.reseating import Others, density_of, urn_of
 from bnp_dask.inference.sampling.visit import pins_of, statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists

@@ -15,7 +15,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.data.view import checksum
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.chains import sampler_to_json
 from bnp_dask.inference.sampling.sweep import sweep
 from bnp_dask.inference.visit import Request

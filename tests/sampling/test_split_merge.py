@@ -10,9 +10,8 @@ from scipy.special import gammaln
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.inference.sampling.rounds import Asked, lead
-from bnp_dask.inference.sampling.split_merge import log_prior_ratio, partner_shares, union_gains
+from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.inference.sampling.split_merge import Asked, lead, log_prior_ratio, partner_shares, union_gains
 from bnp_dask.inference.sampling.visit import Labels, statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.testing.parts import survey_of

@@ -16,7 +16,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.chains import Chain, Pins, empty_of_chain
 from bnp_dask.inference.sampling.topics import _unions, unite_topics
 from bnp_dask.inference.sampling.visit import Labels

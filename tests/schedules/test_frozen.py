@@ -100,7 +100,7 @@ def test_a_callback_that_writes_into_a_posterior_is_told_and_the_run_is_unharmed
 
 @pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 def test_older_rows_of_a_long_history_are_read_only_too(monkeypatch):
-    from bnp_dask.core import rows
+    from bnp_dask.training import history as rows
 
     monkeypatch.setattr(rows, "BLOCK", 2)
     result = trained("mixture")
@@ -172,16 +172,16 @@ HARMS = {
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 def test_a_total_that_is_not_that_of_its_batches_is_not_published(tmp_path, monkeypatch, harm):
-    from bnp_dask.training.growing import taking_in
+    from bnp_dask.training.growing import ingest_update
 
     begin(tmp_path / "run", day(0), laps=2)
-    before, right = bits_of(tmp_path / "run"), taking_in.commit
+    before, right = bits_of(tmp_path / "run"), ingest_update.commit
 
     def commit(run, state, *rest):
         harm(state.total)
         return right(run, state, *rest)
 
-    monkeypatch.setattr(taking_in, "commit", commit)
+    monkeypatch.setattr(ingest_update, "commit", commit)
     with pytest.raises(StoreError, match=HARMS[harm]):
         grow(tmp_path / "run", day(1))
     assert bits_of(tmp_path / "run") == before

@@ -18,8 +18,7 @@ from bnp_dask.allocation import HDPHMM as HMM
 from bnp_dask.allocation import LDA, DocumentStep, DPMixture, FiniteHMM, FiniteMixture, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, State
 from bnp_dask.initialize import FromPosterior
 from bnp_dask.model import Model

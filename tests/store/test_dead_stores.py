@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bnp_dask.core.contact import REMEMBERED_SECONDS, VARIABLE, Contact, NoAnswerError, answer_seconds
+from bnp_dask.core.location import REMEMBERED_SECONDS, VARIABLE, Contact, NoAnswerError, answer_seconds
 from bnp_dask.errors import SettingError
 
 

@@ -250,7 +250,7 @@ def test_a_lost_network_is_one_line_and_the_run_goes_on_when_it_is_back(url, mon
                 problem = str(error)
             if problem:
                 assert re.fullmatch(
-                    r"cannot .*ConnectionError: reset by peer.*what was saved before is unharmed", problem
+                    r"cannot .*ConnectionError: reset by peer.*everything saved before is unharmed", problem
                 )
                 with pytest.raises(StoreError, match=r"could not be finished before|reset by peer"):
                     commit(store, 2, Listing.of([]))

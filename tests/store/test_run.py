@@ -400,7 +400,7 @@ def test_full_disk(path, monkeypatch, name):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, name, full)
-        with pytest.raises(StoreError, match=rf"{path}.*No space left on device.*what was saved before is unharmed"):
+        with pytest.raises(StoreError, match=rf"{path}.*No space left on device.*everything saved before is unharmed"):
             commit(store, 2, listing)
     assert lap_of(path) == 1
     commit(store, 2, listing)

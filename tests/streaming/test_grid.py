@@ -9,7 +9,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from tests.faults.parts import Faulty, atoms
 from tests.streaming.cases import documents
 from tests.streaming.test_runs import blobs

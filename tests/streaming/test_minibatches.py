@@ -16,9 +16,8 @@ from scipy.special import gammaln
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.inference.streaming import learners
-from bnp_dask.inference.streaming.learners import Draws, WordSums
-from bnp_dask.inference.streaming.seats import columns_of
-from bnp_dask.inference.streaming.topics import TopicLearner, _Minibatch
+from bnp_dask.inference.streaming.learners import Draws, TopicLearner, WordSums, _Minibatch
+from bnp_dask.inference.streaming.task import columns_of
 from bnp_dask.inference.streaming.truncation_free import Turn, change_of, kept_share
 from bnp_dask.kernels.streaming.counts_gibbs import gibbs_counts
 from bnp_dask.kernels.streaming.gaussian_gibbs import gibbs_gaussian

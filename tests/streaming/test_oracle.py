@@ -7,8 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
-from bnp_dask.inference.streaming.seats import seat_batch
-from bnp_dask.inference.streaming.site import site_of
+from bnp_dask.inference.streaming.task import seat_batch, site_of
 from bnp_dask.kernels.streaming.seating import seat_atom
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation
 from tests.streaming.cases import LIKELIHOODS, case

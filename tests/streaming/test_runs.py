@@ -14,9 +14,9 @@ from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
-from bnp_dask.inference.streaming import seats
-from bnp_dask.inference.streaming.site import seat_batch, site_summary
+from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.inference.streaming import task
+from bnp_dask.inference.streaming.task import seat_batch, site_summary
 from tests.faults.parts import Faulty, atoms
 from tests.pairwise import in_pairs
 from tests.stopping import AfterSteps
@@ -56,7 +56,7 @@ def test_compiled_loops_agree_with_log_predictive(likelihood, weighted, start):
         held = site_summary(model, np.arange(found.resp.n_clusters), first, found.resp)
     rest = Batch(rest.x, weights[start:] if weighted else None, "rest")
     fast = seat_batch(model, held, rest, 0.01)
-    slow = seats._seat_any(model, held, rest, weights[start:], 0.01)
+    slow = task._seat_any(model, held, rest, weights[start:], 0.01)
     assert_allclose(fast.log_predictive, slow.log_predictive, rtol=1e-10)
     assert_allclose(fast.resp.to_dense(), slow.resp.to_dense(), rtol=1e-7, atol=1e-12)
 
@@ -65,7 +65,7 @@ def test_loops_go_on_when_there_is_no_room_left(monkeypatch):
     model, batch = case("Gaussian", bnp.DPMixture(5.0), 20)
     nothing = model.empty_summary(np.zeros(0, np.int64))
     whole = seat_batch(model, nothing, batch, 0.0)
-    monkeypatch.setattr(seats, "ROOM", 2)
+    monkeypatch.setattr(task, "ROOM", 2)
     small = seat_batch(model, nothing, batch, 0.0)
     assert whole.resp.n_clusters > 5
     assert_allclose(small.resp.to_dense(), whole.resp.to_dense(), rtol=1e-12, atol=1e-300)
@@ -136,7 +136,7 @@ def test_a_silent_change_of_the_data_is_an_error_where_a_stopped_run_goes_on(tmp
     x[420, 1] = np.nextafter(x[420, 1], 10.0)
     np.save(path, x)
     os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
-    with pytest.raises(DataError, match=r"batch 4.*: the data changed, its content is not what it was"):
+    with pytest.raises(DataError, match=r"batch 4.*: the data changed, its content is not the same as"):
         trained(resume=True)
 
 

@@ -9,9 +9,8 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.inference.streaming import seats
-from bnp_dask.inference.streaming.seats import seat_batch
-from bnp_dask.inference.streaming.site import site_summary
+from bnp_dask.inference.streaming import task
+from bnp_dask.inference.streaming.task import seat_batch, site_summary
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated
 from tests.stopping import AfterSteps
@@ -63,7 +62,7 @@ def test_compiled_loops_agree_with_log_predictive_at_later_visits(likelihood, we
     batch = Batch(batch.x, weights if weighted else None, "b")
     resp, held = visits(model, batch, 1)
     fast = seat_batch(model, held, batch, 0.01, resp)
-    slow = seats._seat_any(model, held, batch, weights, 0.01, resp)
+    slow = task._seat_any(model, held, batch, weights, 0.01, resp)
     assert_allclose(fast.log_predictive, slow.log_predictive, rtol=1e-9)
     assert_allclose(fast.resp.to_dense(), slow.resp.to_dense(), rtol=1e-6, atol=1e-12)
 
@@ -73,17 +72,17 @@ def test_points_that_cannot_be_taken_out_are_left_out_of_tables_computed_anew(mo
     model, batch = case("Gaussian", bnp.DPMixture(1.0), 12)
     x = batch.x.copy()
     x[5] += 1e4
-    batch, calls, run = Batch(x, None, "far"), [], seats._after
+    batch, calls, run = Batch(x, None, "far"), [], task._after
 
     def counted(*args):
         calls.append(args)
         return run(*args)
 
-    monkeypatch.setattr(seats, "_after", counted)
+    monkeypatch.setattr(task, "_after", counted)
     resp = ragged(np.ones((12, 1)))
     held = site_summary(model, np.arange(1), batch, resp)
     fast = seat_batch(model, held, batch, 0.01, resp)
-    slow = seats._seat_any(model, held, batch, np.ones(12), 0.01, resp)
+    slow = task._seat_any(model, held, batch, np.ones(12), 0.01, resp)
     assert calls
     assert_allclose(fast.log_predictive, slow.log_predictive, rtol=1e-5)
     assert_allclose(fast.resp.to_dense(), slow.resp.to_dense(), atol=1e-4)

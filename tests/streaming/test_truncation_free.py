@@ -12,7 +12,7 @@ from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.streaming.unite import Newborn, Opened
 from bnp_dask.kernels.streaming.urn import ABSENT
 from bnp_dask.testing.parts import survey_of

@@ -11,8 +11,7 @@ from scipy import sparse
 from bnp_dask.allocation import LDA, DPMixture, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model

@@ -17,7 +17,7 @@ import bnp_dask as bnp
 from bnp_dask.analysis.score import score_samples
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.training import for_scores
 from bnp_dask.training.callbacks import Callback
 from tests.topics.bars import thin_bars

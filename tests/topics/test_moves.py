@@ -14,8 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.initialize.base import summarize_assigned

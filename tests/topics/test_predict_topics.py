@@ -24,7 +24,7 @@ from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Text, as_source
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.kernels.topics.completion import mix

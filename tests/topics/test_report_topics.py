@@ -31,22 +31,21 @@ from bnp_dask.analysis.topics import (
     topics_over,
     word_probabilities,
 )
-from bnp_dask.analysis.topics.layout import topic_positions
-from bnp_dask.analysis.topics.words import by_size, marginal
+from bnp_dask.analysis.topics.words import by_size, marginal, topic_positions
 from bnp_dask.cli import main
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Text
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.reports.run_page import inspect, report
 from bnp_dask.reports.topics_page import _described
-from bnp_dask.training.growing.loading import load
+from bnp_dask.training.growing.versions import load
 from bnp_dask.training.results import History, TrainResult, save
 from bnp_dask.training.train import train
 from tests.topics.parts import V, begin, corpus, point_model, points, word_model

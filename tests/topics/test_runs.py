@@ -11,8 +11,7 @@ from scipy import sparse
 from bnp_dask.allocation import HDPTopics
 from bnp_dask.core import edits
 from bnp_dask.core.batch import Batch
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.inference.batch_memo import pack_sparse, unpack_sparse
 from bnp_dask.inference.state import recall, recall_states, remember

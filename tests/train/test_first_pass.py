@@ -278,7 +278,7 @@ def test_a_silent_change_is_an_error_at_the_first_visit(tmp_path, kind, mode):
         os.utime(file, ns=(time.st_atime_ns, time.st_mtime_ns))
     same = all(file.stat().st_size == time.st_size for file, time in times.items())
     error, match = (
-        (DataError, r"batch 5.*: the data changed, its content is not what it was")
+        (DataError, r"batch 5.*: the data changed, its content is not the same as")
         if same
         else (StoreError, r"the data changed \(.* batch 5 has another content")
     )

@@ -11,11 +11,18 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.data.base import columns_of
-from bnp_dask.training.compiling import first_run, marks
+from bnp_dask.training.compiling import first_run
 from bnp_dask.training.compiling.child import short_run
-from bnp_dask.training.compiling.few_atoms import FewAtoms, packed, unpacked
-from bnp_dask.training.compiling.first_run import FirstRun
-from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark
+from bnp_dask.training.compiling.first_run import (
+    FewAtoms,
+    FirstRun,
+    is_marked,
+    kind_of,
+    packed,
+    place_of,
+    set_mark,
+    unpacked,
+)
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(80, 2)) + np.repeat([[0.0, 0.0], [9.0, 9.0]], 40, axis=0)
@@ -24,7 +31,7 @@ POINTS = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
 
 @pytest.fixture(autouse=True)
 def an_empty_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(marks, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(first_run, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(first_run, "SURVEY_SECONDS", 0.0)
     monkeypatch.setattr(first_run, "_may_start", lambda: True)
 
@@ -173,7 +180,7 @@ def test_kinds_differ_by_what_needs_other_kernels():
 
 
 def test_without_a_folder_nothing_is_marked(monkeypatch):
-    monkeypatch.setattr(marks, "cache_folder", lambda: None)
+    monkeypatch.setattr(first_run, "cache_folder", lambda: None)
     place = place_of(kind_of(POINTS))
     set_mark(place)
     assert place is None and not is_marked(place)

@@ -17,8 +17,7 @@ import pytest
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.execute.threads import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.model import Model

@@ -77,7 +77,7 @@ def as_list(labels: Any, sequences: Any = None) -> list[np.ndarray]:
         if sequences is not None:
             offsets = offsets_of(sequences, sum(map(len, found)))
             if [len(x) for x in found] != np.diff(offsets).tolist():
-                raise DataError("the labels are of sequences of other lengths than those given; leave sequences= out")
+                raise DataError("the labels are of sequences of other lengths than the given; leave sequences= out")
     else:
         found = split_sequences(labels, sequences)
     for g, x in enumerate(found):
@@ -108,7 +108,7 @@ def _written(location: Location) -> Iterator[Piece]:
         known = file.schema_arrow.names
     if not {"sequence", "state"} <= set(known):
         raise DataError(
-            f"{location.name} has columns {', '.join(known)}; needs sequence and state: what predict(..., "
+            f"{location.name} has columns {', '.join(known)}; needs sequence and state, as predict(..., "
             "out='labels.parquet') writes for a hidden Markov model"
         )
     last: pa.Array | None = None

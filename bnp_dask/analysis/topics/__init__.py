@@ -5,8 +5,7 @@ from bnp_dask.analysis.topics.completion import Completion, CompletionScore
 from bnp_dask.analysis.topics.explain import Explanation, TopicReason, explain
 from bnp_dask.analysis.topics.likelihood import word_score
 from bnp_dask.analysis.topics.over import TopicShares, topics_over
-from bnp_dask.analysis.topics.pyldavis import to_pyldavis
-from bnp_dask.analysis.topics.tables import topic_relations, topic_table
+from bnp_dask.analysis.topics.tables import to_pyldavis, topic_relations, topic_table
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
 from bnp_dask.analysis.topics.words import (
     TopWords,

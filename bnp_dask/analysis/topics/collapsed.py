@@ -14,8 +14,7 @@ from bnp_dask.analysis.running import WINDOW, runner_for
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.topics.collapsed import collapsed_counts

@@ -17,8 +17,7 @@ from bnp_dask.analysis.topics.words import top_words
 from bnp_dask.data import load_documents
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.errors import DataError, nearest
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Posterior
 from bnp_dask.structure.answers.documents import counts_words, prior_mass, shares_of

@@ -16,14 +16,12 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for, texts_in
 from bnp_dask.analysis.running import runner_for
 from bnp_dask.analysis.topics import coherence
-from bnp_dask.analysis.topics.coherence import Pairs
-from bnp_dask.analysis.topics.windows import Windows, count_windows, require_texts
+from bnp_dask.analysis.topics.coherence import Pairs, Windows, count_windows, require_texts
 from bnp_dask.analysis.topics.words import top_words
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul

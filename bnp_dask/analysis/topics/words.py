@@ -1,4 +1,7 @@
-"""Topics as words: by probability, by lift, and by relevance; their sizes and similarities."""
+"""Topics as words: by probability, by lift, and by relevance; their sizes and similarities.
+
+As points in the plane, topics are near one another if their words are alike.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def by_size(posterior: Posterior) -> np.ndarray:
 
 
 def in_tables(posterior: Posterior) -> np.ndarray:
-    """Positions of the topics that have tokens, largest first: those that tables and pages show."""
+    """Positions of the topics that have tokens, largest first, as tables and pages show them."""
     order = by_size(posterior)
     return order[in_use(posterior)[order]]
 
@@ -220,7 +223,7 @@ def hellinger(posterior: Posterior) -> np.ndarray:
     return np.maximum(distance, distance.T)
 
 
-# -- for the prompt -------------------------------------------------------------------------------------------
+# -- for the prompt ------------------------------------------------------------------------------------------------
 
 
 def topic_list(
@@ -242,3 +245,21 @@ def topic_list(
         for k in in_tables(posterior).tolist()
     ]
     return TopicList(tuple(lines), unused_line(posterior))
+
+
+# -- points in the plane -------------------------------------------------------------------------------------------
+def topic_positions(posterior: Posterior) -> np.ndarray:
+    """Classical scaling of the Hellinger distances between topics, ``(K, 2)``, centred (Torgerson 1952).
+
+    These are distances between points, the square roots of the probabilities of words, so that no eigenvalue is
+    negative; the points spread most along the two axes.  The sign of each axis is such that its largest coordinate is
+    positive.
+    """
+    square = hellinger(posterior) ** 2
+    centred = square - square.mean(axis=0) - square.mean(axis=1)[:, None] + square.mean()
+    values, vectors = np.linalg.eigh(-0.5 * centred)
+    out = np.zeros((len(square), 2))
+    for axis, at in enumerate(range(len(values) - 1, max(-1, len(values) - 3), -1)):
+        column = vectors[:, at] * np.sqrt(max(values[at], 0.0))
+        out[:, axis] = column * (-1.0 if column[np.abs(column).argmax()] < 0 else 1.0)
+    return out

@@ -52,7 +52,7 @@ def play(stage: Stage) -> Path:
     say(table(("share", "true digits (never shown to the model)"), [(f"{c.share:.1%}", c.words) for c in cards[:12]]))
     title = (
         f"{len(cards)} ways of writing a digit: mean and four members of each cluster.  {right / len(bits):.0%} of the "
-        "digits are what most of their cluster is"
+        "digits agree with most of their cluster"
     )
     return digits_picture(stage.folder / "digits.png", cards[:SHOWN], result.history, title)
 

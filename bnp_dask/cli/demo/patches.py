@@ -50,7 +50,7 @@ def play(stage: Stage, n_patches: int | None) -> Path:
     order = np.argsort(-posterior.weights, kind="stable")
     looks = look_at(posterior)
     rows = [(f"{posterior.ids[k]}", f"{looks[k].share:.1%}", f"{looks[k].contrast:.1%}", looks[k].words) for k in order]
-    say(table(("cluster", "share", "contrast", "what it shows"), rows[:12]))
+    say(table(("cluster", "share", "contrast", "looks like"), rows[:12]))
     stage.say("assigning every patch of both photographs for the picture ...")
     labels = [label_image(posterior, photograph) for photograph in photographs]
     return patches_picture(

@@ -45,7 +45,7 @@ class Stage:
         return os.path.relpath(self.folder / name)
 
     def tell_of_end(self, result: TrainResult) -> None:
-        """Say what more passes over the data would bring, if the run stopped at its limit."""
+        """Say how much more passes over the data would gain, if the run stopped at its limit."""
         if not result.converged and result.reason.startswith("limit") and len(result.history) > 1:
             laps = [row["elbo"] for row in result.history if "elbo" in row and row.get("lap")]
             gain = (laps[-1] - laps[-2]) / max(abs(laps[-2]), 1e-300) if len(laps) > 1 else 0.0

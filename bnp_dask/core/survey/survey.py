@@ -10,13 +10,16 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.core.survey.copies import NO_ROWS, DistinctRows, combine_distinct, distinct_rows
-from bnp_dask.core.survey.joint import NO_JOINT, JointMoments, combine_joint, joint_moments
 from bnp_dask.core.survey.moments import (
+    NO_JOINT,
     NONE_MISSING,
     TILE_BYTES,
+    JointMoments,
     Moments,
+    combine_joint,
     combine_moments,
     dense_moments,
+    joint_moments,
     sparse_moments,
     weight_alone,
 )

@@ -132,7 +132,7 @@ class TextTable:
                     stored, head = first.schema.names, _first_block(first)
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{name}: holds bytes that are no UTF-8 ({error}); write it again as UTF-8, or read it as what it is: "
+                f"{name}: holds bytes that are no UTF-8 ({error}); write it again as UTF-8, or name its encoding: "
                 'pandas.read_csv(path, encoding="latin-1")'
             ) from error
         except (pa.ArrowInvalid, StopIteration, ValueError) as error:
@@ -336,7 +336,7 @@ def detect(location: Location) -> str:
         return "images"
     base = location.basename.lower()
     if base.endswith(".h5ad"):
-        raise DataError(f"{location.name}: an AnnData file; pass what it holds: as_source(anndata.read_h5ad(path))")
+        raise DataError(f"{location.name}: an AnnData file; pass its content: as_source(anndata.read_h5ad(path))")
     if base.endswith(TAR_ENDINGS):
         return "text-archive"
     if base.endswith(JSONL):

@@ -176,7 +176,7 @@ class RowsWriter:
         """Add rows ``(n, D)``; weights ``(n,)`` for all of them or none; ``share`` of the data up to here."""
         self._share = share
         if x.shape[1] != self.n_features:
-            raise DataError(f"rows {self.n_atoms} and after have {x.shape[1]} columns, those before {self.n_features}")
+            raise DataError(f"rows {self.n_atoms} and after have {x.shape[1]} columns, earlier rows {self.n_features}")
         if weights is not None:
             self._weights.append(weights)
         while len(x):
@@ -237,7 +237,7 @@ class RowsWriter:
         return rows if rows == self.batch_rows else max(chunk, rows // chunk * chunk)
 
     def _chunk(self, n_rows: int) -> int:
-        """Rows of a chunk, from those held and the share of the data that was read."""
+        """Rows of a chunk, from the rows held and the share of the data that was read."""
         # several chunks in a batch: a reader then holds the batch and one decoded chunk, not two batches
         rows = min(n_rows, self.batch_rows)
         pieces = max(1, round(rows * self.n_features * self.dtype.itemsize / PIECE_BYTES))

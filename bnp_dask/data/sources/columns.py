@@ -244,7 +244,7 @@ def _read_written(text: pa.Array, cells: Cells, width: int) -> pa.Array:
     if mixed is not None:
         raise DataError(
             f"{cells.at(mixed[1] // width)} is {text[mixed[1]].as_py()!r}, but row {cells.row + mixed[0] // width} is "
-            f"{text[mixed[0]].as_py()!r}: thousands separators in some rows only leave open which comma is what; "
+            f"{text[mixed[0]].as_py()!r}: thousands separators in some rows only leave open which comma is decimal; "
             "write the numbers in one way"
         )
     bad = np.flatnonzero(written.bad)
@@ -619,7 +619,7 @@ def _typed(name: str, kind: pa.DataType) -> TableColumn:
     if isinstance(kind, pa.BaseExtensionType):
         return _typed(name, kind.storage_type)
     if is_numeric(kind):
-        # numeric types have NumPy's names, whatever the table
+        # numeric types have NumPy's names in every table
         return TableColumn(name, name, np.dtype(kind.to_pandas_dtype()).name, 1, is_plain=True, is_level=level)
     if pa.types.is_dictionary(kind):
         return TableColumn(name, name, str(kind), UNKNOWN if may_be_numbers(kind) else 0, CATEGORIES, is_level=level)

@@ -47,7 +47,7 @@ from bnp_dask.data.sources.columns import (
 )
 from bnp_dask.data.sources.frames import frame_batch
 from bnp_dask.errors import DataError
-from bnp_dask.execute.ordered import in_order
+from bnp_dask.execute.base import in_order
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.levels import Level, Levels

@@ -89,7 +89,7 @@ class Documents:
         return Vocabulary(chosen.words, None, None, analysis if self.kind == "texts" else None)
 
     def new_words(self, known: Vocabulary) -> list[str]:
-        """Words that a vocabulary lacks, in alphabetical order; of texts those in enough texts (``Text.min_df``)."""
+        """Words that a vocabulary lacks, in alphabetical order; for texts, only in ``Text.min_df`` texts or more."""
         if self.kind == "texts":
             return [] if known.analysis is None else known.analysis.new_words(self.items, known.words)
         return sorted({word for item in self.items for word in item} - set(known.words))
@@ -150,7 +150,7 @@ tokens.  Texts in another language, or cut in another way, have half and more.
 
 
 def tell_of_unknown(unknown: float, n_all: float, name: str) -> None:
-    """Say in one line how many tokens the vocabulary of a model lacks: in the log, or as a warning where it is many."""
+    """Say in one line how many tokens the vocabulary of a model lacks: in the log, or as a warning if many."""
     if unknown <= 0:
         return
     line = f"{name}: {unknown:,.15g} of {n_all:,.15g} tokens are left out: the model does not know their words"

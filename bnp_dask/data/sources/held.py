@@ -49,7 +49,7 @@ FIRST_ROWS = 100_000
 """Rows of a file that are looked at."""
 
 LEFT_OUT = (DATES, IDS, NO_VALUE, ROW_NUMBERS, TIMES)
-"""Reasons for which a column is no feature, whatever its likelihood; texts and categories may be levels."""
+"""Reasons for which a column is no feature under any likelihood; texts and categories may be levels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Looked:
     why
         Why sources leave it out by default; empty for features.
     left_out
-        Whether it is no feature whatever its likelihood.
+        Whether it is no feature under any likelihood.
     are_numbers, may_be_whole, is_level
         Whether its values are numbers, perhaps whole ones, or may be levels.
     role

@@ -218,7 +218,7 @@ def grouped(
     if source.n_atoms is None or not isinstance(source, Rows):
         raise DataError(
             f"{source.name} has parts of unknown length, so offsets cannot cut it: x.compute_chunk_sizes() counts "
-            "those of a dask array; name the column of groups of a DataFrame"
+            "the groups of a dask array; name the column of groups of a DataFrame"
         )
     whole = check_offsets(offsets, source.n_atoms, source.name)
     made = Cut.within(whole, source.n_features, batch_size, source.name, cut, breaks, ids)
@@ -933,7 +933,7 @@ def opened(
     """The source of data for a model, as from :func:`bnp_dask.as_source`.
 
     Entries may be missing if the model accepts that; columns of levels are read as such.  If the columns of a table are
-    not known yet, only those that the likelihood chooses are read.  Rows in memory are one sequence for a model of
+    not known yet, only the ones that the likelihood chooses are read.  Rows in memory are one sequence for a model of
     sequences, unless the data say where sequences start.
     """
     given = plain_form(with_nan(data) if needs.may_miss else data, needs)

@@ -46,7 +46,7 @@ from bnp_dask.data.base import (
     sparse_spans,
 )
 from bnp_dask.errors import DataError
-from bnp_dask.execute.passing import may_pass
+from bnp_dask.execute.base import may_pass
 from bnp_dask.inputs.arrays import is_exact, require_exact
 
 if TYPE_CHECKING:

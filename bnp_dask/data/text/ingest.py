@@ -320,7 +320,7 @@ def given_words(path: str | os.PathLike[str], text: Text) -> tuple[list[str], An
         known = load_vocabulary(path)
         if known.analysis is not None and text.analysis_given() and text.analysis != known.analysis:
             raise SettingError(
-                f"{location.name} was made with other settings for what is a word ({known.analysis}); leave these "
+                f"{location.name} was made with other settings of words ({known.analysis}); leave these "
                 "settings out to use its own"
             )
         return list(known.words), known.analysis

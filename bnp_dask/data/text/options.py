@@ -66,7 +66,7 @@ class Text:
     """How raw text becomes counts of words.
 
     The words are the same as from scikit-learn's ``CountVectorizer`` with the same settings.  The vocabulary is in
-    alphabetical order (by code point), whatever the order of the documents.
+    alphabetical order (by code point), independent of the order of the documents.
 
     Parameters
     ----------

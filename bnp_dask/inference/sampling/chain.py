@@ -9,11 +9,13 @@ import numpy as np
 from bnp_dask.allocation.base import SampledAllocation
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.inference.chains import Chain, Pins, Sweep, empty_of_chain
+from bnp_dask.inference.chains import TABLES, Chain, Pins, Sweep, empty_of_chain
 from bnp_dask.inference.sampling.reseating import Others
 from bnp_dask.inference.sampling.sweep import Drawn
 from bnp_dask.inference.sampling.visit import PARAMETERS, WEIGHTS, Assigned, generator
 from bnp_dask.inputs.protocols import as_a
+from bnp_dask.kernels.numeric.arithmetic import exp
+from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.interface.drawing import SampledObservation
@@ -29,7 +31,7 @@ def first_chain(model: Model, start: Summary) -> Chain:
         held = start.ids[:1]
     total = start.without_pairs().take(held)
     if model.allocation.nonparametric:
-        counts = np.maximum(total["N"], 1.0)  # so that weights of clusters have a density, whatever the start
+        counts = np.maximum(total["N"], 1.0)  # so that weights of clusters have a density from any start
         total = replace(total, values={**total.values, "N": counts})
     return Chain(total, None, int(start.ids.max(initial=-1)) + 1)
 
@@ -102,3 +104,27 @@ def log_joint(model: Model, total: Summary) -> float:
     allocation = as_a(model.allocation, SampledAllocation)
     data = model.best_data_terms(total).sum() + total.values.get(LOG_BASE, 0.0)
     return float(allocation.log_partition(total["N"]) + data)
+
+
+# -- the top level of hierarchical Dirichlet processes -------------------------------------------------------------
+LEAST_SHARE = 1e-290
+"""Least weight at the top level: its digamma function is finite."""
+
+
+def shares(masses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A draw of a Dirichlet distribution, ``(K,)``, each at least :data:`LEAST_SHARE`."""
+    return np.maximum(exp(log_shares(log_gammas(masses, rng)[None])[0]), LEAST_SHARE)
+
+
+def top_generator(number: int, lap: int, seed: int) -> np.random.Generator:
+    """Random numbers of the top level of a chain in a lap."""
+    return generator(seed, number, lap, WEIGHTS)
+
+
+def first_tabled_chain(model: Model, start: Summary) -> Chain:
+    """A chain at the statistics of an initialisation; its tables are a guess, which the first lap replaces."""
+    chain = first_chain(model, start)
+    empty = empty_of_chain(model, chain.total.ids)
+    tables = np.sqrt(np.maximum(chain.total["N"], 1.0))
+    chain.total = Summary(empty.ids, empty.fields, {**empty.values, **chain.total.values, TABLES: tables})
+    return chain

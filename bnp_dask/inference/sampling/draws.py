@@ -148,7 +148,7 @@ class Draws:
         return best // self.n_draws, best % self.n_draws
 
     def to_dict(self) -> dict[str, np.ndarray]:
-        """Numbers comparable across chains, whatever the ids of clusters: the ``posterior`` of ``arviz.from_dict``.
+        """Numbers comparable across chains, without ids of clusters: the ``posterior`` of ``arviz.from_dict``.
 
         ``log_joint`` and ``n_clusters`` ``(C, S)``; ``share (C, S, K)``, the shares of all atoms in the clusters by
         falling size, zero beyond a draw's clusters.

@@ -18,13 +18,20 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.chains import Chain, Sampler, of_model
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.local_steps import is_slight
-from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
+from bnp_dask.inference.sampling.chain import (
+    add_batch,
+    begin_sweep,
+    draw_clusters,
+    end_sweep,
+    first_chain,
+    first_tabled_chain,
+    others,
+)
 from bnp_dask.inference.sampling.draws import Draws, draw_to_arrays, draws_from
 from bnp_dask.inference.sampling.reseating import is_counted, reseat
-from bnp_dask.inference.sampling.rounds import split_and_unite
 from bnp_dask.inference.sampling.sequences import draw_states, end_states, states_of, sweep_of_states
+from bnp_dask.inference.sampling.split_merge import split_and_unite
 from bnp_dask.inference.sampling.sweep import sweep
-from bnp_dask.inference.sampling.top_level import first_tabled_chain
 from bnp_dask.inference.sampling.topics import (
     draw_topics,
     end_topics,
@@ -103,12 +110,12 @@ class Gibbs:
 
     **Mixtures.** There is no truncation.  If the number of clusters is unbounded, each lap seats atoms of one batch
     again, with the batches taking turns: all atoms if they are documents, else 1,000 or one in 32 of the data,
-    whichever is more.  Each atom leaves its cluster and draws one given all other atoms, with weights and parameters
+    the larger number.  Each atom leaves its cluster and draws one given all other atoms, with weights and parameters
     integrated out; this opens clusters and gives them up.  All other atoms are swept before that, side by side, each
     given weights and parameters drawn from the totals, among the existing clusters (see
     :mod:`bnp_dask.inference.sampling.sweep`).  Few data in one batch are all seated again in each lap, which keeps one
     worker busy.  Some laps, most at first and one in 16 later, end with a round in which whole clusters are split and
-    united over all batches (see :mod:`bnp_dask.inference.sampling.rounds`); it reads the data once more.  If all
+    united over all batches (see :mod:`bnp_dask.inference.sampling.split_merge`); it reads the data once more.  If all
     documents are one batch, each lap splits and unites without such a round.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
@@ -119,7 +126,7 @@ class Gibbs:
     The history's objective is the log probability of partition and data of the first chain, with weights and parameters
     integrated out, in nats: it goes up and down.  Columns besides the usual: ``log_joint``, the same number.  In a
     ``FiniteMixture`` it is the log probability of assignments to labelled clusters.  In models of topics and of
-    sequences the weights of the top level are not integrated out: it is given those of the lap.
+    sequences the weights of the top level are not integrated out: the weights of the lap are given.
 
     References
     ----------
@@ -328,13 +335,13 @@ def _require_pins(work: Work, state: State) -> None:
         raise StoreError(
             f"this run was sampled to lap {state.lap} by bnp_dask 0.2 or before, whose sweeps opened clusters in "
             "another way, so that it cannot go on. bnp_dask.load_draws(...) reads its draws; begin a new run, with "
-            "init=FromPosterior(bnp_dask.load(...)) from where it stands"
+            "init=FromPosterior(bnp_dask.load(...)) from its present state"
         )
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between mixtures, topics and sequences in a lap.
+    """Parts of a lap in which mixtures, topics and sequences differ.
 
     Parameters
     ----------

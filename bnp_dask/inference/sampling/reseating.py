@@ -10,7 +10,9 @@ few atoms chosen at random are seated again, and the others are swept before tha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,17 +20,17 @@ from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.summary import Summary, add_in_place
-from bnp_dask.inference.sampling.proposals import reseat_few
 from bnp_dask.inference.sampling.sweep import Drawn, drawn_places
 from bnp_dask.inference.sampling.visit import RESEAT, Assigned, Labels, Swept, generator, pins_of, statistics, visited
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.streaming.reseating import reseat_counts
+from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
-from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.kernels.streaming.urn import Seats, Urn
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.checks import as_csr
+from bnp_dask.observation.interface.single_atoms import Density, sequential_predictive
 
 CHUNK_SHARE = 1 / 16
 """Share of all atoms to which clusters are proposed at once, given the others; draws are exact for any share.
@@ -133,8 +135,8 @@ def _statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray)
 
 
 def urn_of(model: Model) -> Urn:
-    """Predictive rule of a model; its :meth:`~bnp_dask.kernels.streaming.urn.Urn.given` is exact, whatever
-    approximation a filter uses."""
+    """Predictive rule of a model; its :meth:`~bnp_dask.kernels.streaming.urn.Urn.given` is exact, also
+    if a filter uses an approximation."""
     return as_a(model.allocation, UrnAllocation).urn
 
 
@@ -180,3 +182,238 @@ def _without(whole: Summary, own: Summary) -> Summary:
         if declared.dims[:1] == ("cluster",):
             rest.values[name][empty] = 0.0
     return rest
+
+
+# -- clusters proposed to a few atoms ------------------------------------------------------------------------------
+NEW = -1
+"""Position of a cluster that holds no other atom."""
+
+
+def reseat_few(
+    model: Model, seats: Seats, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Move a few atoms between clusters, one after the other.
+
+    A cluster is proposed to each from its conditional distribution given the atoms of ``base``.  A cluster that holds
+    others of the few but no atom of ``base`` may be proposed too, with the prior's density in place of its own.  The
+    proposal does not depend on the atom's current cluster.  So its acceptance probability is
+    ``min(1, p(new) q(old) / (p(old) q(new)))``.
+
+    Parameters
+    ----------
+    model, seats
+        Model, and the weights of clusters by numbers of atoms.
+    base
+        Statistics of all other atoms, K clusters.
+    atoms, places
+        The few, and positions of their clusters, ``(m,)``.
+    uniform
+        Numbers in [0, 1), ``(3, m)``.
+
+    Returns
+    -------
+    places, n_clusters
+        Positions after the moves, and the number of positions; some clusters may be empty.
+    """
+    moves = _Moves.of(model, seats, base, atoms, places, uniform[0])
+    settled = (np.array(moves.proposed) == places) & (base["N"][places] > 0.0)
+    for i in moves.in_turn(settled, uniform[1]):
+        moves.turn(i, float(uniform[1, i]), float(uniform[2, i]))
+    return np.array(moves.places, np.int64), len(moves.counts)
+
+
+@dataclass
+class _Moves:
+    """Clusters of the few atoms, and the proposal to each.
+
+    By cluster: ``counts`` of all atoms, ``held`` atoms of the base, ``members`` among the few.  By atom: ``proposed``
+    position given the base (K: a new cluster); ``odds``, the sum of the weights it was drawn from over its density
+    under the prior; ``fresh``, the log of that density; ``here`` and ``there``, its log densities given the base under
+    its first cluster and under the proposed one.
+    """
+
+    seats: Seats
+    density: Density
+    n_known: int
+    places: list[int]
+    counts: list[float]
+    held: list[float]
+    members: list[list[int]]
+    proposed: list[int]
+    odds: list[float]
+    fresh: list[float]
+    here: list[float]
+    there: list[float]
+    log_price: float
+    occupied: int
+    spare: int
+    prices: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, model: Model, seats: Seats, base: Summary, atoms: Batch, places: np.ndarray, uniform: np.ndarray
+    ) -> _Moves:
+        held, k = base["N"], base.n_clusters
+        own = np.bincount(places, minlength=k)
+        by_cluster = np.split(np.argsort(places, kind="stable"), np.cumsum(own)[:-1])
+        rest = float(held.sum()) + len(places) - 1.0
+        price = seats.price(rest, float(np.sum(held > 0.0)))
+        weight = np.append(np.where(held > 0.0, seats.weight(held), 0.0), price)
+        columns, density = _columns(model, base, atoms, places, weight, uniform)
+        proposed, level, fresh, here, there = columns
+        odds = np.exp(np.minimum(level - fresh, 700.0))
+        return cls(
+            seats=seats,
+            density=density,
+            n_known=k,
+            places=places.tolist(),
+            counts=(held + own).tolist(),
+            held=held.tolist(),
+            members=[rows.tolist() for rows in by_cluster],
+            proposed=proposed.tolist(),
+            odds=odds.tolist(),
+            fresh=fresh.tolist(),
+            here=here.tolist(),
+            there=there.tolist(),
+            log_price=math.log(price),
+            occupied=int(np.sum(held + own > 0.0)),
+            spare=int(own[held == 0.0].sum()),
+        )
+
+    def in_turn(self, settled: np.ndarray, first: np.ndarray) -> Iterator[int]:
+        """Atoms to which a cluster other than their own is proposed, in order, while others move.
+
+        ``settled (m,)`` marks atoms whose proposal given the base is their own cluster: there is nothing to accept
+        unless others of the few hold clusters without atoms of the base.
+        """
+        others, i = np.flatnonzero(~settled), 0
+        while i < len(settled):
+            if not self.spare:
+                after = int(np.searchsorted(others, i))
+                if after == len(others):
+                    return
+                i = int(others[after])
+            if not settled[i] or first[i] < self.share_of_few(i, self.spare):
+                yield i
+            i += 1
+
+    def turn(self, i: int, first: float, last: float) -> None:
+        """Propose a cluster to an atom and move it there, or not."""
+        place = self.places[i]
+        now = place if self.counts[place] > 1.0 else NEW
+        target, there = self._target(i, place, first)
+        if target == now:
+            return
+        rise = self._excess(i, target, there) - self._excess(i, now, self.here[i])
+        if rise >= 0.0 or last < math.exp(rise):
+            self._move(i, place, target)
+
+    def _target(self, i: int, place: int, uniform: float) -> tuple[int, float]:
+        """Proposed position, and the log density of the atom there given the base."""
+        spare = self.spare - (self.held[place] == 0.0)
+        share = self.share_of_few(i, spare)
+        if uniform < share:
+            left = int(uniform / share * spare)
+            for k, own in enumerate(self.members):
+                size = len(own) - (k == place) if self.held[k] == 0.0 else 0
+                if left < size:
+                    return k, self.fresh[i]
+                left -= size
+        target = self.proposed[i]
+        return (NEW if target == self.n_known else target), self.there[i]
+
+    def share_of_few(self, i: int, spare: int) -> float:
+        """Probability of proposing the cluster of another of the few; ``spare`` others share no cluster with the
+        base."""
+        return spare / (spare + self.odds[i]) if spare else 0.0
+
+    def _excess(self, i: int, k: int, of_base: float) -> float:
+        """Log of the conditional probability of a cluster over its proposal probability, up to a constant."""
+        if k == NEW:
+            alone = self.counts[self.places[i]] == 1.0
+            return self._price(self.occupied - alone) - self.log_price
+        others = [j for j in self.members[k] if j != i]
+        if not others:
+            return 0.0
+        count = self.held[k] + len(others)
+        density = self.density(i, k if self.held[k] > 0.0 else self.n_known, others)
+        if self.held[k] == 0.0:
+            proposed = math.log(count) + self.fresh[i]
+        else:
+            proposed = self._log_weight(self.held[k]) + of_base
+        return self._log_weight(count) + density - proposed
+
+    def _price(self, occupied: int) -> float:
+        """Log weight of a new cluster, if the weight of any other is its count minus the discount."""
+        if occupied not in self.prices:
+            self.prices[occupied] = math.log(self.seats.price(sum(self.counts) - 1.0, float(occupied)))
+        return self.prices[occupied]
+
+    def _log_weight(self, count: float) -> float:
+        """Log weight of a cluster of so many atoms."""
+        return math.log(self.seats.weight_at(count))
+
+    def _move(self, i: int, place: int, target: int) -> None:
+        if target == NEW:
+            target = len(self.counts)
+            self.counts.append(0.0)
+            self.held.append(0.0)
+            self.members.append([])
+        self.occupied += (self.counts[target] == 0.0) - (self.counts[place] == 1.0)
+        self.spare += (self.held[target] == 0.0) - (self.held[place] == 0.0)
+        self.counts[place] -= 1.0
+        self.counts[target] += 1.0
+        self.members[place].remove(i)
+        self.members[target].append(i)
+        self.places[i] = target
+
+
+def _columns(
+    model: Model, base: Summary, atoms: Batch, places: np.ndarray, weight: np.ndarray, uniform: np.ndarray
+) -> tuple[tuple[np.ndarray, ...], Density]:
+    """Proposals given the base, logs of sums, and three log densities of each atom, as in :class:`_Moves`; and the
+    density of each atom in clusters that hold others of the few."""
+    observation, m, k = model.observation, atoms.n_atoms, base.n_clusters
+    base = base.insert_empty([int(base.ids.max(initial=-1)) + 1])
+    params = observation.global_step(base)
+    proposed, level, fresh = np.empty(m, np.int64), np.empty(m), np.empty(m)
+    here, there, start = np.empty(m), np.empty(m), 0
+    for tile in model.allocation.tiles(atoms, k + 1):
+        own = slice(start, start + tile.n_atoms)
+        table = np.ascontiguousarray(observation.log_predictive(params, tile), np.float64)
+        propose(table, weight, uniform[own], proposed[own], level[own])
+        rows = np.arange(tile.n_atoms)
+        here[own], there[own], fresh[own] = table[rows, places[own]], table[rows, proposed[own]], table[:, k]
+        start += tile.n_atoms
+    return (proposed, level, fresh, here, there), density_of(model, base, params, atoms)
+
+
+def density_of(model: Model, base: Summary, params: Any, atoms: Batch) -> Density:
+    """The density of some atoms in the clusters of a summary.
+
+    Parameters
+    ----------
+    model
+        Its likelihood may have a closed form; otherwise summaries are used.
+    base, params
+        Statistics of the clusters without any of the atoms, and parameters at these.
+    atoms
+        The few.
+    """
+    closed = sequential_predictive(model.observation, params, atoms)
+    return closed if closed is not None else _by_summaries(model, base, atoms)
+
+
+def _by_summaries(model: Model, base: Summary, atoms: Batch) -> Density:
+    """Densities by the summary of a cluster with the atoms that joined it."""
+    singles: dict[int, Summary] = {}
+
+    def density(i: int, k: int, others: list[int]) -> float:
+        if k not in singles:
+            singles[k] = base.take(base.ids[[k]])
+        one, observation = singles[k], model.observation
+        few = atoms.take(np.array(others, np.int64))
+        whole = one + statistics(model, one.ids, few, np.zeros(len(others), np.int64))
+        return float(observation.log_predictive(observation.global_step(whole), atoms.rows(i, i + 1))[0, 0])
+
+    return density

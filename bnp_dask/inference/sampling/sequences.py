@@ -20,8 +20,7 @@ from bnp_dask.allocation.base import SampledStates
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.inference.chains import TABLES, Chain, Pins, empty_of_chain
-from bnp_dask.inference.sampling.chain import drawn_parameters
-from bnp_dask.inference.sampling.top_level import shares, top_generator
+from bnp_dask.inference.sampling.chain import drawn_parameters, shares, top_generator
 from bnp_dask.inference.sampling.visit import (
     ASSIGN,
     PARAMETERS,
@@ -102,7 +101,7 @@ def _transitions(path: np.ndarray, offsets: np.ndarray, k: int) -> dict[str, np.
 
 # -- the coordinator -----------------------------------------------------------------------------------------------
 def states_of(chain: Chain, most: int) -> np.ndarray:
-    """States of a sweep: those of the chain, and new ones up to ``most``."""
+    """States of a sweep: the chain's states, and new ones up to ``most``."""
     return np.append(chain.total.ids, chain.next_id + np.arange(max(most - chain.total.n_clusters, 0)))
 
 

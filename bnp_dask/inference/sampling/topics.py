@@ -30,8 +30,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.chains import TABLES, Chain, Pins, chain_fields
-from bnp_dask.inference.sampling.chain import drawn_parameters
-from bnp_dask.inference.sampling.top_level import shares, top_generator
+from bnp_dask.inference.sampling.chain import drawn_parameters, shares, top_generator
 from bnp_dask.inference.sampling.visit import (
     ASSIGN,
     PARAMETERS,

@@ -15,7 +15,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Work
-from bnp_dask.inference.streaming.site import Given, Site, check_urn, seat_task, settle, threshold, with_site
+from bnp_dask.inference.streaming.task import Given, Site, check_urn, seat_task, settle, threshold, with_site
 from bnp_dask.inference.streaming.unite import unions
 from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
@@ -27,7 +27,7 @@ GREW = 1.5
 @register
 @dataclass(frozen=True)
 class Filter:
-    """One pass over batches in their order: each atom is seated given those before it, added, and forgotten.
+    """One pass over batches in their order: each atom is assigned given the atoms before it, added, and forgotten.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Filter:
     -----
     For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  Its memory does not grow with the number of atoms.
     Batches are seated one after the other, on workers if there are any.  The history's objective is the log predictive
-    density of the atoms so far, each given those before it: an estimate of the log evidence, in nats.
+    density of the atoms so far, each given the atoms before it: an estimate of the log evidence, in nats.
 
     ``init=FromPosterior(p)`` continues from another posterior, whose statistics count as earlier atoms.
 

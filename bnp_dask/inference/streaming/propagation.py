@@ -16,7 +16,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
-from bnp_dask.inference.streaming.site import LEAST_EPSILON, Given, Site, check_urn, seat_task, settle
+from bnp_dask.inference.streaming.task import LEAST_EPSILON, Given, Site, check_urn, seat_task, settle
 from bnp_dask.inference.streaming.unite import pair_gains, rows
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
@@ -45,7 +45,7 @@ class ExpectationPropagation:
         are more probable as one, else kept apart.  Results depend on the window, not on the number of workers.
     epsilon
         Probability of a new cluster above which an atom opens one, and mass below which a cluster is given up, 0 to
-        less than 1.  Default: 0.01, whatever the prior, because an atom may leave a cluster that turns out to be
+        less than 1.  Default: 0.01 for any prior, because an atom may leave a cluster that turns out to be
         spurious.
     count_tolerance
         Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.

@@ -19,8 +19,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Stream, Work
-from bnp_dask.inference.streaming.learners import Draws, by_size, mixture_learner, weights_of
-from bnp_dask.inference.streaming.topics import TopicLearner
+from bnp_dask.inference.streaming.learners import Draws, TopicLearner, by_size, mixture_learner, weights_of
 from bnp_dask.inference.streaming.unite import Newborn, Opened
 from bnp_dask.inference.variational.memoized import lap_order
 from bnp_dask.inference.visit import Request, request_of, visit
@@ -135,7 +134,7 @@ class TruncationFreeSVI:
         if has_topics(model) and not isinstance(observation, Multinomial):
             raise SettingError(
                 f"{name}: {type(model.allocation).__name__} of {type(observation).__name__} is not learned so, topics "
-                "are those of words; use Multinomial(), or another schedule"
+                "are distributions over words; use Multinomial(), or another schedule"
             )
         require_exact_atoms(observation, name)
         if model.reproducible:
@@ -159,7 +158,7 @@ class TruncationFreeSVI:
         if work.moves:
             raise SettingError("TruncationFreeSVI() opens and gives up clusters itself; leave moves out")
         if has_topics(work.model) and not work.survey.is_sparse:
-            raise SettingError("TruncationFreeSVI(): topics are those of words; give documents as sparse counts")
+            raise SettingError("TruncationFreeSVI(): topics are of words; give documents as sparse counts")
         if state.stream is None:
             _begin(work, state)
         settle_sticks(work, state)

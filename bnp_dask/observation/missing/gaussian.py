@@ -105,7 +105,7 @@ def conditional_means(
 def marginal_predictive(params: Beliefs, center: np.ndarray, batch: Batch, gaps: np.ndarray) -> np.ndarray:
     """Log predictive density of the entries present, ``(n, K)`` nats; 0 for atoms that lack none, or all.
 
-    Some features of a Student t are one with as many degrees of freedom: nu less those left out, and B_OO.
+    Some features of a Student t are one with nu minus the number of left-out features as degrees of freedom, and B_OO.
     """
     out, found = np.zeros((batch.n_atoms, len(params.nu))), patterns_of(gaps)
     for mask, start, stop in zip(found.masks, found.starts[:-1], found.starts[1:], strict=True):

@@ -143,7 +143,7 @@ class Categorical:
         if wrong.any():
             row, column, value = where_first(batch, wrong)
             missing = ', or Categorical(missing="marginalise") for missing entries' if np.isnan(value) else ""
-            said = f"; those of this column are 0 to {self._counts[column] - 1}" if self.levels is not None else ""
+            said = f"; the levels of this column are 0 to {self._counts[column] - 1}" if self.levels is not None else ""
             raise DataError(
                 f"{batch.name}: row {row}, {batch.column(column)} is {value}; Categorical needs places of levels, "
                 f"whole numbers from 0{said}. Data become such numbers where they are opened: pass a table or array "

@@ -3,7 +3,7 @@
 Clusters are unknown when a likelihood is chosen, and a column of counts varies more than Poisson counts as soon as its
 clusters differ.  So each likelihood is given a few components, and the Bayesian information criterion (Schwarz, 1978)
 compares them: counts of few rates need no negative binomial, and counts that vary within clusters would need many
-Poissons.  One pass over a histogram suffices, which is that of the first rows of a table or the points of a survey.
+Poissons.  One pass over a histogram suffices, made of the first rows of a table or the points of a survey.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def choices(table: Any, given: Mapping[str, Observation]) -> Choices:
 
 
 def _proposals(table: Any, given: Mapping[str, Observation]) -> tuple[list[Looked], dict[str, Proposal]]:
-    """The columns of a table, and the proposals for those that are not given."""
+    """The columns of a table, and proposals for columns without a given likelihood."""
     # imported here, as the mathematics loads no Arrow
     from bnp_dask.data.sources.held import looked_columns
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bnp_dask.errors import StoreError
 
-UNHARMED = "what was saved before is unharmed"
+UNHARMED = "everything saved before is unharmed"
 
 
 class DamagedError(Exception):

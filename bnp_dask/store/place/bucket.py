@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from bnp_dask.core.contact import NoAnswerError, answer_seconds, contact_of
+from bnp_dask.core.location import NoAnswerError, answer_seconds, contact_of
 from bnp_dask.errors import StoreError
 from bnp_dask.store.place.base import UNHARMED, DamagedError, Extent, Lock
 
@@ -580,7 +580,7 @@ _PIECE = re.compile(r"(\d+)-([0-9a-f]{8})-(\d+)-([0-9a-f]{8})")
 
 @dataclass(frozen=True)
 class Bucket:
-    """The :class:`~bnp_dask.store.place.base.Place` of keys; opened where it is used, so that it travels with tasks."""
+    """The :class:`~bnp_dask.store.place.base.Place` of keys; opened at its first use, so that it travels with tasks."""
 
     def exists(self, path: Key) -> bool:
         return objects_of(path).exists(path)

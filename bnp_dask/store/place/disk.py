@@ -82,7 +82,7 @@ def _lock(descriptor: int, path: Path) -> None:
     try:
         import fcntl
     except ImportError:
-        warn(f"this system has no file locks: make sure that nobody else writes to {path.parent}")
+        warn(f"this system has no file locks: make sure that no other process writes to {path.parent}")
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

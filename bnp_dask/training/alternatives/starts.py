@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
-from bnp_dask.core.rows import Rows
 from bnp_dask.inference import Schedule, State, Step, Work
 from bnp_dask.inference.shared_reads import SharedReads
 from bnp_dask.inference.state import Memo
@@ -21,6 +20,7 @@ from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.store import MemoryStore, RunStore
 from bnp_dask.structure.nouns import noun_of
 from bnp_dask.training.callbacks import Callback, logger, tell_of_batches, tell_of_lap
+from bnp_dask.training.history import Rows
 
 LAPS = 10
 """Laps after which the best of several starts goes on alone: a guess that was not compared with others."""
@@ -52,8 +52,8 @@ class Settled:
 
 
 @dataclass
-class Stand:
-    """Stand of a run: its state and its history."""
+class Track:
+    """Track of a run: its state and its history."""
 
     state: State
     rows: Rows
@@ -72,7 +72,7 @@ class Start(Protocol):
         """The run as one of its starts, with a seed and a memory of its own."""
         ...
 
-    def lap_steps(self, stand: Stand, clock: float) -> Generator[Step]:
+    def lap_steps(self, track: Track, clock: float) -> Generator[Step]:
         """Steps of one lap, without checkpoints and without calls of callbacks."""
         ...
 
@@ -92,27 +92,27 @@ def starts_of(run: S) -> tuple[list[S], SharedReads]:
         memo = MemoryStore(own - own // 4)
         seed = start_of_seed(run.work.seed, number)
         work = replace(
-            run.work, seed=seed, memo=memo, shelf=None, room=own // 4, executor=shared.for_one(), lockstep=True,
+            run.work, seed=seed, memo=memo, shelf=None, room=own // 4, executor=shared.for_one(), in_ensemble=True,
         )  # fmt: skip
         out.append(run.with_parts(work, memo))
     return out, shared
 
 
 def settle(
-    runs: Sequence[Start], stands: Sequence[Stand], shared: SharedReads, callbacks: Sequence[Callback], clock: float
+    runs: Sequence[Start], tracks: Sequence[Track], shared: SharedReads, callbacks: Sequence[Callback], clock: float
 ) -> tuple[int, Settled, str]:
     """Take laps with all starts; return the best one's number, the outcome, and why a callback stops it, if so."""
     stopped = ""
     for _ in range(LAPS):
-        going = [number for number, stand in enumerate(stands) if stand.state.finished is None]
-        stopped = _lap_of_all([(runs[n], stands[n]) for n in going], shared, callbacks, clock)
+        going = [number for number, track in enumerate(tracks) if track.state.finished is None]
+        stopped = _lap_of_all([(runs[n], tracks[n]) for n in going], shared, callbacks, clock)
         if going and not stopped:
-            leader = stands[_best(stands)]
+            leader = tracks[_best(tracks)]
             stopped = tell_of_lap(callbacks, leader.rows[-1], leader.state.posterior)
         if stopped or not going:
             break
-    best = _best(stands)
-    facts = [_facts(run, stand, n == best, stopped) for n, (run, stand) in enumerate(zip(runs, stands, strict=True))]
+    best = _best(tracks)
+    facts = [_facts(run, track, n == best, stopped) for n, (run, track) in enumerate(zip(runs, tracks, strict=True))]
     for number, fact in enumerate(facts):
         logger.info(
             "start %d of %d: objective %.10g nats, %s, %s", number + 1, len(runs), fact["elbo"],
@@ -125,11 +125,11 @@ def settle(
 
 
 def _lap_of_all(
-    going: Sequence[tuple[Start, Stand]], shared: SharedReads, callbacks: Sequence[Callback], clock: float
+    going: Sequence[tuple[Start, Track]], shared: SharedReads, callbacks: Sequence[Callback], clock: float
 ) -> str:
     """Take one lap of all starts, step by step; return why a callback stops the run, if one does."""
     with contextlib.ExitStack() as stack:
-        laps = [stack.enter_context(contextlib.closing(run.lap_steps(stand, clock))) for run, stand in going]
+        laps = [stack.enter_context(contextlib.closing(run.lap_steps(track, clock))) for run, track in going]
         n_batches = going[0][0].work.source.n_batches if going else 0
         while laps:
             steps = [next(steps) for steps in laps]
@@ -164,14 +164,14 @@ def ended(state: State, schedule: Schedule) -> str:
     return state.finished if state.finished not in (None, "laps") else f"limit of {schedule.laps} laps"
 
 
-def _best(stands: Sequence[Stand]) -> int:
+def _best(tracks: Sequence[Track]) -> int:
     """The start with the highest objective, the first of equals; the first start if none has taken a lap."""
-    values = [stand.state.elbo if stand.state.lap > 0 else -np.inf for stand in stands]
+    values = [track.state.elbo if track.state.lap > 0 else -np.inf for track in tracks]
     return int(np.argmax(values))
 
 
-def _facts(run: Start, stand: Stand, is_best: bool, stopped: str) -> dict[str, Any]:
-    state = stand.state
+def _facts(run: Start, track: Track, is_best: bool, stopped: str) -> dict[str, Any]:
+    state = track.state
     if state.finished is not None:
         reason = ended(state, run.schedule)
     else:

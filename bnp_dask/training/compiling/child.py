@@ -12,7 +12,7 @@ from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import Schedule
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
-from bnp_dask.training.compiling.few_atoms import FewAtoms, unpacked
+from bnp_dask.training.compiling.first_run import FewAtoms, unpacked
 from bnp_dask.training.train import train
 
 LAPS = 4

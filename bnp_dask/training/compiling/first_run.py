@@ -1,27 +1,54 @@
-"""The first run of its kind on a machine: its kernels are compiled in a process beside the survey of its data."""
+"""The kernels of a run are compiled before it waits for them.
+
+Kernels are compiled when they are first called, and kept on disk; a process that starts later only loads them, which
+still takes a tenth of a second or so for each model.  So every kernel that visits of a model need is called once on
+next to nothing.  For the first run of its kind on a machine, a process beside the survey of the data compiles them: it
+makes a short run of the model on a few atoms of a batch.
+
+Marks beside the compiled kernels name the kinds of run for which all kernels exist.  A mark is a hint.  If one is
+missing, kernels are compiled, or only looked for, once more; if a mark exists and kernels do not, they are compiled on
+first use.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from bnp_dask.data.base import Source, columns_of
+import numpy as np
+
+from bnp_dask._version import __version__
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Columns
+from bnp_dask.core.encoding import from_spec, to_spec
+from bnp_dask.core.registry import REGISTRY
+from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.errors import StoreError
 from bnp_dask.inference import Schedule
-from bnp_dask.kernels.options import n_kept
-from bnp_dask.model import Model
+from bnp_dask.kernels.gaussian.bounds import Forms
+from bnp_dask.kernels.gaussian.quadratic import moment_sums
+from bnp_dask.kernels.gaussian.screen import Screen, screened_weights
+from bnp_dask.kernels.mixture.entropy import pair_entropy
+from bnp_dask.kernels.mixture.resp import columns_of as resp_columns_of
+from bnp_dask.kernels.mixture.resp import resp_from_screened, scale_rows, top_resp_from_screened
+from bnp_dask.kernels.options import cache_folder, compiler_stamp, n_kept
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.store.files import pack, unpack
+from bnp_dask.structure.screened import worthwhile
 from bnp_dask.training.callbacks import logger, tell_of_compiling
-from bnp_dask.training.compiling.few_atoms import FewAtoms, packed
-from bnp_dask.training.compiling.marks import is_marked, kind_of, place_of, set_mark
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -141,3 +168,185 @@ def _started(content: bytes) -> subprocess.Popen[bytes]:
         child.wait()
         raise
     return child
+
+
+# -- a short run as data -------------------------------------------------------------------------------------------
+FEW = 240
+"""Atoms of the short run: enough for clusters to be born, merged and deleted."""
+
+GROUPS = 4
+"""Groups of dense atoms, cut anew."""
+
+
+@dataclass(frozen=True, eq=False)
+class FewAtoms:
+    """A few atoms of a batch as data; groups begin and end anywhere."""
+
+    batch: Batch
+    columns: Columns | None
+    name = "a few atoms"
+    n_batches = 1
+
+    @staticmethod
+    def of(batch: Batch, columns: Columns | None) -> FewAtoms:
+        """The first atoms of a batch."""
+        n = min(FEW, batch.n_atoms)
+        weights = None if batch.weights is None else batch.weights[:n]
+        groups = None if batch.groups is None else np.linspace(0, n, GROUPS + 1).astype(np.int64)
+        return FewAtoms(replace(batch, x=batch.x[:n], weights=weights, groups=groups), columns)
+
+    @property
+    def n_features(self) -> int:
+        return self.batch.n_features
+
+    @property
+    def n_atoms(self) -> int:
+        return self.batch.n_atoms
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.batch.is_sparse
+
+    def reader(self, index: int) -> Reader:
+        return self._read
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "a few atoms", "n": self.n_atoms}
+
+    def _read(self) -> Batch:
+        return self.batch
+
+
+PARTS = ("x", "weights", "groups", "name", "names")
+"""Fields of a batch that the short run needs."""
+
+
+def packed(model: Model, data: FewAtoms, moves: Sequence[Move], schedule: Schedule) -> bytes:
+    """A short run as data; StoreError for parts whose classes are not registered."""
+    atoms = {name: getattr(data.batch, name) for name in PARTS}
+    run = {"model": model, "atoms": atoms, "columns": data.columns, "moves": list(moves), "schedule": schedule}
+    spec, arrays = to_spec(run, REGISTRY)
+    return pack(arrays, {"run": spec})
+
+
+def unpacked(content: bytes) -> tuple[Model, FewAtoms, list[Move], Schedule]:
+    """Inverse of :func:`packed`."""
+    arrays, meta = unpack(content, Path("short run"))
+    run = from_spec(meta["run"], arrays)
+    return run["model"], FewAtoms(Batch(**run["atoms"]), run["columns"]), run["moves"], run["schedule"]
+
+
+# -- marks ---------------------------------------------------------------------------------------------------------
+def kind_of(model: Model, *facts: Any) -> str | None:
+    """Kind of a run: digest of everything that decides its kernels, of package, compiler and processor.
+
+    Numbers of the model are left out, since kernels take them as arguments.  None for models that cannot be described.
+    """
+    try:
+        described = _without_numbers(to_spec(model)[0])
+    except StoreError:
+        return None
+    parts = [__version__, compiler_stamp(), described, *facts]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def _without_numbers(spec: Any) -> Any:
+    if isinstance(spec, dict):
+        return {name: _without_numbers(value) for name, value in spec.items()}
+    if isinstance(spec, list):
+        return [_without_numbers(value) for value in spec]
+    return type(spec).__name__ if isinstance(spec, int | float) and not isinstance(spec, bool) else spec
+
+
+def place_of(kind: str | None) -> Path | None:
+    """File that marks that the kernels of a kind exist; None if no cache is kept."""
+    folder = cache_folder()
+    return None if kind is None or folder is None else folder / "kinds" / kind
+
+
+def is_marked(mark: Path | None) -> bool:
+    """Whether kernels are known to exist."""
+    with suppress(OSError):
+        return mark is not None and mark.exists()
+    return False
+
+
+def set_mark(mark: Path | None) -> None:
+    """Note that the kernels exist; does nothing if the note cannot be written."""
+    with suppress(OSError):
+        if mark is not None and not mark.exists():
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+
+
+# -- every kernel once ---------------------------------------------------------------------------------------------
+CALLED_ON = 4
+"""Atoms, or groups of atoms, that are used."""
+
+MANY = 128
+"""Clusters that a run may reach: batches that are not screened with this many never need the screening kernels."""
+
+
+def warm(posterior: Posterior, batch: Batch) -> float:
+    """Call every kernel that local steps may need on a few atoms.
+
+    Parameters
+    ----------
+    posterior
+        Beliefs with any number of clusters.
+    batch
+        Some of the data: kernels for sparse counts, groups and dense rows are different ones.
+
+    Returns
+    -------
+    float
+        Seconds it took: nearly all for compiling or loading, and next to none when called again in this process.
+    """
+    start = time.perf_counter()
+    model = posterior.model
+    rows = batch.groups is None  # without groups, sparse counts have a document in each
+    few = (
+        batch.rows(0, min(CALLED_ON, batch.n_atoms))
+        if rows
+        else batch.take_groups(np.arange(min(CALLED_ON, batch.n_groups)))
+    )
+    tracked = [name for name, field in model.fields.items() if field.has_pairs]
+    pairs = np.array([[posterior.ids[0], posterior.ids[-1]]] if tracked and posterior.n_clusters > 1 else [])
+    if few.n_atoms:
+        model.visit(posterior, few, pairs.reshape(-1, 2).astype(np.int64))
+        model.global_step(posterior.model.local_step(posterior, few))
+    if model.screens and _may_screen(posterior.n_clusters, batch):
+        _warm_screening()
+    return time.perf_counter() - start
+
+
+def warm_task(posterior: Posterior, reader: Any) -> float:
+    """Task: call every kernel once on a little of a batch."""
+    return warm(posterior, reader())
+
+
+def _may_screen(n_clusters: int, batch: Batch) -> bool:
+    """Whether clusters of batches of this size may be screened later in a run.
+
+    Compiling that takes several CPU seconds; a run on a few hundred atoms takes one or two.
+    """
+    return any(worthwhile(batch.n_atoms, k, batch.n_features) for k in (n_clusters, MANY))
+
+
+def _warm_screening() -> None:
+    """Call all ways of screening, and the functions that use their results."""
+    scale = np.tile(np.eye(2), (3, 1, 1))
+    forms = Forms(np.zeros(2), np.arange(6.0).reshape(3, 2), scale, np.full(3, 4.0), np.zeros(3))
+    x, weights = np.arange(20.0).reshape(10, 2), np.ones(10)
+    screen = Screen(forms, np.zeros(3))
+    pairs = np.array([[0, 1]])
+    for way in (None, "coarse", "fine", "tail"):
+        found = screened_weights(screen, x, way=way)
+        if found is None:
+            continue
+        few, _ = top_resp_from_screened(found, 1)
+        resp, _ = resp_from_screened(found, weights)
+        for given in (resp, few, resp.to_dense()):
+            moment_sums(x, forms.center, scale_rows(given, weights))
+            pair_entropy(given, weights, pairs)
+            resp_columns_of(given, np.array([1]))

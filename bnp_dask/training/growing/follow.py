@@ -13,10 +13,10 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import positive_number, shown
 from bnp_dask.training.growing.incoming.aside import OnBad
-from bnp_dask.training.growing.incoming.feed import Feed
+from bnp_dask.training.growing.incoming.pieces import Feed
 from bnp_dask.training.growing.incoming.times import Time
 from bnp_dask.training.growing.incoming.words import NewWords
-from bnp_dask.training.growing.taking_in import KEPT, UpdateResult
+from bnp_dask.training.growing.ingest_update import KEPT, UpdateResult
 from bnp_dask.training.growing.update import update
 from bnp_dask.training.memory_plan import MEMORY
 

@@ -1,29 +1,41 @@
-"""New pieces of data: opened, compared with the run's pieces, and looked at; none is taken in yet."""
+"""New pieces of data: opened, compared with the run's pieces, and looked at; none is taken in yet.
+
+One reading of a batch gives its content and its score under the posterior in force.  A predictive density of every atom
+would take as long as a visit of the batch, so a sample of each batch is scored.  Batches are held in memory until their
+visit if it happens in this process, so they are read once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bnp_dask.data.base import Source, fingerprint_of
+from bnp_dask.analysis.score import score_of
+from bnp_dask.analysis.topics.completion import Completion, complete_batch
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import Survey
+from bnp_dask.data.base import Reader, Source, fingerprint_of
 from bnp_dask.data.groups import taking_lags
-from bnp_dask.data.view import LEFT_OUT
+from bnp_dask.data.view import LEFT_OUT, CountedSource, View
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
+from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.model import Posterior
 from bnp_dask.store.manifest import ROW
+from bnp_dask.structure.answers.documents import as_documents
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.aside import Aside, SetAside, nothing_aside, stamp_of
-from bnp_dask.training.growing.incoming.holding import Room
-from bnp_dask.training.growing.incoming.look import Looked, look_at
 from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming
 from bnp_dask.training.growing.incoming.times import times_of
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, Placed, n_words, place_in, widens
 from bnp_dask.training.memory_plan import MemoryPlan
+from bnp_dask.training.survey_pass import PER_BATCH, each_batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +172,10 @@ def look_for_new(
     time: Any = None,
     aside: Aside | None = None,
 ) -> Found:
-    """Look at all pieces that a run does not have, each opened with the words of those before it.
+    """Look at all pieces that a run does not have, each opened with the words of the pieces before it.
 
     A piece from a ``replaced`` place may have another content than the run's piece from there.  A piece from a
-    ``forgotten`` place is new whatever its content.  ``time`` gives the times of rows.  Unusable pieces go to
+    ``forgotten`` place is new with any content.  ``time`` gives the times of rows.  Unusable pieces go to
     ``aside``; if it is None, they raise.
     """
     aside = nothing_aside() if aside is None else aside
@@ -292,3 +304,203 @@ def known_to(run: GrowingRun) -> Known:
     """Pieces that a run has."""
     checksums = np.array(run.first.checksums[: run.first.n_batches])
     return Known.of(run.on_disk.settings.get("opened"), checksums, run.log.pieces)
+
+
+# -- the first look ------------------------------------------------------------------------------------------------
+ATOMS = 1024
+"""Atoms of a batch that are scored at least: the standard error of their mean is 1/32 of the spread of atoms."""
+
+GROUPS = 256
+"""Documents, groups or sequences of a batch that are scored at least."""
+
+SHARE = 1 / 32
+"""Share of a batch that is scored at least: of Gaussians in 16 dimensions it takes 3 % of the time of a visit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """Look at a batch before it is folded.
+
+    Parameters
+    ----------
+    survey
+        Survey of the batch.
+    value, weight
+        Log predictive of its atoms (of documents: held-out tokens) under the posterior in force, nats, and the number
+        of these; both from a sample, scaled by atoms of the batch per scored atom.
+    """
+
+    survey: Survey
+    value: float
+    weight: float
+
+
+def look(posterior: Posterior, reader: Reader) -> Look:
+    """Task: read a batch, check it, survey it, score it."""
+    batch = reader()
+    survey = survey_checked(posterior.model, batch, for_priors=False)
+    model = posterior.model
+    score = _completion if model.structure.has_shares else score_of
+    some, times = scored_part(as_documents(model, batch), survey.checksums[0])
+    value, weight = score(posterior, some)
+    return Look(survey, times * value, times * weight)
+
+
+def scored_part(batch: Batch, checksum: int) -> tuple[Batch, float]:
+    """The part of a batch that is scored, drawn by its checksum, and the number of atoms that each of it stands for.
+
+    Documents, groups and sequences stay whole.  Small batches are scored whole.
+    """
+    in_groups = batch.is_sparse or batch.groups is not None
+    whole, least = (batch.n_groups, GROUPS) if in_groups else (batch.n_atoms, ATOMS)
+    size = max(least, math.ceil(SHARE * whole))
+    if whole <= size:
+        return batch, 1.0
+    chosen = np.sort(np.random.default_rng(checksum).choice(whole, size, replace=False))
+    return (batch.take_groups(chosen) if in_groups else batch.take(chosen)), whole / size
+
+
+def _completion(posterior: Posterior, batch: Batch) -> tuple[float, float]:
+    found = complete_batch(posterior, batch, Completion())
+    used = found.tokens * found.times > 0
+    value = math.fsum(found.value[used] * found.times[used])
+    return value, math.fsum(found.tokens[used] * found.times[used])
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A piece of data after the look at it.
+
+    Parameters
+    ----------
+    rows
+        Its batches, ``(n,)`` of :data:`~bnp_dask.store.manifest.ROW`, their source not yet numbered.
+    scores
+        Log predictive of each and its number of atoms or tokens, ``(n, 2)``.
+    source
+        Its batches, of which this process may hold some.
+    times
+        Newest time of each, ``(n,)`` seconds; NaN if unknown.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+    source: HoldingSource
+    times: np.ndarray
+
+
+def _all_or_none(source: HoldingSource, looks: Iterator[Look]) -> Iterator[Look]:
+    """Looks at batches of a source; if one of them fails, no batch is held."""
+    try:
+        yield from looks
+    except BaseException:
+        source.drop()
+        raise
+
+
+def look_at(posterior: Posterior, whole: Source, first: Survey, executor: Executor, room: Room) -> Looked:
+    """Look at all batches of a piece; DataError if they are unlike the run's ``first`` data, or cannot be read."""
+    source = HoldingSource(CountedSource(whole, posterior.model.structure.counted), room)
+    needed = n_words(posterior) if widens(posterior.model) else first.n_features
+    if source.n_features != needed or source.is_sparse != first.is_sparse:
+        kinds = {True: "words of sparse counts", False: "columns of dense rows"}
+        raise DataError(
+            f"{source.name}: has {source.n_features} {kinds[source.is_sparse]}, and the run {needed} "
+            f"{kinds[first.is_sparse]}; nothing was taken"
+        )
+    shared = executor.share("posterior", posterior.light())
+    rows, scores = np.zeros(source.n_batches, ROW), np.zeros((source.n_batches, 2))
+    for index, found in enumerate(_all_or_none(source, each_batch(look, shared, source, executor, 0))):
+        survey = found.survey
+        if (survey.n_groups > 0) != (first.n_groups > 0) and survey.n_atoms:
+            raise DataError(f"{source.name}: either its rows or the run's are in groups, not both; nothing was taken")
+        rows["index"][index], rows["groups"][index] = index, survey.n_groups
+        for name, column in PER_BATCH.items():
+            rows[column][index] = getattr(survey, name)[0]
+        scores[index] = found.value, found.weight
+    return Looked(rows, scores, source, np.full(len(rows), np.nan))
+
+
+# -- batches held until their visit --------------------------------------------------------------------------------
+HELD = 2**27
+"""Bytes of batches that an update holds at most; the others are read twice.  A guess, which no data chose."""
+
+PART = 8
+"""Fraction of a limited process memory that they may take: one part in so many."""
+
+
+@dataclass(eq=False)
+class Room:
+    """Bytes that are left for batches of an update; several threads may take of them."""
+
+    left: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def of(executor: Executor) -> Room:
+        """Room in a process of an executor, beside its work."""
+        limit = executor.memory_limit
+        return Room(HELD if not limit else min(HELD, limit // PART))
+
+    def take(self, nbytes: int) -> bool:
+        """Take so many bytes; return whether they were left."""
+        with self._lock:
+            fits = nbytes <= self.left
+            self.left -= nbytes if fits else 0
+        return fits
+
+    def give(self, nbytes: int) -> None:
+        """Return so many bytes that were taken."""
+        with self._lock:
+            self.left += nbytes
+
+
+class HoldingReader:
+    """Reads a batch once, if there is room to hold it; another process gets only the reader, and holds nothing."""
+
+    def __init__(self, reader: Reader, room: Room) -> None:
+        self._reader, self._room = reader, room
+        self.batch: Batch | None = None
+
+    def __call__(self) -> Batch:
+        if self.batch is not None:
+            return self.batch
+        batch = self._reader()
+        if self._room.take(batch.nbytes):
+            self.batch = batch
+        return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _alone, (self._reader,)
+
+
+def _alone(reader: Reader) -> Reader:
+    return reader
+
+
+@dataclass(frozen=True, eq=False)
+class HoldingSource(View):
+    """A source whose batches are held once they were read.
+
+    Parameters
+    ----------
+    whole
+        The source.
+    room
+        Bytes that are left to hold them.
+    """
+
+    room: Room
+    _readers: dict[int, HoldingReader] = field(default_factory=dict)
+
+    def reader(self, index: int) -> Reader:
+        if index not in self._readers:
+            self._readers[index] = HoldingReader(self.whole.reader(index), self.room)
+        return self._readers[index]
+
+    def drop(self) -> None:
+        """Release all batches: these data are not taken in."""
+        for reader in self._readers.values():
+            if reader.batch is not None:
+                self.room.give(reader.batch.nbytes)
+                reader.batch = None

@@ -24,8 +24,8 @@ from bnp_dask.inference.gathered import EMBEDDED, ROOM
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.sound import require_sound
 from bnp_dask.inference.variational.arrivals import Round
+from bnp_dask.inference.variational.growing import settle
 from bnp_dask.inference.variational.lineage import renamed
-from bnp_dask.inference.variational.sealing import settle
 from bnp_dask.inputs.paths import POSTERIOR_NAME
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
@@ -44,10 +44,9 @@ from bnp_dask.store.checkpoint import Prepared
 from bnp_dask.store.layout import read_about
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import moves_on_arrival
-from bnp_dask.training.growing.grown import Absent, GrownSource, survey_of
+from bnp_dask.training.growing.grown import Absent, GrownSource, first_data, opened_again, place_again, survey_of
 from bnp_dask.training.growing.incoming.times import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
-from bnp_dask.training.growing.reopening import first_data, opened_again, place_again
 from bnp_dask.training.results import load, save, save_again
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import GROWTH
@@ -183,7 +182,7 @@ class GrowingRun:
         return survey_of(self.first, self.log.rows)
 
     def source(self, new: Sequence[Source] = (), reads_old: bool = True, aside: Collection[str] = ()) -> GrownSource:
-        """All batches of the run, those of the last pieces from ``new``; data at places set ``aside`` are not read."""
+        """All batches of the run, the last pieces from ``new``; data at places set ``aside`` are not read."""
         old = self.log.pieces[: len(self.log.pieces) - len(new)]
         first = self._placed(self.first_source, self.first.n_features)
         if self._first_place in aside:
@@ -200,7 +199,7 @@ class GrowingRun:
 
     @property
     def has_place(self) -> np.ndarray:
-        """Whether the data of a batch have a place where they can be found again, ``(B,)`` bool."""
+        """Whether the data of a batch have a place from which they can be read again, ``(B,)`` bool."""
         places = [self._first_place is not None, *(piece["place"] is not None for piece in self.log.pieces)]
         return np.repeat(places, [self.first.n_batches, *(piece["n_batches"] for piece in self.log.pieces)])
 
@@ -281,7 +280,7 @@ class GrowingRun:
         return self._placed(opened_again(piece, columns, *facts, labels=piece.get("labels")), n_then)
 
     def publish(self) -> None:
-        """Put the version of the run's checkpoint in force, wherever a kill left the run."""
+        """Put the version of the run's checkpoint in force, after a kill at any point."""
         growth = self.checkpoint.state.get(GROWTH)
         if growth is not None and self.versions.current != growth["version"]:
             self.on_disk.require_lock()

@@ -31,7 +31,7 @@ from bnp_dask.store.place import Extent
 from bnp_dask.training.growing.found import all_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.grown import Absent
-from bnp_dask.training.growing.taking_in import KEPT, UpdateResult, take_in
+from bnp_dask.training.growing.ingest_update import KEPT, UpdateResult, take_in
 from bnp_dask.training.growing.update import AGAIN, rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
 from bnp_dask.training.results import TrainResult

@@ -21,16 +21,14 @@ from bnp_dask.inputs.settings import number_from, one_of, path_text, positive_nu
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.ages import span_from
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
+from bnp_dask.training.growing.grown import labels_as_opened
 from bnp_dask.training.growing.incoming.aside import ON_BAD, Aside, OnBad
-from bnp_dask.training.growing.incoming.feed import Feed
-from bnp_dask.training.growing.incoming.pieces import Piece, naming, pieces_of
+from bnp_dask.training.growing.incoming.pieces import Feed, Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
 from bnp_dask.training.growing.incoming.words import NewWords, open_counts, require_new_words
-from bnp_dask.training.growing.reopening import labels_as_opened
-from bnp_dask.training.growing.taking_in import KEPT, Rules, UpdateResult, nothing_new, take_in
+from bnp_dask.training.growing.ingest_update import KEPT, Rules, UpdateResult, nothing_new, span_from, take_in
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.run_settings import OPENED
 
@@ -62,7 +60,7 @@ def update(
     """Let a run take in more data: append batches, visit them, decide moves, publish a version.
 
     New batches are visited in their order with the posterior in force, and folded in windows of the run's schedule.
-    Model, priors and moves stay those of the first call.  The update is one step: a kill on the way leaves the run
+    Model, priors and moves of the first call stay.  The update is one step: a kill on the way leaves the run
     unchanged, and a repeated call gives the same bits as an uninterrupted one.
 
     Parameters
@@ -76,7 +74,7 @@ def update(
         visited again; for a :class:`bnp_dask.Feed` the position counts.  Give weights and groups with
         :func:`bnp_dask.as_source`; tables have them in the columns of training.
     revisit
-        Older batches to visit for each new one, beginning with those visited longest ago; at most all of them.  Merges,
+        Older batches to visit for each new one, beginning with the ones visited longest ago; at most all.  Merges,
         deletes and births from all data are decided once every batch was visited since they were proposed, in this
         update or over several.  0: no older batches are visited, and none of these is proposed.  Births at new batches
         are decided at once, except for topic models; proposals about a cluster that is split there are dropped.  Such
@@ -104,7 +102,7 @@ def update(
     half_life
         Age at which a batch weighs half: ``"30d"`` (``s``, ``min``, ``h``, ``d``, ``w``) of the data's time, or
         ``"100 batches"``, or ``"1e6 atoms"`` that came after it.  All batches fade together by the time that passes
-        with this update, so totals are exactly those of the weighted data, and so is the objective; the history has a
+        with this update, so totals and objective are exact for the weighted data; the history has a
         row ``"aged"`` for it.  Counts of clusters are weighted counts.  None: no time passes.
     keep
         Greatest age of a batch, in the same form; older ones are taken out of the totals, in the same version.  Earlier
@@ -227,7 +225,7 @@ def rules_of(
     on_version: Any = None,
     dormant: Any = None,
 ) -> Rules:
-    """Settings of an update; SettingError for those out of range."""
+    """Settings of an update; SettingError if one is out of range."""
     if time is not None:
         moment_of(time)
     if on_version is not None and not callable(on_version):
@@ -251,7 +249,7 @@ def taken_in(
         run = GrowingRun.open(opened)
         if rules.dormant is not None and not run.base.model.structure.policy.lays_away:
             kind = type(run.base.model.allocation).__name__
-            raise SettingError(f"dormant={rules.dormant:g}: clusters of mixtures are laid away, not those of {kind}")
+            raise SettingError(f"dormant={rules.dormant:g}: clusters of mixtures are laid away, not clusters of {kind}")
         run.publish()
         with one_blas_thread(), fixed_order(run.base.model.reproducible), open_executor(client, AGAIN) as executor:
             found = find(run, executor)

@@ -22,10 +22,10 @@ from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.training.defaults import check_schedule
-from bnp_dask.training.doors import check_parts
 from bnp_dask.training.memory_plan import COPIES, KILLED_AT, MEMORY_BYTES, PROGRAM_BYTES, parse_memory
 from bnp_dask.training.planning.probe import Sample, UnitCosts, probe, sample_of
 from bnp_dask.training.planning.simulate import Costs, Simulation
+from bnp_dask.training.validation import check_parts
 
 BANDWIDTH = 1e9
 """Bytes a second between processes; messages of Dask on one machine measured .9 to 1.2e9."""

@@ -114,7 +114,7 @@ class Aside:
     raises
         Whether a piece that cannot be taken in is an error: then all are tried, and none is set aside.
     named
-        Place of data that are named by themselves, and tried whatever the notes say; None if there are none.
+        Place of data that are named by themselves, and tried regardless of the notes; None if there are none.
     new
         Names of pieces that this look sets aside.
     unfinished
@@ -191,7 +191,7 @@ def _read(folder: Path | Key) -> dict[str, SetAside]:
     try:
         found: Mapping[str, Any] = unseal(folder / NAME, FORMAT, VERSION)
     except DamagedError as error:
-        raise StoreError(f"{error}; remove it, and what was set aside is tried again") from error
+        raise StoreError(f"{error}; remove it, and the data set aside are tried again") from error
     return {piece["name"]: SetAside(**piece) for piece in found["pieces"]}
 
 

@@ -1,19 +1,21 @@
-"""Pieces of data as a user gives them, recognised by place and content."""
+"""Pieces of data as a user gives them, recognised by place and content; feeds, which give one after the other."""
 
 from __future__ import annotations
 
 import glob
 import os
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.location import Location
-from bnp_dask.errors import DataError, StoreError
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.inputs.settings import shown
 
 ZARR = {"zarr.json", ".zarray", ".zgroup"}
 """Names in a folder that is one Zarr store."""
@@ -136,7 +138,7 @@ class Known:
         return Known(places, frozenset(contents))
 
     def without(self, places: Collection[str]) -> Known:
-        """Known pieces except those from some places."""
+        """Known pieces without the pieces from some places."""
         return Known({place: facts for place, facts in self.by_place.items() if place not in places}, self.in_memory)
 
     def has_place(self, piece: Piece, fingerprint: Any) -> bool:
@@ -165,8 +167,8 @@ class Known:
             return self.by_place[piece.place][1] == content
         raise OtherContentError(
             f"{piece.place} was taken in before with another content, or cut into other batches: nothing was taken. "
-            "replace() takes what is there now in its place; else give what is new under a name of its own, with the "
-            "batch_size of before"
+            "replace() takes the present content in its place; else give the new data under a name of their own, with "
+            "the batch_size of before"
         )
 
 
@@ -176,3 +178,46 @@ def _places_of(piece: Mapping[str, Any]) -> dict[str, tuple[Any, int | None]]:
         return {}
     files = {os.path.join(piece["place"], name): (None, None) for name in piece.get("files", ())}
     return {**files, piece["place"]: (piece["fingerprint"], piece["content"])}
+
+
+# -- feeds ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Feed:
+    """Data that arrive one after the other, such as messages of a queue.
+
+    A run records the position of each taken piece with the version that holds it.  So a piece delivered again is taken
+    once, and nothing is lost if a process dies between the two.
+
+    Parameters
+    ----------
+    name
+        Name of the feed: a run may take in several.
+    after
+        Function that returns the positions after a position, in order, as text; called with None before the first.
+        Positions that the run has are skipped.
+    read
+        Function that returns the data at a position: anything that :func:`bnp_dask.as_source` takes except paths, with
+        ``columns=`` or ``groups=`` given to it if needed.  Each is a piece of its own, read once.
+    """
+
+    name: str
+    after: Callable[[str | None], Iterable[str]]
+    read: Callable[[str], Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SettingError(f"name={shown(self.name)}: needs the name of a feed")
+        for name, function in (("after", self.after), ("read", self.read)):
+            if not callable(function):
+                raise SettingError(f"{name}={shown(function)}: needs a function of a position")
+
+    def pieces(self, taken: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
+        """Pieces that a run does not have, given all its pieces as ``taken``; each is read when it is opened."""
+        known = [piece["item"][1] for piece in taken if (piece.get("item") or [""])[0] == self.name]
+        seen = set(known)
+        for position in self.after(known[-1] if known else None):
+            if not isinstance(position, str):
+                raise SettingError(f"feed {self.name!r}: position {shown(position)} is no text")
+            if position not in seen:
+                seen.add(position)
+                yield Piece(partial(self.read, position), None, (self.name, position))

@@ -150,6 +150,6 @@ def _seconds(values: pd.Series, name: str) -> np.ndarray:
     try:
         moments = pd.to_datetime(values, utc=True)
     except (ValueError, TypeError) as error:
-        raise DataError(f"{name}: column {values.name!r} holds what is no time ({error})") from error
+        raise DataError(f"{name}: column {values.name!r} holds values that are no times ({error})") from error
     since = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
     return since.to_numpy(np.float64)

@@ -17,7 +17,7 @@ from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.sources.forms import Documents, plain_form
-from bnp_dask.data.view import LEFT_OUT, placed
+from bnp_dask.data.view import LEFT_OUT, reordered
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.model import Model, Posterior
@@ -145,7 +145,7 @@ def _counts_of_columns(base: Posterior, data: Any, batch_size: int | None, new_w
 
 
 def labelled_as(base: Posterior, source: Source, labels: Any) -> Source:
-    """The source with known labels ``(n,)`` among those of the run; the source itself if there are none.
+    """The source with known labels ``(n,)`` among the run's labels; the source itself if there are none.
 
     Raises
     ------
@@ -183,7 +183,7 @@ class Placed:
         """The batches with all words of a run, ``width`` of them."""
         if not widens(self.base.model):
             return self.counts.source
-        return placed(self.counts.source, n_words(self.base) if width is None else width, self.place)
+        return reordered(self.counts.source, n_words(self.base) if width is None else width, self.place)
 
 
 def place_in(
@@ -237,7 +237,7 @@ def _by_position(base: Posterior, counts: Counts, new_words: NewWords | None, wi
         return Placed(counts, None, widened(base, found - now))
     if found > now and new_words == "drop":
         return Placed(counts, np.where(np.arange(found) < now, np.arange(found), LEFT_OUT), base)
-    advice = "" if names_of(base) is not None else '; new_words="add" appends those that come behind'
+    advice = "" if names_of(base) is not None else '; new_words="add" appends the additional ones'
     kind = "words of sparse counts" if counts.source.is_sparse else "columns of dense rows"
     raise DataError(
         f"{counts.source.name}: has {found} {kind} without names, and the run {now}{advice}; nothing was taken"
@@ -271,6 +271,6 @@ def placed_again(base: Posterior, source: Source, most: int) -> Source:
     elif known is not None and (found := columns_of(source)) is not None:
         names = found.features
     if names is None or known is None:
-        return placed(source, n_words(base), None)
+        return reordered(source, n_words(base), None)
     index = {name: i for i, name in enumerate(known[:most])}
-    return placed(source, n_words(base), np.array([index.get(name, LEFT_OUT) for name in names], np.int64))
+    return reordered(source, n_words(base), np.array([index.get(name, LEFT_OUT) for name in names], np.int64))

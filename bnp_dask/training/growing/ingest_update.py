@@ -1,42 +1,49 @@
-"""New batches enter a run: appended, visited in their order, then some older ones; committed as the next version."""
+"""Batches enter and leave a run.
+
+New batches are appended, visited in their order, then some older ones, and committed as the next version.  Batches
+have ages in batches, atoms or time of the data: these give their weights, and tell which are too old.  Batches that
+leave are found by their place, and their statistics are taken out of all totals.
+"""
 
 from __future__ import annotations
 
+import datetime
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bnp_dask._names import method
 from bnp_dask.core.frozen import frozen
+from bnp_dask.core.location import Location
+from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import State, Work
-from bnp_dask.inference.drive import in_flight
-from bnp_dask.inference.leaving import take_data
-from bnp_dask.inference.sealed import are_sealed
-from bnp_dask.inference.variational.ageing import fade
-from bnp_dask.inference.variational.arrivals import REGAINED, abandon, visit_arrivals
-from bnp_dask.inference.variational.dormancy import lay_away
+from bnp_dask.inference.bad_batches import instead
+from bnp_dask.inference.drive import history_row, in_flight
+from bnp_dask.inference.fold import subtract, take_data
+from bnp_dask.inference.local_steps import LocalStep, lose_batch
+from bnp_dask.inference.state import SEALED, Loss, are_sealed, recall_parts, remember
+from bnp_dask.inference.variational.arrivals import REGAINED, Round, abandon, visit_arrivals
+from bnp_dask.inference.variational.growing import Before, fade, lay_away, seal, unite, widen
 from bnp_dask.inference.variational.lineage import Lineage, inherited, told
-from bnp_dask.inference.variational.sealing import Before, seal
-from bnp_dask.inference.variational.unions import unite
-from bnp_dask.inference.variational.widening import widen
-from bnp_dask.inputs.settings import hold
+from bnp_dask.inference.visit import Request
+from bnp_dask.inputs.settings import hold, shown
 from bnp_dask.model import Posterior
 from bnp_dask.structure.nouns import count_of
 from bnp_dask.training.callbacks import logger
-from bnp_dask.training.growing.ages import Line, Span, with_times
 from bnp_dask.training.growing.changes import Change, changes_between
 from bnp_dask.training.growing.found import Found
 from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended, published
 from bnp_dask.training.growing.grown import Absent, GrownSource
 from bnp_dask.training.growing.incoming.aside import SetAside
 from bnp_dask.training.growing.incoming.words import n_words, widens
-from bnp_dask.training.growing.taking_out import held, require_kept, take_out
 from bnp_dask.training.results import History
+from bnp_dask.training.run_settings import OPENED
 
 KEPT = 10
 """Versions of a run that are kept whole, by default."""
@@ -345,3 +352,165 @@ def _fresh_of(row: dict[str, Any], scores: np.ndarray, n_old: int) -> dict[str, 
     last = row["batch"] - n_old + 1
     value, weight = scores[last - row["n_batches"] : last].sum(axis=0)
     return {"fresh": float(value / weight)} if weight > 0 else {}
+
+
+# -- batches leave -------------------------------------------------------------------------------------------------
+RETIRED = "retired"
+"""Reason why batches of such data are left out."""
+
+SHOWN = 5
+"""Most names of pieces of data in an error."""
+
+
+def take_out(
+    work: Work, state: State, turn: Round, batches: Sequence[int], keeps_round: bool = False
+) -> dict[str, Any]:
+    """Subtract the statistics of batches from the total; return the row of the history for it.
+
+    Statistics without atoms take the place of each batch.  An open round goes on without these batches if it is to be
+    kept; otherwise it ends undecided, and its sums are dropped.
+    """
+    if turn.is_open and not keeps_round:
+        abandon(state, turn)
+    state.step += 1
+    subtract(work, state, batches)
+    for batch in batches:
+        if turn.is_open and turn.seen[batch]:
+            for name, part in recall_parts(work, state, batch).items():
+                if name in state.trials:
+                    state.trials[name].subtract(part)
+        state.lost[batch] = Loss(RETIRED, state.lap, state.step)
+        empty = instead(work, batch)
+        step = LocalStep(Request(batch, f"batch {batch}", empty, work.seed, empty=empty), state.total.high.pairs)
+        trials = state.plan.trials if turn.is_open else ()
+        remember(work, state, batch, lose_batch(state.posterior, trials, step, RETIRED))
+    turn.note(batches, state.step)
+    state.settle()
+    return history_row(state, state.lap, batches, exact=True, action=RETIRED, gain=None, moves=[])
+
+
+def held(run: GrowingRun, state: State) -> np.ndarray:
+    """Which batches have atoms in the totals, ``(B,)`` bool."""
+    out = np.array(run.survey().batch_atoms) > 0
+    out[list(state.lost)] = False
+    return out
+
+
+def require_kept(run: GrowingRun, state: State, batches: Iterable[int], name: str) -> None:
+    """SettingError if nothing of some of these single batches is kept; ``name`` is the caller in the message."""
+    found = [batch for batch in batches if state.visits[batch] == SEALED]
+    if not found:
+        return
+    starts = np.cumsum([run.first.n_batches, *(piece["n_batches"] for piece in run.log.pieces)])
+    numbers = np.unique(np.searchsorted(starts, found, side="right") - 1)
+    pieces = [run.log.pieces[number]["name"] for number in numbers.tolist()]
+    more = f" and {len(pieces) - SHOWN} more" if len(pieces) > SHOWN else ""
+    raise SettingError(
+        f"{name}: {len(found)} batches, {found[0]} to {found[-1]}, of {', '.join(pieces[:SHOWN])}{more} were taken in "
+        "with revisit=0, which keeps nothing of a batch by itself: they stay in the totals. rollback() goes back to a "
+        "version before them, as long as that is kept"
+    )
+
+
+def batches_of(run: GrowingRun, source: str) -> list[int]:
+    """Batches of the data from a place; SettingError if there are none."""
+    place = Location.of(source, None, "sources").place
+    n_first, opened = run.first.n_batches, run.on_disk.settings.get(OPENED)
+    starts = np.cumsum([n_first, *(piece["n_batches"] for piece in run.log.pieces)])
+    found = list(range(n_first)) if opened is not None and _is_in(opened["place"], place) else []
+    for piece, start in zip(run.log.pieces, starts, strict=False):
+        if piece["place"] is not None and _is_in(piece["place"], place):
+            found += range(start, start + piece["n_batches"])
+    if not found:
+        places = [opened["place"]] if opened is not None else []
+        places += [piece["place"] for piece in run.log.pieces if piece["place"] is not None]
+        known = ", ".join(list(dict.fromkeys(places))[:5]) or "none"
+        raise SettingError(f"sources: {run.on_disk.path} has no data from {place}; it has {known}")
+    return found
+
+
+def _is_in(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(folder.rstrip("/") + "/")
+
+
+# -- ages of batches -----------------------------------------------------------------------------------------------
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+"""Seconds of units of time."""
+
+_SPAN = re.compile(r"\s*(\d+(?:\.\d*)?(?:e\+?\d+)?)\s*(batches|batch|atoms|atom|s|min|h|d|w)\s*")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A length of a stream, in batches, atoms or seconds."""
+
+    amount: float
+    unit: Literal["batches", "atoms", "seconds"]
+
+
+def span_from(name: str, value: Any) -> Span | None:
+    """A span such as ``"30d"``, ``"100 batches"``, ``"1e6 atoms"`` or a timedelta; None stays None.
+
+    SettingError for anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, datetime.timedelta) and value.total_seconds() > 0:
+        return Span(value.total_seconds(), "seconds")
+    found = _SPAN.fullmatch(value) if isinstance(value, str) else None
+    amount = 0.0 if found is None else float(found[1])
+    if found is None or not 0 < amount < math.inf:
+        raise SettingError(
+            f'{name}={shown(value)}: needs a length such as "30d" (s, min, h, d or w), "100 batches" or "1e6 atoms"'
+        )
+    if found[2].startswith("batch"):
+        return Span(amount, "batches")
+    return Span(amount, "atoms") if found[2].startswith("atom") else Span(amount * UNITS[found[2]], "seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Positions of batches on the line of a span's unit, and the end of the line so far.
+
+    Parameters
+    ----------
+    position
+        Of each batch, ``(B,)``.
+    before, now
+        The end of the line before the last batches came, and after.
+    """
+
+    position: np.ndarray
+    before: float
+    now: float
+
+    @property
+    def age(self) -> np.ndarray:
+        """Age of each batch, ``(B,)``."""
+        return self.now - self.position
+
+    @staticmethod
+    def of(span: Span, atoms: Sequence[int], times: np.ndarray, n_old: int) -> Line:
+        """Line of all batches of a run, of which ``n_old`` existed before; SettingError if none has a time."""
+        if span.unit == "seconds":
+            if np.isnan(times).any():
+                raise SettingError(
+                    "no data have a time: name files by their date, or give time=, a column or a time such as "
+                    '"2026-11-01"; or give a length in batches or atoms, such as "100 batches"'
+                )
+            return Line(times, float(times[:n_old].max(initial=-math.inf)), float(times.max()))
+        counts = np.ones(len(atoms)) if span.unit == "batches" else np.array(atoms, np.float64)
+        position = np.cumsum(counts)
+        return Line(position, float(position[n_old - 1]) if n_old else 0.0, float(position[-1]))
+
+
+def with_times(known: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Times of all batches; ``new`` belong to the batches that came last.
+
+    A batch without a time gets the newest time that the run had when it came.  If the run had none, it gets the oldest
+    time of the first batches that have one.
+    """
+    if np.isfinite(known).any():
+        return np.concatenate([known, np.where(np.isnan(new), known.max(), new)])
+    out = np.concatenate([known, new])
+    return out if np.isnan(out).all() else np.where(np.isnan(out), np.nanmin(out), out)
