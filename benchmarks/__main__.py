@@ -10,9 +10,7 @@ from benchmarks import peers
 def main() -> None:
     """Run what the first argument names."""
     if sys.argv[1:2] != ["peers"]:
-        raise SystemExit(
-            "python -m benchmarks peers [--quick] [--page docs/peers.md]; other benchmarks: docs/benchmarks.md"
-        )
+        raise SystemExit("python -m benchmarks peers [--quick] [--page FILE]; other benchmarks: docs/benchmarks.md")
     peers.main(sys.argv[2:])
 
 

@@ -1,11 +1,11 @@
 """This package and other libraries on the same tasks, from a file to an answer, in one run on one machine.
 
-``python -m benchmarks peers [--quick] [--tasks points topics sequences laps cold] [--page docs/peers.md]``
+``python -m benchmarks peers [--quick] [--tasks points topics sequences laps cold] [--page FILE]``
 
 It installs nothing and runs what can be imported.  Each program runs in a process of its own, with one thread; counted
 are the CPU seconds from reading the file to the answer, without imports (which ``cold`` counts), and the largest
-resident memory of the process.  ``--page`` writes the page of the site, and the table of README that is cut from it;
-``--cut`` does only the latter.
+resident memory of the process.  A run of all tasks writes the page of the site, docs/peers.md, and the table of README
+that is cut from it; ``--page FILE`` writes another page, ``--cut`` only cuts the table.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", 
 OURS = "bnp-dask"
 SECONDS = 3600
 """Time limit of one program."""
+
+AHEAD = ("points", "topics", "sequences")
+"""Tasks that this package runs once before it is measured: its kernels are compiled by the first run on a machine."""
 
 Line = dict[str, Any]
 Found = dict[str, Any]
@@ -316,7 +319,8 @@ def run_here(task: str, program: str, folder: Path) -> Line:
         before = cpu_seconds()
     answer = function(folder)
     seconds = cpu_seconds() - before
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000.0
+    both = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    memory = max(both) / 1000.0
     return {"task": task, "program": program, "cpu": round(seconds, 2), "memory": round(memory), **answer()}
 
 
@@ -391,16 +395,20 @@ def page_of(lines: Sequence[Line], quick: bool, load: float) -> str:
         except metadata.PackageNotFoundError:
             missing.append(name)
     how = "python -m benchmarks peers" + (" --quick" if quick else "")
+    small = "The tasks are small (`--quick`): a table says nothing about larger data.\n\n" if quick else ""
+    busy = "Other work ran on this machine at the same time" if load > 1.5 else "Nothing else ran on this machine"
     text = (
         "# Beside other libraries\n\n"
-        f"Made on {datetime.now(UTC):%Y-%m-%d} by one command, `{how} --page docs/peers.md`, on one machine: "
-        f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, load {load:.0f}. "
-        "Each program has a process and one thread. CPU seconds are counted from the file to the answer, without "
-        "imports. Kernels of this package are compiled by the first run on a machine: the second counts. "
-        "On a busy machine CPU seconds are larger too, for all "
-        "alike. Agreement is the adjusted Rand index with the truth.\n\n"
+        f"Made on {datetime.now(UTC):%Y-%m-%d} by one command, `{how}`, on one machine: "
+        f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}. "
+        f"{busy} (load {load:.0f} at the end). CPU seconds are compared, never those of the clock; they are somewhat "
+        "larger too on a busy machine, for all alike, and differ from run to run. "
+        "Each program has a process and one thread, one seed, and data that are drawn at random. "
+        "CPU seconds are counted from the file to the answer, without imports, which the last table counts. "
+        "Kernels of this package are compiled by the first run on a machine: the second counts, and what compiling "
+        "took is not in any figure here. Agreement is the adjusted Rand index with the truth.\n\n"
         f"Versions: {', '.join(there)}." + (f" Not installed: {', '.join(missing)}." if missing else "") + "\n\n"
-        "Programs that are told the true number of clusters have an easier task than those that learn it.\n"
+        f"{small}Programs that are told the true number of clusters have an easier task than those that learn it.\n"
     )
     for task, title in TITLES.items():
         if any(line["task"] == task for line in lines):
@@ -446,7 +454,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
-    parser.add_argument("--page", type=Path, help="write the page, and README's table if it is docs/peers.md")
+    parser.add_argument("--page", type=Path, help="write the page to this file, not to docs/peers.md")
     parser.add_argument("--cut", action="store_true", help="cut README's table from docs/peers.md")
     parser.add_argument("--lines", type=Path, help="make the page from lines that a run printed, and measure nothing")
     parser.add_argument("--here", nargs=3, help=argparse.SUPPRESS)
@@ -458,9 +466,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measured = [json.loads(line) for line in args.lines.read_text(encoding="utf-8").splitlines()]
     else:
         measured = [] if args.cut else measure(args.tasks, args.quick)
-    if args.page:
-        args.page.write_text(page_of(measured, args.quick, os.getloadavg()[0]), encoding="utf-8")
-    if args.cut or (args.page and args.page.resolve() == PAGE):
+    page = args.page or (PAGE if measured and set(args.tasks) == set(TASKS) else None)
+    if page:
+        page.write_text(page_of(measured, args.quick, os.getloadavg()[0]), encoding="utf-8")
+    if args.cut or (page and page.resolve() == PAGE):
         readme = ROOT / "README.md"
         readme.write_text(
             readme_with(PAGE.read_text(encoding="utf-8"), readme.read_text(encoding="utf-8")), encoding="utf-8"
@@ -478,6 +487,8 @@ def measure(tasks: Sequence[str], quick: bool) -> list[Line]:
         for task in tasks:
             for program, (needs, _, _) in TASKS[task].items():
                 if find_spec(needs) is not None:
+                    if program == OURS and task in AHEAD:
+                        run_apart(task, program, folder)
                     lines.append(run_apart(task, program, folder))
                     print(json.dumps(lines[-1]), flush=True)
     return lines

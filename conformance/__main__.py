@@ -1,4 +1,4 @@
-"""``python -m conformance [--adapter NAME ...] [--cases NAME ...] [--lines FILE] [--page FILE]``."""
+"""``python -m conformance [--adapter NAME ...] [--cases NAME ...] [--lines FILE] [--page [FILE]]``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from conformance.cases import FOLDER, load_cases
 from conformance.page import write_page
 from conformance.runner import ABSENT, PASSES, Outcome, adapter_named, names, run, summary
+
+PAGE = Path("docs") / "conformance.md"
 
 
 def one(args: argparse.Namespace) -> int:
@@ -42,7 +44,13 @@ def main() -> int:
     parser.add_argument("--cases", nargs="*", default=[], help="names of cases or kinds")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="cases of your own")
     parser.add_argument("--lines", type=Path, help="append outcomes to a file, one JSON line each")
-    parser.add_argument("--page", type=Path, help="write a page of Markdown, or its part between comments")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        nargs="?",
+        const=PAGE,
+        help=f"write a page of Markdown, or its part between comments; {PAGE} if no file is named",
+    )
     args = parser.parse_args()
     if args.adapter is not None and len(args.adapter) == 1 and not args.page:
         return one(args)

@@ -47,6 +47,21 @@ def test_a_program_that_fails_is_on_the_page():
     assert "* points, river: `ValueError: no`" in peers.page_of([failed], quick=True, load=1.0)
 
 
+def test_a_run_of_all_tasks_writes_the_page_and_one_of_some_does_not(tmp_path, monkeypatch):
+    page = tmp_path / "docs" / "peers.md"
+    page.parent.mkdir()
+    (tmp_path / "README.md").write_text("<!-- peers -->\n<!-- end of peers -->\n")
+    monkeypatch.setattr(peers, "ROOT", tmp_path)
+    monkeypatch.setattr(peers, "PAGE", page)
+    found = lines("topics", bnp_dask=(10.0, -6.0), lda=(1.0, -7.0))
+    monkeypatch.setattr(peers, "measure", lambda tasks, quick: found)
+    peers.main(["--quick", "--tasks", "topics"])
+    assert not page.exists()
+    peers.main(["--quick"])
+    assert "| lda | 1.0 |" in page.read_text()
+    assert "| lda 1.0, -7.000 |" in (tmp_path / "README.md").read_text()
+
+
 def test_agreement_is_that_of_scikit_learn(tmp_path):
     metrics = pytest.importorskip("sklearn.metrics")
     truth, found = np.random.default_rng(0).integers(4, size=(2, 200))

@@ -108,7 +108,7 @@ def tomotopy(x, k, passes, seed, eta, kind):
     def fit():
         done = 0
         for number in passes:
-            model.train(number - done, workers=2)
+            model.train(number - done, workers=int(os.environ.get("OMP_NUM_THREADS", "2")))
             done = number
             live = [t for t in range(model.k) if kind != "hdp" or model.is_live_topic(t)]
             table = np.zeros((len(live), x.shape[1]))

@@ -59,8 +59,8 @@ class BnpDask(Adapter):
     library, claims = "bnp-dask", True
     absent = {
         "topics_bound": "documents have no Dirichlets of their own to set: they are found from the words",
-        "topics_joint": "no sampler of topics",
-        "topics_draws": "no sampler of topics",
+        "topics_joint": "the sampler draws topics of a hierarchical Dirichlet process, not of LDA",
+        "topics_draws": "the sampler draws topics of a hierarchical Dirichlet process, not of LDA",
         "topics_perplexity": "scores are of held-out words given the rest of a document",
     }
 

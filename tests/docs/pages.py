@@ -8,7 +8,8 @@ commands; a fence of ``text`` that follows either is what it printed (``...`` st
 for ``--write``).  Comments right above a fence say more: ``<!-- file: run.yaml -->`` writes it to a file,
 ``<!-- needs: hmmlearn -->`` runs it where that package is, ``<!-- not run: needs Slurm -->`` says why it is not run,
 ``<!-- varies: by version -->`` says why output is shown and not compared, ``<!-- side: gensim -->`` whose code it is
-where several do one task (``benchmarks/coming_from.py`` measures them).
+where several do one task (``benchmarks/coming_from.py`` measures them).  ``<!-- data: folder/file ... -->`` names real
+files, which are linked into the page's folder and never copied; a page is not run where one of them is missing.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ from bnp_dask.cli import main as command
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+SHARED = ROOT / ".." / "shared" / "data"
+"""Real data, where there are any."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NOTE = r"<!-- (file|needs|not run|varies|side): ([^>]+) -->\n"
+_NOTE = r"<!-- (file|needs|not run|varies|side|data): ([^>]+) -->\n"
 _NOTES = re.compile(rf"(?:{_NOTE})+$")
 _PICTURE = re.compile(r"!\[[^\]]*\]\(([\w./-]+\.png)\)")
 _PLACE = "?\n"
@@ -93,6 +96,16 @@ class Page:
         """Pictures in the page's folder that it shows."""
         return [name for name in _PICTURE.findall(self.text) if "/" not in name]
 
+    @property
+    def data(self) -> list[Path]:
+        """Real files that it reads."""
+        return [SHARED / name for block in blocks(self.text) for name in block.notes.get("data", "").split()]
+
+    @property
+    def missing(self) -> str:
+        """Names of those that are not here."""
+        return ", ".join(f"{path.parent.name}/{path.name}" for path in self.data if not path.exists())
+
 
 def all_pages() -> list[Page]:
     """The README and every page of the documentation that has something to run.
@@ -124,6 +137,8 @@ def run(page: Page, scope: dict[str, Any] | None = None) -> Iterator[Outcome]:
     """
     scope = {"__name__": "__page__"} if scope is None else scope
     found = blocks(page.text)
+    for path in page.data:
+        Path(path.name).symlink_to(path.resolve())
     for place, block in enumerate(found):
         if block.skipped:
             continue
@@ -212,6 +227,9 @@ def main() -> None:
     parser.add_argument("--times", action="store_true", help="seconds of each block in a second run")
     args = parser.parse_args()
     for page in [Page(path.resolve()) for path in args.pages] or all_pages():
+        if page.missing:
+            print(f"{page.name}: not run, {page.missing} is not here")
+            continue
         for _ in range(2 if args.times else 1):
             page.outcomes.clear()
             with _empty_folder() as folder, _noted(page) if args.write else contextlib.nullcontext():

@@ -26,6 +26,8 @@ def marked(page: Page) -> object:
 
 @pytest.mark.parametrize("page", [marked(page) for page in all_pages()])
 def test_a_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
+    if page.missing:
+        pytest.skip(f"{page.missing} is not here")
     monkeypatch.chdir(tmp_path)
     for outcome in run(page):
         if wrong := difference(outcome):
@@ -50,6 +52,22 @@ def test_a_wrong_output_a_failed_command_and_a_foreign_one_are_found(tmp_path, m
     for line in ("ls", "bnp-dask inspect nothing.here"):
         with pytest.raises(AssertionError, match=line):
             outcome(f"```bash\n{line}\n```\n")
+
+
+def test_real_files_of_a_page_are_linked_and_named_where_they_are_missing(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "there.txt").write_text("words")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr("tests.docs.pages.SHARED", tmp_path)
+    monkeypatch.chdir(tmp_path / "empty")
+    text = "<!-- data: folder/{} -->\n```python\nimport pathlib\nprint(pathlib.Path('there.txt').read_text())\n```\n"
+    pages = []
+    for name in ("there.txt", "gone.txt"):
+        pages.append(Page(tmp_path / f"{name}.md"))
+        pages[-1].path.write_text(text.format(name))
+    assert [page.missing for page in pages] == ["", "folder/gone.txt"]
+    assert [outcome.printed for outcome in run(pages[0])] == ["words\n"]
+    assert (tmp_path / "empty" / "there.txt").is_symlink()
 
 
 def anchor(heading: str) -> str:
