@@ -237,7 +237,7 @@ class Gaussian:
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
         return at_level(params, level + self._unrecorded_loss(params))
 
-    @cached_property
+    @property
     def _unrecorded(self) -> np.ndarray | None:
         return unrecorded_covariance(self.grain, self.null)
 
