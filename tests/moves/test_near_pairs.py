@@ -56,7 +56,11 @@ def few(monkeypatch):
     monkeypatch.setattr(pairs, "LAP", replace(LAP, all_pairs=10, alike=4, landmarks=12, near_rows=7))
 
 
-@pytest.mark.parametrize("kind", DATA)
+DEAR = ("words", "directions")
+"""Kinds whose kernels take long to compile."""
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.long] if k in DEAR else []) for k in DATA])
 def test_near_clusters_are_found_for_every_likelihood(few, kind):
     model, posterior, value = twins(*DATA[kind])
     found = gains_of_pairs(model, posterior, value)
