@@ -22,7 +22,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.topic_list import TopicList
 from bnp_dask.core.vocabulary import Words
-from bnp_dask.inputs.protocols import as_a, require
+from bnp_dask.inputs.protocols import as_a, is_a, require
 from bnp_dask.inputs.settings import flag, one_of
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
@@ -431,7 +431,7 @@ class Model:
 
     def best_data_terms(self, summary: Summary) -> np.ndarray:
         """Each cluster's share of the data term at the parameters that are optimal for the summary, ``(K,)`` nats."""
-        if self.estimate == "posterior" and isinstance(self.observation, EvidenceObservation):
+        if self.estimate == "posterior" and is_a(self.observation, EvidenceObservation):
             terms = self.observation.evidence(summary)
             require_finite_arrays({"data": terms}, "the objective's term", summary.ids)
             return terms

@@ -99,7 +99,7 @@ def main() -> None:
     task = lap_seconds(1, 8, 64, 0.0) / 64
     costs = Costs(
         visit=seconds + task / 2, spread=0.0, add=task / 2, submit=task / 8, schedule=task / 4, share=0.005,
-        fetch=0.0, fold=0.005, latency=0.005, lap=0.05,
+        opening=0.0, fold=0.005, latency=0.005, lap=0.05,
         message=0.002, numbers=5 * 10,
     )  # fmt: skip
     print(json.dumps({"bench": "a task without work, ms", "all parts": round(1e3 * task, 1)}))

@@ -121,7 +121,7 @@ def ceiling(model: Model, start: Posterior, later: Posterior, batches: list[Batc
         submit=submit,
         schedule=scheduler,
         share=parts["send the posterior"] + travel(len(beliefs)),
-        fetch=travel(len(beliefs)),
+        opening=travel(len(beliefs)),
         fold=parts["fold"] + parts["open"] + travel(message[2]),
         message=parts["open"] + parts["add two large ones"] + travel(message[2]),
         numbers=len(start.ids) * numbers_per_cluster(model.observation),

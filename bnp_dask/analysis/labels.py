@@ -96,7 +96,8 @@ def _nearest(model: Model, summary: Summary) -> np.ndarray:
         free = owner < 0
         if not free.any() or free.all():
             break
-        score = gains + rough_allocation_gains(np.maximum(value["N"], 0.0))
+        every = np.arange(value.n_clusters)
+        score = gains + rough_allocation_gains(np.maximum(value["N"], 0.0), every[:, None], every)
         score[~(free[:, None] | free)] = -np.inf
         a, b = (int(i) for i in np.unravel_index(score.argmax(), score.shape))
         a, b = min(a, b), max(a, b)

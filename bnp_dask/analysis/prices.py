@@ -26,7 +26,7 @@ from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import gains_of
-from bnp_dask.moves.pairs import gain_matrix
+from bnp_dask.moves.pairs import gains_of_pairs
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.structure.base import Trial, Visit
@@ -192,7 +192,7 @@ class _Pricing:
             return [ClusterPrice(i, np.inf, None, np.nan) for i in ids]
         value = self.posterior.summary
         value = self._pass((), np.zeros((0, 2), np.int64))[0] if value is None else value.without_pairs()
-        gains = gain_matrix(self.posterior.model, self.posterior, value)
+        gains = gains_of_pairs(self.posterior.model, self.posterior, value)
         near = {i: self._nearest(gains[k], value) for k, i in enumerate(ids)}
         pairs = np.array(sorted({tuple(sorted((i, near[i][0]))) for i in ids}), np.int64)
         united: dict[tuple[int, int], float] = {}

@@ -16,7 +16,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import number_from, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.pairs import alike, data_gains, rough_allocation_gains
+from bnp_dask.moves.pairs import data_gains, near_pairs, rough_allocation_gains
 from bnp_dask.structure.base import without_data
 from bnp_dask.structure.unions import rough_entropy_loss, unite_all, unite_next
 
@@ -233,11 +233,7 @@ class _Growing:
         self.knows_weights = posterior.model.structure.policy.knows_pair_weights
         self.sets: list[tuple[int, ...]] = [(int(i),) for i in summary.ids]
         self.alone = self.model.best_data_terms(summary)
-        words = [n for n in self.model.observation.fields if summary.fields[n].dims == ("cluster", "word")]
-        if self.model.structure.policy.scores_alike_only and words and summary.n_clusters > 1:
-            first, second = alike(summary[words[0]])
-        else:
-            first, second = np.triu_indices(summary.n_clusters, 1)
+        first, second = near_pairs(self.model, posterior, summary)
         self.gains = np.full((summary.n_clusters, summary.n_clusters), -np.inf)
         self._score(first, second)
 
@@ -261,7 +257,8 @@ class _Growing:
         slim = without_data(self.model, self.value)
         rough = self.gains.copy()
         if self.knows_weights:
-            rough += rough_allocation_gains(slim["N"]) - rough_entropy_loss(slim)
+            every = np.arange(slim.n_clusters)
+            rough += rough_allocation_gains(slim["N"], every[:, None], every) - rough_entropy_loss(slim)
         first, second = np.nonzero(np.isfinite(self.gains))
         order = np.argsort(-rough[first, second], kind="stable")
         order = order[: CANDIDATES if self.knows_weights else 1]

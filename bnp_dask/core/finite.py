@@ -14,6 +14,9 @@ from bnp_dask.errors import NumericalError
 
 T = TypeVar("T")
 
+FEW = 4096
+"""Numbers up to which each is looked at: their sum would take longer."""
+
 ADVICE = (
     "double precision cannot hold this model of these data: rescale the columns, drop values that are far from all "
     "others, or choose a prior of the size of the data"
@@ -71,6 +74,8 @@ def unless_refused(function: Callable[..., T], *args: Any, otherwise: T) -> T:
 
 
 def _is_finite(array: np.ndarray) -> bool:
+    if array.size <= FEW:
+        return bool(np.isfinite(array).all())
     with np.errstate(over="ignore", invalid="ignore"):
         # a finite sum suffices and needs no boolean array; if it overflows, each number is checked
         return math.isfinite(float(np.sum(array))) or bool(np.isfinite(array).all())
@@ -78,11 +83,11 @@ def _is_finite(array: np.ndarray) -> bool:
 
 def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Arrays in dataclasses and tuples, by their path."""
-    if is_dataclass(value):
-        for field in fields(value):
-            yield from _arrays(getattr(value, field.name), f"{path}{field.name}")
+    if isinstance(value, (np.ndarray, np.floating, float)):
+        yield path, value
     elif isinstance(value, tuple):
         for i, item in enumerate(value):
             yield from _arrays(item, f"{path}[{i}].")
-    elif isinstance(value, (np.ndarray, np.floating, float)):
-        yield path, value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _arrays(getattr(value, field.name), f"{path}{field.name}")

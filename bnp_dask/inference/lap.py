@@ -20,7 +20,7 @@ from bnp_dask.inference.state import State, Work, are_sealed
 from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.merge import Merge, pair_empty
-from bnp_dask.moves.pairs import gain_matrix
+from bnp_dask.moves.pairs import gains_of_pairs
 from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import acts
 
@@ -54,7 +54,7 @@ def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanC
         memory=state.memory,
         lap=state.lap,
         seed=work.seed,
-        pair_gains=cache(lambda: gain_matrix(model, thawed(posterior), thawed(slim))),
+        pair_gains=cache(lambda: gains_of_pairs(model, thawed(posterior), thawed(slim))),
         draft=Draft(free={int(i) for i in value.ids} - set(taken)),
         atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room, work.source.n_features),
         calm=state.calm,

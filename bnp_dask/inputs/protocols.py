@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar, cast
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import shown
@@ -14,6 +14,7 @@ _ABSENT = object()
 Role = TypeVar("Role")
 
 
+@cache
 def members(protocol: type) -> tuple[str, ...]:
     """Names of the methods and attributes that a protocol declares, in the order of its source."""
     parents = [base for base in reversed(protocol.__mro__) if getattr(base, "_is_protocol", False)]
@@ -74,7 +75,10 @@ def lacking(value: Any, protocol: type) -> str | None:
     """The first member of a protocol that a value lacks, in words; None if it lacks none."""
     if isinstance(value, type):
         return "found a class, needs an instance"
-    methods = [name for name in members(protocol) if inspect.isfunction(getattr(protocol, name, None))]
+    kind, role = cast(Any, type(value)), cast(Any, protocol)  # classes are cache keys, as in is_a()
+    if _is_able(kind, role):
+        return None
+    methods = _methods(protocol)
     for member in methods:
         if not callable(getattr(value, member, None)):
             return f"needs an instance with a method {member}()"
@@ -82,6 +86,20 @@ def lacking(value: Any, protocol: type) -> str | None:
         if member not in methods and not _has(value, member):
             return f"needs an instance with {member}"
     return None
+
+
+@cache
+def _methods(protocol: type) -> tuple[str, ...]:
+    """Members of a protocol that are methods."""
+    return tuple(name for name in members(protocol) if inspect.isfunction(getattr(protocol, name, None)))
+
+
+@cache
+def _is_able(kind: type, protocol: type) -> bool:
+    """Whether instances of a class lack no member of a protocol, as far as the class shows it."""
+    if not all(callable(getattr(kind, name, None)) for name in _methods(protocol)):
+        return False
+    return all(inspect.getattr_static(kind, name, _ABSENT) is not _ABSENT for name in members(protocol))
 
 
 def _has(value: Any, member: str) -> bool:

@@ -116,7 +116,7 @@ def _temporary() -> Path | None:
 def n_kept() -> int:
     """Number of compiled kernels in :func:`cache_folder`."""
     folder = cache_folder()
-    return 0 if folder is None else sum(1 for _ in folder.rglob("*.nbc"))
+    return 0 if folder is None else sum(name.endswith(".nbc") for *_, names in os.walk(folder) for name in names)
 
 
 @lru_cache

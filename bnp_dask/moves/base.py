@@ -17,6 +17,7 @@ from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
+from bnp_dask.moves.pairs import PairGains
 from bnp_dask.moves.policy import DECISION, LAP, SmallRunPolicy
 from bnp_dask.moves.random_keys import PLANNING
 from bnp_dask.structure.base import Trial
@@ -320,8 +321,8 @@ class PlanContext:
     lap, seed
         Number of the lap, and the seed of the run.
     pair_gains
-        Returns the exact change of the data term if two clusters were united, ``(K, K)`` nats, computed once a lap.
-        -inf for topics whose words are not alike.
+        Returns the exact change of the data term if two clusters were united, computed once a lap, for near pairs:
+        ``pair_gains()[k]`` is the row of the cluster at position k, ``(K,)`` nats, -inf for itself and far ones.
     draft
         The plan so far.  :meth:`propose` and :meth:`give_up` add to it.
     atoms
@@ -341,7 +342,7 @@ class PlanContext:
     memory: Memory
     lap: int
     seed: int
-    pair_gains: Callable[[], np.ndarray]
+    pair_gains: Callable[[], PairGains]
     draft: Draft
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     calm: bool = False

@@ -24,7 +24,7 @@ from bnp_dask.moves.pools import climb, counting
 from bnp_dask.moves.random_keys import ABSORBED
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.observation.labelled import parted
+from bnp_dask.observation.labelled import Labelled
 from bnp_dask.structure.base import Trial, at_most
 
 SET = "delete set"
@@ -284,7 +284,7 @@ class Delete:
         own = at_most(_alone(context, target), seen, context.rng(ABSORBED, target))
         near = context.pair_gains()[value.position(target)]
         known = others[near[value.positions(others)] > -np.inf]
-        if parted(context.model.observation, value) is not None:
+        if isinstance(context.model.observation, Labelled):
             known = others  # clusters of other labels may take over the atoms without one
         others = known if len(known) else others  # among many topics, only topics with words like the target's
         if own.n_atoms == 0:

@@ -37,9 +37,9 @@ class Merge:
 
     Notes
     -----
-    Candidates are ranked by the m-score (eq. 4.10) over all pairs (of topics: pairs with similar words).  It bounds
-    the gain from above, since uniting clusters can only lower the entropy, so pairs with a negative score are never
-    worth tracking.
+    Candidates are ranked by the m-score (eq. 4.10) over all pairs (of topics, and of more than 256 clusters: near
+    pairs, :func:`bnp_dask.moves.pairs.near_pairs`).  It bounds the gain from above, since uniting clusters can only
+    lower the entropy, so pairs with a negative score are never worth tracking.
     """
 
     per_lap: int = 50
@@ -83,18 +83,15 @@ class Merge:
 
     def _ranked(self, context: PlanContext) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of ids that may be worth tracking, ``(M, 2)``, and their m-scores, best first."""
-        value = context.value
+        value, found = context.value, context.pair_gains()
         free = np.isin(value.ids, list(context.untouched()))
-        score = context.pair_gains() + rough_allocation_gains(value["N"])
-        score[~free] = -np.inf
-        score[:, ~free] = -np.inf
-        first, second = np.triu_indices(value.n_clusters, 1)
-        rough = score[first, second]
+        rough = found.gains + rough_allocation_gains(value["N"], found.first, found.second)
+        rough[~(free[found.first] & free[found.second])] = -np.inf
         # the exact allocation term is computed only for pairs that it can decide
         near = np.argsort(-rough, kind="stable")[: 2 * self.per_lap]
         near = near[rough[near] > -self.policy.doubt * len(value.ids)]
-        pairs = np.stack([value.ids[first[near]], value.ids[second[near]]], axis=1)
-        exact = context.pair_gains()[first[near], second[near]] + allocation_gains(context.model, value, pairs)
+        pairs = np.stack([value.ids[found.first[near]], value.ids[found.second[near]]], axis=1)
+        exact = found.gains[near] + allocation_gains(context.model, value, pairs)
         order = np.argsort(-exact, kind="stable")
         return pairs[order], exact[order]
 
@@ -116,8 +113,8 @@ def pair_empty(context: PlanContext) -> None:
         others = left - {drop}
         if drop not in left or not others:
             continue
-        near = context.pair_gains()[context.value.position(drop)]
-        keep = max(sorted(others), key=lambda i: (i not in named, i not in empty, near[context.value.position(i)]))
+        near = dict(zip(ids, context.pair_gains()[context.value.position(drop)].tolist(), strict=True))
+        keep = max(sorted(others), key=lambda i: (i not in named, i not in empty, near[i]))
         left = others - {keep}
         if {keep, drop} not in tracked:
             context.propose(MergeProposal(MergeEdit(keep, drop), again=True), takes=())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import xlogy
@@ -13,7 +13,7 @@ from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.observation.labelled import parted
+from bnp_dask.observation.labelled import Labelled, parted
 from bnp_dask.structure.base import without_data
 
 
@@ -46,27 +46,65 @@ def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:
     return np.asarray(model.best_data_terms(side_by_side(a, b)) - model.best_data_terms(a) - model.best_data_terms(b))
 
 
-def gain_matrix(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
-    """Gain of merging each pair of positions, symmetric ``(K, K)`` nats; -inf on the diagonal, and for clusters of two
-    known labels.
+@dataclass(frozen=True, eq=False)
+class PairGains:
+    """Change of the data term by the union of each of some pairs of clusters.
 
-    For topics of words, only the pairs of :func:`alike`; -inf for the others.  With a hundred topics and ten thousand
-    words all pairs would take longer than a lap.
+    ``gains[k]`` is the row of one cluster: the gain of uniting it with each, ``(K,)`` nats; -inf for the cluster itself
+    and for pairs that were not scored.
+
+    Parameters
+    ----------
+    n_clusters
+        Number of clusters K.
+    first, second
+        Positions of the pairs, ``(M,)``: ``first < second``, in the order of ``first``, then of ``second``.
+    gains
+        Nats, ``(M,)``.
     """
-    n_clusters = value.n_clusters
-    gains = np.full((n_clusters, n_clusters), -np.inf)
+
+    n_clusters: int
+    first: np.ndarray
+    second: np.ndarray
+    gains: np.ndarray
+
+    def __getitem__(self, place: int) -> np.ndarray:
+        row = np.full(self.n_clusters, -np.inf)
+        for one, other in ((self.first, self.second), (self.second, self.first)):
+            mine = np.flatnonzero(one == place)
+            row[other[mine]] = self.gains[mine]
+        return row
+
+
+def gains_of_pairs(model: Model, posterior: Posterior, value: Summary) -> PairGains:
+    """Exact gain of uniting each pair of :func:`near_pairs`; pairs of clusters of two known labels are left out."""
+    first, second = near_pairs(model, posterior, value)
+    apart = parted(model.observation, value, first, second)
+    if apart is not None:
+        first, second = first[~apart], second[~apart]
+    pairs = np.stack([value.ids[first], value.ids[second]], axis=1)
+    gains = data_gains(model, value, pairs, model.data_terms(posterior.observation, value))
+    return PairGains(value.n_clusters, first, second, gains)
+
+
+# -- which clusters are near ----------------------------------------------------------------------------------------
+def near_pairs(model: Model, posterior: Posterior, value: Summary) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the pairs of clusters that are worth scoring, ``(M,)`` each: the first is the smaller one.
+
+    Up to ``LAP.all_pairs`` clusters, all pairs; of more, those in which one cluster is among the ``LAP.alike`` nearest
+    of the other by :func:`signatures`.  For topics of words always the pairs of :func:`alike`: with a hundred topics
+    and ten thousand words all pairs would take longer than a lap.  Memory is of the order of ``LAP.alike`` K numbers
+    and one block of rows.
+    """
     words = [n for n in model.observation.fields if value.fields[n].dims == ("cluster", "word")]
     if model.structure.policy.scores_alike_only and words:
-        first, second = alike(value[words[0]])
-    else:
-        first, second = np.triu_indices(n_clusters, 1)
-    apart = parted(model.observation, value)
-    if apart is not None:
-        first, second = first[~apart[first, second]], second[~apart[first, second]]
-    pairs = np.stack([value.ids[first], value.ids[second]], axis=1)
-    gains[first, second] = data_gains(model, value, pairs, model.data_terms(posterior.observation, value))
-    gains[second, first] = gains[first, second]
-    return gains
+        return alike(value[words[0]])
+    if value.n_clusters <= LAP.all_pairs:
+        first, second = np.triu_indices(value.n_clusters, 1)
+        return first, second
+    points = signatures(model, posterior, value)
+    squares = (points * points).sum(axis=1)
+    return _nearest_pairs(len(points), lambda rows: 2.0 * matmul(points[rows], points.T) - squares)
 
 
 def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -76,30 +114,88 @@ def alike(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     roots = np.sqrt(np.maximum(counts, 0.0))
     roots /= np.maximum(np.sqrt((roots * roots).sum(axis=1, keepdims=True)), 1e-300)
-    near = matmul(roots, roots.T)
-    np.fill_diagonal(near, -1.0)
-    best = np.argsort(-near, axis=1, kind="stable")[:, : min(LAP.alike, len(near) - 1)]
-    wanted = np.zeros(near.shape, np.bool_)
-    np.put_along_axis(wanted, best, True, axis=1)
-    first, second = np.nonzero(np.triu(wanted | wanted.T, 1))
+    return _nearest_pairs(len(roots), lambda rows: matmul(roots[rows], roots.T))
+
+
+def signatures(model: Model, posterior: Posterior, value: Summary) -> np.ndarray:
+    """Points ``(K, S)`` whose Euclidean distances are small for clusters whose union costs little.
+
+    Each coordinate belongs to one of S = ``LAP.landmarks`` clusters l and is the root of
+
+        (score_b(b) - score_l(b)) / N_b,
+
+    the mean loss of an atom of cluster b, in nats, under the parameters of l: a divergence of b from l, which every
+    likelihood has.  Its root behaves like a distance (for Gaussians of one covariance it is one, up to the factor
+    ``sqrt(2)``), so that clusters near each other are about as far from each landmark.  Landmarks are clusters of all
+    sizes that hold at least one atom.
+    """
+    params = posterior.observation
+    if isinstance(model.observation, Labelled):  # labels forbid unions, which says nothing about the atoms
+        model, params = replace(model, observation=model.observation.part), params.part
+    score = model.observation.score
+    own, counts = score(params, value), np.maximum(value["N"], 1e-300)
+    held = np.flatnonzero(value["N"] >= min(1.0, float(value["N"].max())))
+    held = held[np.argsort(-value["N"][held], kind="stable")]
+    chosen = np.unique(held[np.linspace(0, len(held) - 1, min(LAP.landmarks, len(held))).round().astype(np.int64)])
+    size, n = len(chosen), value.n_clusters
+    params = model.observation_step(_rows(model, value, chosen))
+    each, out = np.arange(size), np.empty((n, size))
+    for start in range(0, n, size):
+        # landmark l meets cluster l + turn of the block, twice the block, so that each turn is a view
+        block = np.minimum(start + np.arange(2 * size) % size, n - 1)
+        twice = _rows(model, value, block)
+        for turn in range(size):
+            here = slice(turn, turn + size)
+            out[block[here], each] = score(params, _rows(model, twice, here))
+    return np.sqrt(np.maximum(own[:, None] - out, 0.0) / counts[:, None])
+
+
+def _rows(model: Model, summary: Summary, index: np.ndarray | slice) -> Summary:
+    """Statistics of the atoms of some clusters by position, also repeated ones."""
+    fields = {name: summary.fields[name] for name in ("N", *model.observation.fields)}
+    values = {name: summary[name][index] if f.n_cluster_axes else summary[name] for name, f in fields.items()}
+    return Summary(np.arange(len(values["N"])), fields, values)
+
+
+def _nearest_pairs(n: int, nearness: Callable[[slice], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of positions of which one is among the ``LAP.alike`` nearest of the other; of equals, the first ones.
+
+    ``nearness`` returns some rows of the table of ``n`` by ``n``, larger for nearer; a block of rows is held at a time.
+    """
+    most = min(LAP.alike, n - 1)
+    found = [np.zeros(0, np.int64)]
+    for start in range(0, n if most > 0 else 0, LAP.near_rows):
+        rows = np.arange(start, min(start + LAP.near_rows, n))
+        near = nearness(slice(start, start + LAP.near_rows))
+        near[rows - start, rows] = -np.inf
+        least = np.partition(near, n - most, axis=1)[:, n - most, None]
+        equal = near == least
+        left = most - (near > least).sum(axis=1, keepdims=True)
+        chosen = (near > least) | (equal & (np.cumsum(equal, axis=1) <= left))
+        mine, other = np.nonzero(chosen)
+        mine += start
+        found.append(np.minimum(mine, other) * n + np.maximum(mine, other))
+    first, second = np.divmod(np.unique(np.concatenate(found)), max(n, 1))
     return first, second
 
 
-def rough_allocation_gains(counts: np.ndarray) -> np.ndarray:
-    """Approximation of :func:`allocation_gains` from counts alone, for all pairs of positions, ``(K, K)`` nats.
+# -- gains of the weights -------------------------------------------------------------------------------------------
+def rough_allocation_gains(counts: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Approximation of :func:`allocation_gains` from counts alone, for pairs of positions, nats.
 
-    Weights at their most likely values: ``N_ab log N_ab - N_a log N_a - N_b log N_b``.
+    Weights at their most likely values: ``N_ab log N_ab - N_a log N_a - N_b log N_b``.  ``first`` and ``second`` are
+    broadcast against each other.
     """
     alone = xlogy(counts, counts)
-    both = counts[:, None] + counts
-    return xlogy(both, both) - alone[:, None] - alone
+    both = counts[first] + counts[second]
+    return np.asarray(xlogy(both, both) - alone[first] - alone[second])
 
 
 def allocation_gains(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
     """Change of the allocation term without the entropy, for each pair of ids, ``(M,)`` nats; exact for mixtures."""
     if not model.structure.policy.knows_pair_weights:
-        place = np.array([value.position(int(i)) for i in pairs.ravel()], np.int64).reshape(-1, 2)
-        return rough_allocation_gains(value["N"])[place[:, 0], place[:, 1]]
+        first, second = value.positions(pairs).T
+        return rough_allocation_gains(value["N"], first, second)
     slim = without_data(model, value.without_pairs())
     before = model.allocation_terms(slim)["allocation"]
     if any(field.n_cluster_axes != 1 for field in slim.fields.values()):

@@ -56,7 +56,14 @@ class LapPolicy:
         Numbers in the unions of pairs that are scored together (1 MB: they stay in a core's cache), and least number of
         pairs.  The scores do not depend on them.
     alike
-        Topics considered as partners of a topic, nearest by their words.
+        Topics considered as partners of a topic, nearest by their words; also clusters considered as partners of a
+        cluster, if there are more than ``all_pairs``.
+    all_pairs
+        Clusters up to which all pairs are scored.
+    landmarks
+        Clusters by whose parameters others are compared to find near ones.
+    near_rows
+        Rows of the table of nearness that are held at a time.
     misfits
         Most clusters whose share of new batches is tried in one round of births.  In the stream of
         ``benchmarks.streaming.drifting`` up to three were born at one batch.
@@ -75,6 +82,9 @@ class LapPolicy:
     scored_numbers: int = 2**17
     scored_pairs: int = 32
     alike: int = 12
+    all_pairs: int = 256
+    landmarks: int = 64
+    near_rows: int = 512
     misfits: int = 8
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Self
 
@@ -405,7 +406,7 @@ class Gaussian:
         gaps = holes(batch, self.missing)
         return np.array(batch.x) if gaps is None else conditional_means(params, self._prior.center, batch, gaps, resp)
 
-    @property
+    @cached_property
     def _prior(self) -> NormalWishartPrior:
         nu, kappa = float(known("nu", self.nu)), float(known("kappa", self.kappa))
         return NormalWishartPrior(nu, known("B", self.B), known("m", self.m), kappa, known("center", self.center))

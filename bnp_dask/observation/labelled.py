@@ -310,9 +310,10 @@ def with_part(observation: Any, part: Any) -> Any:
     return replace(observation, part=part) if isinstance(observation, Labelled) else part
 
 
-def parted(observation: Any, summary: Summary) -> np.ndarray | None:
-    """Pairs of positions of clusters that belong to two labels, ``(K, K)`` bool; None without labels."""
+def parted(observation: Any, summary: Summary, first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
+    """Whether the clusters at the positions ``first`` and ``second (M,)`` belong to two labels; None without labels."""
     if not isinstance(observation, Labelled):
         return None
     owner = observation.owners(summary)
-    return np.asarray((owner[:, None] != owner) & (owner[:, None] >= 0) & (owner >= 0))
+    a, b = owner[first], owner[second]
+    return np.asarray((a != b) & (a >= 0) & (b >= 0))

@@ -7,7 +7,9 @@ B^-1``, and ``E[Lam^-1] = B / (nu - D - 1)`` (thesis 2.2).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -74,6 +76,7 @@ class Scaled(Protocol):
 
 
 P = TypeVar("P", bound=Scaled)
+T = TypeVar("T")
 
 
 # -- settings -------------------------------------------------------------------------------------------------
@@ -339,8 +342,32 @@ def log_evidence(
     The posterior is W(nu, B^-1); ``log_det (K,)`` is ``log|B|``.
     """
     d = len(prior_scale)
-    prior_log_det = log_dets(prior_scale[None], np.zeros(1, np.int64), "prior")[0]
-    return log_normalizer(nu, log_det, d) - log_normalizer(prior_nu, prior_log_det, d) - 0.5 * LOG_2PI * d * n
+    normalizer = _of_prior(_normalizer_by_log_dets, prior_nu, prior_scale)
+    return log_normalizer(nu, log_det, d) - normalizer - 0.5 * LOG_2PI * d * n
+
+
+def _of_prior(function: Callable[[float, np.ndarray], T], nu: float, scale: np.ndarray) -> T:
+    """A function of a prior's settings: the same prior meets many clusters, and is factored once.
+
+    The way in which numbers are computed belongs to the settings, since bits depend on it.
+    """
+    return _known_of_prior(function, float(nu), scale.tobytes(), len(scale), is_fixed())
+
+
+@lru_cache(maxsize=64)
+def _known_of_prior(
+    function: Callable[[float, np.ndarray], T], nu: float, scale: bytes, n_features: int, fixed: bool
+) -> T:
+    return function(nu, np.frombuffer(bytearray(scale)).reshape(n_features, n_features))
+
+
+def _normalizer_by_log_dets(nu: float, scale: np.ndarray) -> np.ndarray:
+    return log_normalizer(nu, log_dets(scale[None], np.zeros(1, np.int64), "prior")[0], len(scale))
+
+
+def _normalizer_by_factors(nu: float, scale: np.ndarray) -> np.ndarray:
+    log_det = 2.0 * log(cholesky_factors(scale[None])[0][0].diagonal()).sum()
+    return log_normalizer(nu, log_det, len(scale))
 
 
 def wishart_kl(
@@ -352,12 +379,11 @@ def wishart_kl(
     with a packed matrix M is ``-tr(M E[Lam]) / 2``.
     """
     d = len(prior_scale)
-    prior_log_det = 2.0 * log(cholesky_factors(prior_scale[None])[0][0].diagonal()).sum()
     return (
         0.5 * (nu - prior_nu) * expected_log_det(nu, log_det, d)
         - 0.5 * nu * d
         - matmul(quadratic, pack(prior_scale))
-        + log_normalizer(prior_nu, prior_log_det, d)
+        + _of_prior(_normalizer_by_factors, prior_nu, prior_scale)
         - log_normalizer(nu, log_det, d)
     )
 

@@ -17,7 +17,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import BirthProposal, Draft, PlanContext, Turn
 from bnp_dask.moves.memory import Memory
-from bnp_dask.moves.pairs import gain_matrix
+from bnp_dask.moves.pairs import gains_of_pairs
 from bnp_dask.moves.policy import DECISION
 from bnp_dask.observation import DiagGaussian, Multinomial
 from tests.moves.parts import blobs, paused, prepare, start_random
@@ -83,7 +83,7 @@ def context_of(executor, calm=False, grows=False):
         memory=Memory(99, grows=grows),
         lap=2,
         seed=0,
-        pair_gains=lambda: gain_matrix(work.model, state.posterior, value),
+        pair_gains=lambda: gains_of_pairs(work.model, state.posterior, value),
         draft=Draft(free=set(value.ids.tolist())),
         atoms={int(i): batch for i in value.ids},
         calm=calm,
@@ -165,7 +165,7 @@ def test_a_birth_wins_over_a_delete_that_began_meanwhile(succeeds, target, monke
 def test_merges_leave_alone_what_is_at_stake():
     context = context_of(SerialExecutor())
     value = context.value.exchange((0, 1), context.value.take([0, 1]).scale(0.0))  # all but two are empty
-    context.value, context.pair_gains = value, lambda: gain_matrix(context.model, context.posterior, value)
+    context.value, context.pair_gains = value, lambda: gains_of_pairs(context.model, context.posterior, value)
     pairs = plan_lap([Merge()], context).pairs
     assert {0, 1} <= set(pairs.ravel().tolist())
     context = replace(context, draft=Draft(free=set(range(4)), at_stake={0}))

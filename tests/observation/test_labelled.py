@@ -20,7 +20,7 @@ from bnp_dask.data.labels import labels_of
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.initialize.base import hard_resp
 from bnp_dask.moves.judge import gains_of
-from bnp_dask.moves.pairs import gain_matrix
+from bnp_dask.moves.pairs import gains_of_pairs
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.labelled import KNOWN, Labelled
 from bnp_dask.testing import ObservationSuite, survey_of
@@ -119,7 +119,8 @@ def test_a_union_of_two_labels_is_never_worth_its_price():
     z = np.where(np.arange(40) >= 30, 2 + np.arange(40) % 2, np.arange(40) % 2)
     summary = model.summarize(np.arange(4), batch, hard_resp(z, 4))
     posterior = model.global_step(summary)
-    gains = gain_matrix(model, posterior, summary)
+    found = gains_of_pairs(model, posterior, summary)
+    gains = np.array([found[k] for k in range(4)])
     assert np.isfinite(gains[[0, 1], [2, 3]]).all(), "clusters of one label may be united"
     assert np.isneginf(gains[[0, 0, 2, 2], [1, 3, 1, 3]]).all(), "clusters of two labels are no candidates"
     pairs = np.array([[0, 2], [0, 1]])

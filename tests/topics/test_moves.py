@@ -22,7 +22,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.birth import _has_words
 from bnp_dask.moves.create import WORDS, Sample, _from_words, create
-from bnp_dask.moves.pairs import alike, all_pairs, data_gains, gain_matrix
+from bnp_dask.moves.pairs import alike, all_pairs, data_gains, gains_of_pairs
 from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.structure.groups import Groups
@@ -185,7 +185,8 @@ def test_gains_of_partners_are_exact():
     model = Model(HDPTopics(10.0, 0.5), Multinomial(0.1)).with_prior(survey_batch(batch))
     basis = model.summarize(np.arange(30), batch, np.eye(30)[np.arange(60) % 30])
     value = model.local_step(model.global_step(basis), batch)
-    gains = gain_matrix(model, model.global_step(value), value)
+    found = gains_of_pairs(model, model.global_step(value), value)
+    gains = np.array([found[k] for k in range(30)])
     every = all_pairs(value.ids)
     exact = data_gains(model, value, every)
     found = gains[every[:, 0], every[:, 1]]

@@ -14,6 +14,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.training.planning.plan import _planned
 from bnp_dask.training.planning.probe import FewBatches, Sample, UnitCosts, sample_of
+from bnp_dask.training.planning.simulate import Costs, Simulation
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6000, 2)) + 8.0 * RNG.integers(3, size=(6000, 1))
@@ -123,8 +124,23 @@ def test_work_too_small_for_the_workers_is_said():
 
 def test_twice_the_clusters_take_twice_the_visits_and_four_times_the_moves():
     double = COSTS.at(100)
-    assert double.visit == 2 * COSTS.visit and double.moves == 4 * COSTS.moves
+    assert double.visit == 2 * COSTS.visit and double.moves == pytest.approx(4 * COSTS.moves, rel=0.02)
     assert double.summary_bytes == 2 * COSTS.summary_bytes and COSTS.at(50) is COSTS
+
+
+def test_of_many_clusters_moves_look_at_near_pairs_only():
+    assert COSTS.at(20_000).moves / COSTS.at(2_000).moves == pytest.approx(10.0)
+
+
+def test_each_worker_opens_a_posterior_once():
+    nothing = dict.fromkeys(("spread", "add", "submit", "schedule", "share", "fold", "message", "latency", "lap"), 0.0)
+    costs = Costs(visit=1.0, opening=10.0, **nothing)
+    # one group of 8 batches, 4 of them on each worker
+    assert Simulation(costs, n_workers=2, n_batches=8, window=16).run().seconds == pytest.approx(14.0)
+    # 4 groups of 2, a posterior each, and a worker has one batch of each
+    assert Simulation(costs, n_workers=2, n_batches=8, window=4).run().seconds == pytest.approx(44.0)
+    written = replace(costs, opening=0.0, share=3.0)
+    assert Simulation(written, n_workers=8, n_batches=8, window=16).run().seconds == pytest.approx(4.0)
 
 
 def test_a_laps_limit_is_the_slowest_part():

@@ -30,6 +30,13 @@ from bnp_dask.training.validation import check_parts
 BANDWIDTH = 1e9
 """Bytes a second between processes; messages of Dask on one machine measured .9 to 1.2e9."""
 
+WRITTEN, CHECKED = 5e8, 1e9
+"""Bytes a second of the posterior that the coordinator writes into a file with its checksum, and that a worker maps and
+checks, its first read included."""
+
+FILE = 0.001
+"""Seconds for making a file, and for opening one."""
+
 TASK = 0.001
 """Seconds of the coordinator for submitting a task, and of the scheduler for handling one (measured: .9 to 1.3 ms)."""
 
@@ -332,8 +339,8 @@ def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool) -> Costs
         add=costs.add + FAN * travel * costs.change_bytes,
         submit=task,
         schedule=task,
-        share=travel * costs.posterior_bytes,
-        fetch=travel * costs.posterior_bytes,
+        share=FILE + costs.posterior_bytes / WRITTEN if remote else 0.0,
+        opening=FILE + costs.posterior_bytes / CHECKED if remote else 0.0,
         fold=costs.fold + travel * costs.change_bytes,
         message=travel * costs.change_bytes + costs.add / (FAN - 1),
         latency=0.005 if remote else 0.0,

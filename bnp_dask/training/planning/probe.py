@@ -30,6 +30,7 @@ from bnp_dask.inference.streaming import Filter
 from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.training.callbacks import RunInfo
 from bnp_dask.training.defaults import default_init
@@ -111,7 +112,7 @@ class UnitCosts:
         """Costs with another number of clusters.
 
         Visits, sums and sizes grow in proportion: dense visits do, screened ones grow less.  Moves look at pairs of
-        clusters, so that they grow with the square.
+        clusters: all of them for few clusters, near ones for many (:func:`bnp_dask.moves.pairs.near_pairs`).
         """
         by = n_clusters / self.n_clusters
         if by == 1.0:
@@ -122,13 +123,19 @@ class UnitCosts:
             visit=by * self.visit,
             fold=by * self.fold,
             add=by * self.add,
-            moves=by * by * self.moves,
+            moves=max(by, _pairs(n_clusters) / max(1.0, _pairs(self.n_clusters))) * self.moves,
             posterior_bytes=round(by * self.posterior_bytes),
             change_bytes=round(by * self.change_bytes),
             summary_bytes=round(by * self.summary_bytes),
             numbers=round(by * self.numbers),
             kept_bytes=by * self.kept_bytes,
         )
+
+
+def _pairs(n_clusters: float) -> float:
+    """Pairs of clusters that moves score in a lap."""
+    few = n_clusters <= LAP.all_pairs
+    return n_clusters * (n_clusters - 1.0) / 2.0 if few else LAP.alike * n_clusters
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bnp_dask.execute.posted import KEPT
 from bnp_dask.inference.local_steps import is_slight
 from bnp_dask.inference.reduction import reduced_for_us, sums_left
 
@@ -35,9 +36,9 @@ class Costs:
     schedule
         Of the scheduler for one task, from submission to release.
     share
-        Of the coordinator for sending one posterior out.
-    fetch
-        Of a worker for receiving it, in the background of what it computes.
+        Of the coordinator for leaving one posterior in a file.
+    opening
+        Of a worker for opening that file, with its first task that needs this posterior.
     fold
         Of the coordinator for one group: its change received and added, the global step, the objective.
     message
@@ -56,7 +57,7 @@ class Costs:
     submit: float = 0.001
     schedule: float = 0.001
     share: float = 0.03
-    fetch: float = 0.05
+    opening: float = 0.01
     fold: float = 0.1
     message: float = 0.008
     latency: float = 0.005
@@ -102,6 +103,9 @@ class Simulation:
         self.missing: dict[int, int] = {}
         self.kind: dict[int, int] = {}
         self.done: set[int] = set()
+        self.basis: dict[int, int] = {}  # the posterior of a visit, and those that each worker has open
+        self.opened = [deque[int](maxlen=KEPT) for _ in range(n_workers)]
+        self.n_groups = 0
 
     def run(self) -> Outcome:
         """Simulate all laps."""
@@ -126,10 +130,11 @@ class Simulation:
 
     def _submit_group(self, size: int) -> list[int]:
         """Submit the tasks of a group; those whose results are wanted."""
-        if is_slight(size, self.costs.numbers):
-            return [self._submit(VISIT, ()) for _ in range(size)]
         self._work("coordinator", self.costs.share)
+        self.n_groups += 1
         visits = [self._submit(VISIT, ()) for _ in range(size)]
+        if is_slight(size, self.costs.numbers):
+            return visits
         most = sums_left(size, self.n_workers, self.costs.numbers)
         return reduced_for_us(visits, lambda groups: [self._submit(ADD, some) for some in groups], most)
 
@@ -140,7 +145,7 @@ class Simulation:
         spread = self.costs.spread
         visit = self.costs.visit * float(np.exp(spread * self.rng.normal() - spread**2 / 2))
         self.seconds[task] = visit if kind == VISIT else self.costs.add
-        self.kind[task], self.needs[task] = kind, tuple(needs)
+        self.kind[task], self.needs[task], self.basis[task] = kind, tuple(needs), self.n_groups
         waiting = [n for n in needs if n not in self.done]
         self.missing[task] = len(waiting)
         for n in waiting:
@@ -154,8 +159,7 @@ class Simulation:
         start = max(since, self.scheduler_free)
         self.scheduler_free = start + self.costs.schedule
         self.busy["scheduler"] += self.costs.schedule
-        fetch = self.costs.fetch if self.kind[task] == VISIT and self.idle else 0.0
-        heapq.heappush(self.events, (self.scheduler_free + self.costs.latency + fetch, task, "ready", task))
+        heapq.heappush(self.events, (self.scheduler_free + self.costs.latency, task, "ready", task))
 
     def _work(self, part: str, seconds: float) -> None:
         self.busy[part] += seconds
@@ -202,5 +206,13 @@ class Simulation:
             task = heapq.heappop(min(queues, key=lambda q: q[0]))
             self.idle.remove(worker)
             self.place[task] = worker
-            self.busy["workers"] += self.seconds[task]
-            heapq.heappush(self.events, (time + self.seconds[task], task, "done", task))
+            seconds = self.seconds[task] + self._opening(task, worker)
+            self.busy["workers"] += seconds
+            heapq.heappush(self.events, (time + seconds, task, "done", task))
+
+    def _opening(self, task: int, worker: int) -> float:
+        """Seconds in which a worker opens the posterior of a visit; 0 if it has it open."""
+        if self.kind[task] != VISIT or self.basis[task] in self.opened[worker]:
+            return 0.0
+        self.opened[worker].append(self.basis[task])
+        return self.costs.opening

@@ -1,0 +1,117 @@
+"""Of many clusters, moves score near pairs only; of few, all pairs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.initialize.base import hard_resp
+from bnp_dask.moves import pairs
+from bnp_dask.moves.pairs import all_pairs, data_gains, gains_of_pairs, near_pairs, signatures
+from bnp_dask.moves.policy import LAP
+from bnp_dask.observation.labelled import Labelled
+
+K = 48
+
+
+def directions(rng, z):
+    x = rng.normal(size=(K // 2, 5))[z // 2] + 0.1 * rng.normal(size=(len(z), 5))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+DATA = {
+    "Gaussian": (
+        bnp.Gaussian(),
+        lambda rng, z: 4.0 * rng.normal(size=(K // 2, 3))[z // 2] + rng.normal(size=(len(z), 3)),
+    ),
+    "diagonal": (
+        bnp.DiagGaussian(),
+        lambda rng, z: 4.0 * rng.normal(size=(K // 2, 3))[z // 2] + rng.normal(size=(len(z), 3)),
+    ),
+    "bits": (bnp.Bernoulli(), lambda rng, z: 1.0 * (rng.random((len(z), 20)) < rng.random((K // 2, 20))[z // 2])),
+    "words": (bnp.Multinomial(0.1), lambda rng, z: rng.poisson(9.0 * rng.dirichlet(np.ones(20), K // 2)[z // 2]) + 0.0),
+    "directions": (bnp.VonMisesFisher(), directions),
+}
+
+
+def twins(observation, draw):
+    """Clusters in twos of the same distribution: 2k and 2k + 1."""
+    rng = np.random.default_rng(0)
+    z = np.repeat(np.arange(K), 40)
+    batch = Batch(np.ascontiguousarray(draw(rng, z)))
+    model = bnp.Model(bnp.DPMixture(), observation).with_prior(survey_batch(batch))
+    value = model.summarize(np.arange(K), batch, hard_resp(z, K))
+    return model, model.global_step(value), value
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """As if a few clusters were many."""
+    monkeypatch.setattr(pairs, "LAP", replace(LAP, all_pairs=10, alike=4, landmarks=12, near_rows=7))
+
+
+DEAR = ("words", "directions")
+"""Kinds whose kernels take long to compile."""
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.long] if k in DEAR else []) for k in DATA])
+def test_near_clusters_are_found_for_every_likelihood(few, kind):
+    model, posterior, value = twins(*DATA[kind])
+    found = gains_of_pairs(model, posterior, value)
+    assert len(found.gains) <= 4 * K < K * (K - 1) / 2
+    for k in range(K):
+        row = found[k]
+        assert np.isfinite(row[k ^ 1]) and np.isneginf(row[k])
+        assert (np.isfinite(row).sum() >= 4) and row.argmax() == k ^ 1
+    first, second = found.first, found.second
+    assert (first < second).all() and (np.diff(first * K + second) > 0).all()
+    assert_allclose(found.gains, data_gains(model, value, value.ids[np.stack([first, second], 1)]), rtol=1e-9)
+
+
+def test_of_few_clusters_all_pairs_are_scored():
+    model, posterior, value = twins(*DATA["Gaussian"])
+    first, second = near_pairs(model, posterior, value)
+    assert_array_equal(np.stack([first, second], axis=1), all_pairs(value.ids))
+
+
+def test_signatures_are_mean_divergences_from_other_clusters(few):
+    """For Gaussians of one known covariance, half the squared distance of the means, up to the width of posteriors."""
+    model, posterior, value = twins(bnp.FixedVarianceGaussian(variance=1.0), DATA["Gaussian"][1])
+    points = signatures(model, posterior, value)
+    assert points.shape == (K, 12)
+    means = value["x"] / value["N"][:, None]
+    squares = ((means[:, None] - means) ** 2).sum(axis=2) / 2.0
+    for column in points.T:
+        # the landmark of a column is one of the clusters: its column of distances
+        assert np.abs(squares - column[:, None] ** 2).max(axis=0).min() < 0.1 * squares.max()
+
+
+def test_pairs_do_not_depend_on_how_many_rows_are_held(few, monkeypatch):
+    model, posterior, value = twins(*DATA["Gaussian"])
+    held = near_pairs(model, posterior, value)
+    monkeypatch.setattr(pairs, "LAP", replace(pairs.LAP, near_rows=1000))
+    assert_array_equal(held, near_pairs(model, posterior, value))
+
+
+def test_labels_forbid_unions_and_do_not_move_clusters_apart(few):
+    model, _, value = twins(*DATA["Gaussian"])
+    labels = np.repeat(np.where(np.arange(K) < K // 2, 0, 1), 40)
+    batch = Batch(np.ascontiguousarray(DATA["Gaussian"][1](np.random.default_rng(0), np.repeat(np.arange(K), 40))))
+    model = replace(model, observation=Labelled(model.observation, ("a", "b")))
+    value = model.summarize(np.arange(K), replace(batch, labels=labels), hard_resp(np.repeat(np.arange(K), 40), K))
+    posterior = model.global_step(value)
+    found = gains_of_pairs(model, posterior, value)
+    assert (found.first // (K // 2) == found.second // (K // 2)).all()
+    assert all(np.isfinite(found[k][k ^ 1]) for k in range(K))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_there_may_be_fewer_clusters_than_neighbours(n):
+    first, second = pairs.alike(np.eye(n, 4) + 0.1)
+    assert len(first) == n * (n - 1) // 2 == len(second)
