@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.testing import assert_array_equal
 
-from bnp_dask.core.edits import Edit, Exchange, Forget, InsertEmpty, Merge, Take, replay
+from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Unite, replay
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field, Links, Summary
-from bnp_dask.core.totals import RunningTotal, difference
+from bnp_dask.core.totals import RunningTotal, difference, edited
 from bnp_dask.errors import SummaryError
 
 D = 2
@@ -292,6 +292,33 @@ def test_laps_with_merges_births_and_reordering_do_not_drift():
     for name in FIELDS:
         size = sum(np.abs(part[name]) for part in parts).max()
         assert np.abs(got[name] - want[name]).max() <= 1e-11 * size, name
+
+
+FADES = [Fade(0.3), Merge(2, 0), Fade(0.7).then(Fade(0.9))]
+
+
+@pytest.mark.parametrize("edits", [[Merge(0, 1)], [Unite(0, 1, 0.4)], FADES])
+    "edits", [[Merge(0, 1)], [Unite(0, 1, 0.4)], [Fade(0.3), Merge(2, 0), Fade(0.7).then(Fade(0.9))]]
+)
+def test_nothing_is_left_of_sums_that_were_changed_and_then_left(edits):
+    """What replaces the batches is far smaller than the last digits of what they were: the total has all its digits."""
+    fields = {n: f for n, f in FIELDS.items() if f.merge == "sum"}
+    parts = [fresh_atoms([0, 1, 2], b).summary([0, 1, 2], []) for b in range(3)]
+    parts = [Summary(p.ids, fields, {n: 1e3 * p[n] for n in fields}) for p in parts]
+    total = RunningTotal(parts[0].zeros())
+    for part in parts:
+        total.add(part)
+    for edit in edits[:-1]:
+        total.apply([edit])
+    for fade in edits[-1:]:  # a fade that batches see as one was several when the total changed
+        total.apply([Fade(0.7), Fade(0.9)] if isinstance(fade, Fade) else [fade])
+    small = [replay(part, edits).scale(1e-18) for part in parts]
+    for part, new in zip(parts, small, strict=True):
+        total.subtract(edited(part, edits))
+        total.add(new)
+    for name in fields:
+        size = sum(np.abs(new[name]) for new in small)
+        assert (np.abs(total.value()[name] - (small[0] + small[1] + small[2])[name]) <= 1e-10 * size).all(), name
 
 
 # -- trials: the same atoms, assigned otherwise -----------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 from bnp_dask.core.fields import interplay
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SummaryError
+from bnp_dask.kernels.numeric.compensated import product_rest
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,19 @@ class Forget:
 
 @dataclass(frozen=True)
 class Fade:
-    """Recorded :meth:`Summary.scale`: time has passed, and all weights are multiplied by ``factor``."""
+    """Recorded :meth:`Summary.scale`: time has passed, and all weights are multiplied by ``factor``.
+
+    ``rest`` are the digits of the factor below those of a double, which running totals take into account.
+    """
 
     factor: float
+    rest: float = 0.0
+
+    def then(self, other: Fade) -> Fade:
+        """Both in one."""
+        factor = self.factor * other.factor
+        rest = float(product_rest(np.float64(self.factor), other.factor))
+        return Fade(factor, rest + self.factor * other.rest + self.rest * other.factor)
 
     def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
         return summary.scale(self.factor)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -212,13 +212,31 @@ def absorb(value: np.ndarray, a: int, b: int, n_axes: int) -> np.ndarray:
     """Add position ``b`` to ``a`` along each of the leading ``n_axes`` and delete ``b``; makes one copy."""
     if n_axes == 0:
         return value.copy()
-    rest = np.delete(np.arange(len(value)), b)
-    new_a = a - (b < a)
-    out = select(value, rest, n_axes)
-    if n_axes == 1:
-        out[new_a] += value[b]
-    else:
-        out[new_a] += value[b, rest]
-        out[:, new_a] += value[rest, b]
-        out[new_a, new_a] += value[b, b]
+    out = select(value, np.delete(np.arange(len(value)), b), n_axes)
+    for at, more in _absorbed(value, a, b, n_axes):
+        out[at] += more
     return out
+
+
+def lost_digits(value: np.ndarray, a: int, b: int, n_axes: int) -> np.ndarray:
+    """Rounding of :func:`absorb`, in the shape of its result: the two add up to the exact sums (Knuth's TwoSum)."""
+    out = select(value, np.delete(np.arange(len(value)), b), n_axes)
+    lost = np.zeros_like(out)
+    for at, more in _absorbed(value, a, b, n_axes):
+        before = out[at].copy()
+        out[at] += more
+        part = out[at] - before
+        lost[at] += (before - (out[at] - part)) + (more - part)
+    return lost
+
+
+def _absorbed(value: np.ndarray, a: int, b: int, n_axes: int) -> Iterator[tuple[Any, np.ndarray]]:
+    """Additions by which position ``a`` absorbs ``b``: places in the result, and addends."""
+    new_a = a - (b < a)
+    if n_axes == 1:
+        yield new_a, value[b]
+        return
+    rest = np.delete(np.arange(len(value)), b)
+    yield new_a, value[b, rest]
+    yield (slice(None), new_a), value[rest, b]
+    yield (new_a, new_a), value[b, b]

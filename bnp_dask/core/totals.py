@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.core.edits import Edit, replay
-from bnp_dask.core.fields import Field, combine_links
+from bnp_dask.core.edits import NO_PARTS, Edit, Fade, Merge, Unite, follow, replay
+from bnp_dask.core.fields import Field, combine_links, lost_digits
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SummaryError
-from bnp_dask.kernels.numeric.compensated import two_sum_into
+from bnp_dask.kernels.numeric.compensated import product_rest, two_sum_into
 from bnp_dask.kernels.numeric.sparse_sums import SparseSum, is_mostly_zero
 
 WORDS = ("cluster", "word")
@@ -72,15 +72,20 @@ class RunningTotal:
         sparse = {name: held.with_rows(len(ids)) for name, held in self.sparse.items()}
         return RunningTotal(self.high.insert_empty(ids), self.low.insert_empty(ids), sparse)
 
-    def add(self, summary: Summary) -> None:
+    def add(self, own: Summary | RunningTotal) -> None:
         """Include the statistics of more atoms."""
-        self._accumulate(summary, 1.0)
+        if isinstance(own, RunningTotal):
+            self.join(own)
+        else:
+            self._accumulate(own, 1.0)
 
-    def subtract(self, summary: Summary) -> None:
+    def subtract(self, own: Summary | RunningTotal) -> None:
         """Exclude statistics that were added before; pairs tracked only since then stay unchanged."""
-        if not np.array_equal(summary.pairs, self.high.pairs):
-            summary = summary.with_pairs(self.high.pairs)
-        self._accumulate(summary, -1.0)
+        own = with_pairs(own, self.high.pairs)
+        if isinstance(own, RunningTotal):
+            self.join(own, -1.0)
+        else:
+            self._accumulate(own, -1.0)
 
     def join(self, other: RunningTotal, sign: float = 1.0) -> None:
         """Include another total with all its digits; exclude it with ``sign=-1``."""
@@ -120,14 +125,23 @@ class RunningTotal:
         return undo
 
     def apply(self, edits: Iterable[Edit], parts: Mapping[str, RunningTotal] | None = None) -> None:
-        """Change clusters in the total; ``parts`` are the totals of trials."""
-        edits = list(edits)
+        """Change clusters in the total; ``parts`` are the totals of trials.
+
+        Sums of united clusters, and sums that fade, keep all their digits.  A batch's sums change in the same way
+        before they leave the total (:func:`edited`): what the batch rounded otherwise than the total would stay in it
+        for ever, and may be all that is left of a cluster whose atoms go, or whose sums cancel.
+        """
         if self.sparse:
             raise SummaryError("a difference is not edited: bring the total up to date")
-        high = {name: part.high for name, part in (parts or {}).items()}
-        low = {name: part.low for name, part in (parts or {}).items()}
-        self.high = _contiguous(replay(self.high, edits, high))
-        self.low = _contiguous(replay(self.low, edits, low))
+        high: Mapping[str, Summary] = {name: part.high for name, part in (parts or {}).items()}
+        low: Mapping[str, Summary] = {name: part.low for name, part in (parts or {}).items()}
+        for edit in edits:
+            lost = _lost_digits(self.high, edit)
+            self.high, self.low = edit.apply(self.high, high), edit.apply(self.low, low)
+            for name, digits in lost.items():
+                self.low.values[name][...] += digits
+            high, low = follow(high, edit), follow(low, edit)
+        self.high, self.low = _contiguous(self.high), _contiguous(self.low)
 
     def track(self, pairs: np.ndarray) -> None:
         """Start to track pairs: summaries added from now on must have them, subtracted summaries need not."""
@@ -167,11 +181,45 @@ def difference(new: Summary, old: Summary | RunningTotal | None = None) -> Runni
         out.sparse = {name: held.plus(SparseSum.of(old[name]), -1.0) for name, held in out.sparse.items()}
         out.subtract(_without(old, names))
     elif old is not None:
-        if not np.array_equal(old.high.pairs, out.high.pairs):
-            pairs = out.high.pairs
-            old = RunningTotal(old.high.with_pairs(pairs), old.low.with_pairs(pairs), old.sparse)
-        out.join(old, -1.0)
+        out.subtract(old)
     return out
+
+
+def edited(summary: Summary, edits: Sequence[Edit], parts: Mapping[str, Summary] = NO_PARTS) -> Summary | RunningTotal:
+    """A stored summary brought up to date, to leave a total: with all digits, if its sums were changed since.
+
+    ``parts`` are the statistics of some clusters under each trial, by the name of the trial.
+    """
+    if not any(isinstance(edit, Merge | Unite | Fade) for edit in edits):
+        return replay(summary, edits, parts)
+    out = RunningTotal(summary)
+    out.apply(edits, {name: _total_of(part) for name, part in parts.items()})
+    return out
+
+
+def _total_of(part: Summary) -> RunningTotal:
+    """Statistics of a trial as a total, with links in both of its parts."""
+    return RunningTotal(part, replace(part.zeros(), links=part.links and part.links.zeros()))
+
+
+def _lost_digits(summary: Summary, edit: Edit) -> dict[str, np.ndarray]:
+    """What an edit rounds away, in the shape of its result, by field."""
+    if isinstance(edit, Fade):
+        return {name: product_rest(v, edit.factor) + v * edit.rest for name, v in summary.values.items()}
+    if not isinstance(edit, Merge | Unite):
+        return {}
+    a, b = summary.position(edit.keep), summary.position(edit.drop)
+    sums = {name: f.n_cluster_axes for name, f in summary.fields.items() if f.merge == "sum" and f.n_cluster_axes}
+    return {name: lost_digits(summary[name], a, b, n_axes) for name, n_axes in sums.items()}
+
+
+def with_pairs(own: Summary | RunningTotal, pairs: np.ndarray) -> Summary | RunningTotal:
+    """Statistics that track these pairs: their own values if they tracked the same, else zeros."""
+    if isinstance(own, Summary):
+        return own if np.array_equal(own.pairs, pairs) else own.with_pairs(pairs)
+    if np.array_equal(own.high.pairs, pairs):
+        return own
+    return RunningTotal(own.high.with_pairs(pairs), own.low.with_pairs(pairs), own.sparse)
 
 
 def _without(summary: Summary, names: Iterable[str]) -> Summary:

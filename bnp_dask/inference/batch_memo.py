@@ -19,7 +19,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Edit, Forget, follow, replay
 from bnp_dask.core.group_states import GroupStates, replay_states
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.totals import WORDS, RunningTotal
+from bnp_dask.core.totals import WORDS, RunningTotal, edited
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs.sparse_rows import from_parts, require_compressed
 from bnp_dask.kernels.numeric.sparse_sums import SparseSum
@@ -163,8 +163,22 @@ def summary_from(
 
     ``read`` returns the batch, if the statistics must be recomputed from it; StoreError if they must and it is None.
     """
+    summary, parts = _stored(model, arrays, read)
+    return replay(summary, edits, parts)
+
+
+def exact_from(
+    model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit], read: Read | None = None
+) -> Summary | RunningTotal:
+    """As :func:`summary_from`, with all digits, so that nothing is left of them in a total that they leave."""
+    summary, parts = _stored(model, arrays, read)
+    return edited(summary, edits, parts)
+
+
+def _stored(model: Model, arrays: Mapping[str, np.ndarray], read: Read | None) -> tuple[Summary, Mapping[str, Summary]]:
+    """The statistics of a visit as it left them, and those of trials."""
     arrays = unpack_sparse(arrays if not is_assigned(arrays) else _restored(model, arrays, read))
-    return replay(Summary.from_arrays(model.fields, arrays), edits, _parts(model, arrays))
+    return Summary.from_arrays(model.fields, arrays), _parts(model, arrays)
 
 
 def _restored(model: Model, arrays: Mapping[str, np.ndarray], read: Read | None) -> dict[str, np.ndarray]:
@@ -202,10 +216,13 @@ def _parts(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, Summary]
 def total_from(
     model: Model, arrays: Mapping[str, np.ndarray], edits: Sequence[Edit], read: Read | None = None
 ) -> Summary | RunningTotal:
-    """Statistics of the last visit, to subtract; packed words stay packed if no cluster changed since."""
+    """Statistics of the last visit, to subtract, with all digits; packed words stay packed if no cluster changed since.
+
+    ``read`` is as in :func:`summary_from`.
+    """
     held = packed_words(arrays, model.fields)
     if not held or any(not isinstance(edit, Forget) for edit in edits):
-        return summary_from(model, arrays, edits, read)
+        return exact_from(model, arrays, edits, read)
     fields = {name: declared for name, declared in model.fields.items() if name not in held}
     summary = Summary.from_arrays(fields, unpack_sparse({k: v for k, v in arrays.items() if not _is_of(k, held)}))
     return RunningTotal(replay(summary, edits), None, held)

@@ -81,6 +81,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
         "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
         "checksums": checksums_of(state),
+        "is_exact": state.is_exact,
         "sampler": sampler_to_json(state.sampler),
         "stream": None if state.stream is None else {"seen": state.stream.seen},
     }
@@ -105,7 +106,7 @@ def _checksum(total: RunningTotal) -> int:
 def require_sums(state: State, numbers: Mapping[str, Any], base: str) -> None:
     """DamagedError if a sum over all batches does not match its saved checksum; ``base`` names the checkpoint."""
     found = checksums_of(state)
-    for name, crc in numbers["checksums"].items():
+    for name, crc in numbers.get("checksums", {}).items():
         if found.get(name) != crc:
             raise DamagedError(f"{base} is damaged (the sum {name!r} over its batches does not fit its checksum)")
 
@@ -221,6 +222,7 @@ def state_from_saved(
         stream=_stream(numbers["stream"], arrays),
         lost={b: Loss(*rest) for b, *rest in numbers["lost"]},
         **{name: numbers[name] for name in NUMBERS},
+        is_exact=numbers.get("is_exact", False),
     )
 
 

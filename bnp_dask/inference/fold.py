@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.edits import Forget, InsertEmpty
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.totals import RunningTotal, with_pairs
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference.bad_batches import leave_out
 from bnp_dask.inference.batch_memo import is_assigned
@@ -241,6 +241,5 @@ def _of_others(work: Work, state: State, out: Collection[int], why: str) -> Runn
                 f"the statistics of a batch cannot be taken out: {why}. They take its data, or the data of all other "
                 f"batches, and one of these cannot be used either: {error}. Put the data of one of them back"
             ) from error
-        is_tracked = np.array_equal(own.pairs, total.high.pairs)
-        total.add(own if is_tracked else own.with_pairs(total.high.pairs))
+        total.add(with_pairs(own, total.high.pairs))
     return total

@@ -24,11 +24,11 @@ from bnp_dask.inference.batch_memo import (
     Left,
     Shelf,
     counts_from,
+    exact_from,
     is_assigned,
     parts_from,
     states_from,
     states_to_arrays,
-    summary_from,
     visit_to_arrays,
 )
 from bnp_dask.inference.chains import Sampler
@@ -250,6 +250,9 @@ class State:
         Progress of a schedule that learns from a stream of minibatches.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
+    is_exact
+        Whether the total always was the sum of its batches with all digits; False for runs of earlier versions, whose
+        totals kept the rounding of united clusters.
     """
 
     posterior: Posterior
@@ -280,6 +283,7 @@ class State:
     sampler: Sampler | None = None
     stream: Stream | None = None
     finished: str | None = None
+    is_exact: bool = True
 
     @classmethod
     def start(cls, model: Model, initial: Summary, n_batches: int) -> State:
@@ -391,10 +395,11 @@ def _keep(work: Work, state: State, batch: int, arrays: Mapping[str, np.ndarray]
     state.note(batch, visit, len(state.edits) if seen is None else seen, receipt)
 
 
-def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary:
-    """The batch's latest summary, brought up to date with the first ``seen`` changes of clusters (default: all).
+def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary | RunningTotal:
+    """The batch's latest statistics, brought up to date with the first ``seen`` changes of clusters (default: all).
 
-    If assignments are kept, the batch is read; DataError if it has changed.
+    They have all the digits with which they are in the total.  If assignments are kept, the batch is read; DataError if
+    it has changed.
     """
 
     def read() -> Batch:
@@ -402,7 +407,7 @@ def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Sum
 
     edits = state.edits[int(state.seen[batch]) : seen]
     with one_blas_thread():
-        return summary_from(work.model, _kept(work, state, batch), edits, read)
+        return exact_from(work.model, _kept(work, state, batch), edits, read)
 
 
 def recall_counts(work: Work, state: State, batch: int) -> Summary:

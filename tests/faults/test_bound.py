@@ -13,13 +13,16 @@ from functools import cache
 import numpy as np
 import pytest
 
+import bnp_dask as bnp
+from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import verify
-from bnp_dask.store import RunStore, SharedFiles
+from bnp_dask.store import DamagedError, RunStore, SharedFiles
 from bnp_dask.store.files import pack, seal, unpack
 from tests.schedules.test_groups import CASES, bits, undisturbed
-from tests.stopping import AfterSteps
+from tests.stopping import AfterLaps, AfterSteps
 
 KINDS = ["mixture", "births at batches", "topics", "chains"]
 
@@ -188,6 +191,36 @@ def test_a_total_that_differs_by_rounding_is_not(run, name, caplog):
     with caplog.at_level(logging.INFO, "bnp_dask"):
         go(name, path, resume=True)
     assert any("verified " in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("seed", [45, 78])
+def test_sums_that_cancel_after_merges_are_no_damage(tmp_path, seed):
+    """All rows end in one cluster, whose sum about their mean is rounding alone, as is what the merges left of it."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(24, 2))
+    weights = rng.uniform(0, 1, 24) if seed == 45 else None
+    schedule = bnp.Memoized(laps=6, window=1, tolerance=0.0, count_tolerance=0.0)
+    how = {"init": bnp.RandomExamples(5), "schedule": schedule, "moves": (bnp.Merge(),), "client": SerialExecutor()}
+    data = {"data": x, "weights": weights, "batch_size": 24, "rng": seed, "store": tmp_path / "run"}
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian())
+    bnp.train(model, **data, **how, callbacks=[AfterLaps(5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", bnp.ConvergenceWarning)
+        assert bnp.train(model, **data, **how, resume=True).posterior.n_clusters == 1
+
+
+def test_totals_of_earlier_versions_may_hold_what_merges_left(run):
+    """Their checkpoints do not say that sums are exact: rounding of terms that cancelled counts for nothing there."""
+    assert RunStore.view(run("mixture")).load().state["is_exact"]
+    one = Field(("cluster",))
+    fresh = RunningTotal(Summary(np.array([0]), {"N": one, "x": one}, {"N": np.array([9.0]), "x": np.array([1e-16])}))
+    total = fresh.copy()
+    total.low.values["x"][...] = 1e-15
+    size = {name: np.abs(fresh.high[name]) for name in ("N", "x")}
+    verify._require_equal(total, fresh, size, ["x"], "run", is_exact=False)
+    with pytest.raises(DamagedError, match="'x' differs by 1e-15"):
+        verify._require_equal(total, fresh, size, ["x"], "run")
 
 
 def test_a_list_of_other_visits_than_those_of_the_state_is_refused(run):

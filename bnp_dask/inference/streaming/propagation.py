@@ -205,7 +205,9 @@ def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
         return Given(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)
     if "id" not in kept:  # a batch that was left out left no seats
-        return Given(total - recall(work, state, batch), keep=True)
+        rest = state.total.copy()
+        rest.subtract(recall(work, state, batch))
+        return Given(rest.value(), keep=True)
     place = np.full(len(kept["id"]), -1, np.int64)
     there = np.isin(kept["id"], total.ids)
     place[there] = total.positions(kept["id"][there])

@@ -185,7 +185,7 @@ def _note(state: State, edit: Fade) -> None:
         state.sealed.total.apply([edit])
     last, is_kept = state.edits[-1] if state.edits else None, state.visits >= 0
     if isinstance(last, Fade) and not (state.seen[is_kept] == len(state.edits)).any():
-        state.edits[-1] = Fade(last.factor * edit.factor)
+        state.edits[-1] = last.then(edit)
     else:
         state.edits.append(edit)
     if state.sealed is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bnp_dask.kernels.options import njit
@@ -16,6 +18,25 @@ def _two_sum_flat(high, low, x, sign):
         t = s - a
         low[i] += (a - (s - t)) + (b - t)
         high[i] = s
+
+
+SPLIT = 2.0**27 + 1.0
+"""Factor by which a double is split in two halves of at most 26 bits (Dekker 1971)."""
+
+
+def product_rest(x: np.ndarray, factor: float) -> np.ndarray:
+    """What ``x * factor`` rounds away (Dekker's TwoProduct); 0 where ``|x|`` is beyond 1e300 and cannot be split."""
+    product = x * factor
+    with np.errstate(over="ignore", invalid="ignore"):
+        (a, b), (c, d) = _halves(x), _halves(np.float64(factor))
+        rest = ((a * c - product) + a * d + b * c) + b * d
+    return np.where(np.isfinite(rest), rest, 0.0)
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    scaled = SPLIT * x
+    upper = scaled - (scaled - x)
+    return upper, x - upper
 
 
 def two_sum_into(high: np.ndarray, low: np.ndarray, x: np.ndarray, sign: float) -> None:
