@@ -298,8 +298,6 @@ FADES = [Fade(0.3), Merge(2, 0), Fade(0.7).then(Fade(0.9))]
 
 
 @pytest.mark.parametrize("edits", [[Merge(0, 1)], [Unite(0, 1, 0.4)], FADES])
-    "edits", [[Merge(0, 1)], [Unite(0, 1, 0.4)], [Fade(0.3), Merge(2, 0), Fade(0.7).then(Fade(0.9))]]
-)
 def test_nothing_is_left_of_sums_that_were_changed_and_then_left(edits):
     """What replaces the batches is far smaller than the last digits of what they were: the total has all its digits."""
     fields = {n: f for n, f in FIELDS.items() if f.merge == "sum"}

@@ -232,7 +232,7 @@ def test_stored_summaries_follow_changes_of_clusters(tmp_path):
     work = replace(work, memo=FileMemo(files))
     remember(work, state, 0, found)
     state.edits = [MergeEdit(0, 3), *[Exchange(t.name, t.donors) for t in trials]]
-    summary = recall(work, state, 0)
+    summary = recall(work, state, 0).value()
     assert summary.ids.tolist() == [0, 4, 7, 8, 9]
     direct = replay(found.summary, state.edits, found.parts)
     for name, value in direct.values.items():

@@ -129,7 +129,7 @@ def test_stored_summaries_and_states_follow_changes_of_clusters():
     stored, _ = work.memo.get_summary(0, 0)
     assert "value.x" in stored or "value.x.csr.data" in stored
     state.edits = [edits.Merge(0, 3), edits.Exchange("t", (2,))]
-    summary = recall(work, state, 0)
+    summary = recall(work, state, 0).value()
     assert summary.ids.tolist() == [0, 1, 4, 7, 8]
     states = recall_states(work, state, 0)
     for i, n in zip(summary.ids, summary["N"], strict=True):
