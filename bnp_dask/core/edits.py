@@ -99,7 +99,7 @@ class Fade:
     def then(self, other: Fade) -> Fade:
         """Both in one."""
         factor = self.factor * other.factor
-        rest = float(product_rest(np.float64(self.factor), other.factor))
+        rest = float(product_rest(np.array(self.factor), other.factor))
         return Fade(factor, rest + self.factor * other.rest + self.rest * other.factor)
 
     def apply(self, summary: Summary, parts: Mapping[str, Summary]) -> Summary:
