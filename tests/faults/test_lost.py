@@ -33,6 +33,7 @@ def recalled(work, state, batch):
     own = recall(work, state, batch)
     return own.value() if isinstance(own, RunningTotal) else own
 
+
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
 EACH = 1200 // N_BATCHES

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bnp_dask.kernels.numeric.compensated import two_sum_into
+from bnp_dask.kernels.numeric.compensated import product_rest, two_sum_into
 from tests import naive
 
 numbers = st.floats(-1e150, 1e150, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-100)
@@ -62,3 +62,15 @@ def test_a_layout_that_would_lose_the_sum_is_refused(which):
 def test_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"one shape, got \(2,\), \(2,\) and \(3,\)"):
         two_sum_into(np.zeros(2), np.zeros(2), np.zeros(3), 1.0)
+
+
+@given(st.lists(numbers, min_size=1, max_size=9), st.floats(1e-3, 1e3))
+def test_a_product_and_its_rest_are_exact(x, factor):
+    rest = product_rest(np.array(x), factor)
+    assert [Fraction(a * factor) + Fraction(b) for a, b in zip(x, rest, strict=True)] == [
+        Fraction(a) * Fraction(factor) for a in x
+    ]
+
+
+def test_what_cannot_be_split_has_no_rest():
+    assert product_rest(np.array([1e303]), 0.3).tolist() == [0.0]
