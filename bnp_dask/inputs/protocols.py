@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import shown
@@ -75,7 +75,8 @@ def lacking(value: Any, protocol: type) -> str | None:
     """The first member of a protocol that a value lacks, in words; None if it lacks none."""
     if isinstance(value, type):
         return "found a class, needs an instance"
-    kind, role = cast(Any, type(value)), cast(Any, protocol)  # classes are cache keys, as in is_a()
+    kind: Any = type(value)
+    role: Any = protocol  # classes are cache keys, as in is_a()
     if _is_able(kind, role):
         return None
     methods = _methods(protocol)
