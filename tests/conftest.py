@@ -90,8 +90,12 @@ def s3() -> Iterator[str]:
         patch.setattr(logger, "level", logging.ERROR)
         for name, value in known.items():
             patch.setenv(name, value)
-        fsspec.filesystem("s3").mkdir("bucket")
-        yield "s3://bucket"
+        # a file system of another module, kept by fsspec, would look for that module's server; moto keeps its buckets
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        bucket = f"bucket-{uuid4().hex}"
+        fsspec.filesystem("s3").mkdir(bucket)
+        yield f"s3://{bucket}"
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     server.stop()
 
 
