@@ -27,9 +27,9 @@ table["cluster"] = bnp.predict(result.posterior, features)
 print(table.groupby("cluster")[["income", "age"]].mean().round(0))
 print(bnp.impute(result.posterior, features.head(3)))
 
-later = table.head(20)  # with every column that the table has, the names of customers among them
-assert (bnp.predict(result.posterior, later) == later["cluster"]).all()
-table.to_parquet("customers.parquet")
+later = table.head(20)
+assert (bnp.predict(result.posterior, later[list(features)]) == later["cluster"]).all()
+features.to_parquet("customers.parquet")
 bnp.predict(bnp.load("runs/customers"), "customers.parquet", out="labels.parquet")
 assert len(pd.read_parquet("labels.parquet")) == 900
 bnp.report(result, "report.html", data=features)
