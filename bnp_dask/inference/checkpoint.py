@@ -81,7 +81,6 @@ def state_to_json(state: State) -> dict[str, Any]:
         "lost": [[b, loss.why, loss.lap, loss.step] for b, loss in sorted(state.lost.items())],
         "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
         "checksums": checksums_of(state),
-        "is_exact": state.is_exact,
         "sampler": sampler_to_json(state.sampler),
         "stream": None if state.stream is None else {"seen": state.stream.seen},
     }
@@ -222,7 +221,6 @@ def state_from_saved(
         stream=_stream(numbers["stream"], arrays),
         lost={b: Loss(*rest) for b, *rest in numbers["lost"]},
         **{name: numbers[name] for name in NUMBERS},
-        is_exact=numbers.get("is_exact", False),
     )
 
 

@@ -250,9 +250,6 @@ class State:
         Progress of a schedule that learns from a stream of minibatches.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
-    is_exact
-        Whether the total always was the sum of its batches with all digits; False for runs of earlier versions, whose
-        totals kept the rounding of united clusters.
     """
 
     posterior: Posterior
@@ -283,7 +280,6 @@ class State:
     sampler: Sampler | None = None
     stream: Stream | None = None
     finished: str | None = None
-    is_exact: bool = True
 
     @classmethod
     def start(cls, model: Model, initial: Summary, n_batches: int) -> State:

@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -144,9 +143,8 @@ def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -
         base = f"checkpoint {checkpoint.number} of {store.path}"
         if n_full != len(listing):
             raise DamagedError(f"{base} is damaged (some of its summaries hold no statistics)")
-        _require_equal(state.total, fresh, size, work.model.observation.fields, base, state.is_exact)
-        if fresh.high.fields.keys() != state.total.high.fields.keys() or not state.is_exact:
-            # statistics are not in the sum, or they are compared loosely
+        _require_equal(state.total, fresh, size, work.model.observation.fields, base)
+        if fresh.high.fields.keys() != state.total.high.fields.keys():  # some statistics are not in the sum
             require_sums(state, checkpoint.state, base)
     seconds = time.perf_counter() - started
     logger.info("verified %d summaries, %.1f MB, in %.1f s", len(listing), listing.nbytes / 1e6, seconds)
@@ -178,9 +176,10 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
             continue
         try:
             tell = counts_from if is_assigned(arrays) else summary_from
-            own = tell(model, arrays, edits[entry.seen :]).without_pairs()
-            sizes = tell(model, _absolute(arrays), edits[entry.seen :]).without_pairs()
-        except SummaryError as error:  # version 0.1 wrote no checksums: any file of the run may be there
+            since = edits[entry.seen :]
+            own = tell(model, arrays, since).without_pairs()
+            sizes = tell(model, _absolute(arrays), since).without_pairs() if since else _size_of(own)
+        except SummaryError as error:  # a file of another model, whose checksum the listing names
             name = f"the summary of batch {entry.batch} at visit {entry.visit}"
             return Checked(problem=f"{name} is damaged (it is not of this run: {error})")
         if out.total is None or out.size is None:
@@ -193,6 +192,11 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
 def _absolute(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays of a summary with absolute values: edits then add the sizes of terms, also of those that cancel."""
     return {key: np.abs(array) if "value." in key else array for key, array in arrays.items()}
+
+
+def _size_of(summary: Summary) -> Summary:
+    """Absolute values of the statistics."""
+    return replace(summary, values={name: np.abs(array) for name, array in summary.values.items()})
 
 
 def _plus(one: Summary, other: Summary) -> Summary:
@@ -208,22 +212,17 @@ def _only(summary: Summary, names: Collection[str]) -> Summary:
 
 
 def _require_equal(
-    total: RunningTotal, fresh: RunningTotal, size: Any, data_fields: Collection[str], base: str, is_exact: bool = True
+    total: RunningTotal, fresh: RunningTotal, size: Summary, data_fields: Collection[str], base: str
 ) -> None:
-    """DamagedError unless a running total is the fresh sum.
-
-    ``data_fields`` are in units of the data.  Without ``is_exact`` rounding of sums that cancel may be left in it, of
-    unknown size: below that of the largest sum of all, because a sum of products is no larger than one of squares.
-    """
+    """DamagedError unless a running total is the fresh sum; ``data_fields`` are in units of the data."""
     weight = float(np.abs(total.high["N"]).sum())
-    left = 0.0 if is_exact else max(float(np.max(size[name], initial=0.0)) for name in fresh.high.values)
     if not np.array_equal(total.high.ids, fresh.high.ids):
         raise DamagedError(f"{base} is damaged (its total and its summaries are of different clusters)")
     for name in fresh.high.values:
         gap = np.abs((total.high[name] - fresh.high[name]) + (total.low[name] - fresh.low[name]))
         axes = tuple(range(fresh.high.fields[name].n_cluster_axes))
         whole = size[name].sum(axis=axes) if name in data_fields else weight
-        if (gap > TOLERANCE * size[name] + NEGLIGIBLE * np.maximum(whole, left)).any():
+        if (gap > TOLERANCE * size[name] + NEGLIGIBLE * whole).any():
             raise DamagedError(
                 f"{base} is damaged (its total is not the sum of its summaries: {name!r} differs by "
                 f"{float(np.max(gap)):.3g})"

@@ -15,7 +15,7 @@ from bnp_dask.store.files import read_extent
 from bnp_dask.store.packs import keys_of
 from bnp_dask.store.parts import Part
 from bnp_dask.store.place import Extent, Key
-from bnp_dask.store.summaries import NO_RECEIPT, UNKNOWN, Receipt
+from bnp_dask.store.summaries import NO_RECEIPT, Receipt
 
 COLUMNS = 4
 
@@ -46,9 +46,8 @@ class Listing:
 
     @staticmethod
     def of_saved(rows: np.ndarray) -> Listing:
-        """Listing from the array of a checkpoint; version 0.1 noted no checksums."""
-        missing = COLUMNS - rows.shape[1]
-        return Listing(np.pad(np.asarray(rows, np.int64), ((0, 0), (0, missing)), constant_values=UNKNOWN))
+        """Listing from the array of a checkpoint."""
+        return Listing(np.asarray(rows, np.int64).reshape(-1, COLUMNS))
 
     def __len__(self) -> int:
         return len(self.rows)

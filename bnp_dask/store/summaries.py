@@ -25,7 +25,7 @@ UNKNOWN = -1
 class Receipt:
     """The file of a visit as it was written: its bytes and their CRC-32.
 
-    Both are -1 if nothing was written to a file, and the CRC-32 for files of version 0.1, which noted none.
+    Both are -1 if nothing was written to a file.
     """
 
     nbytes: int = UNKNOWN
