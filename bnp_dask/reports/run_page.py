@@ -265,9 +265,9 @@ def report(
         raise SettingError(f"reference= is for labels of sequences; {title_of(posterior)} has none")
     if counts_words(posterior.model):
         run = {} if result is None else _run_facts(result)
-        documents = documents_for(posterior, what, data)
+        documents, table = documents_for(posterior, what, data)
         settings = _settings(posterior)
-        page = page_of_topics(posterior, result, names, documents, run, settings, client)
+        page = page_of_topics(posterior, result, names, documents, table, run, settings, client)
     else:
         sections: list[Section] = []
         read = None

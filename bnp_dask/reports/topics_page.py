@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.matching import open_for, texts_in
 from bnp_dask.analysis.topics.grouping import worth_showing
 from bnp_dask.analysis.topics.over import TopicShares, shares_over
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
@@ -31,7 +31,7 @@ from bnp_dask.analysis.topics.words import (
 from bnp_dask.data import as_source, load_documents
 from bnp_dask.data.base import Source
 from bnp_dask.data.sources.zarr import ZarrCountsSource
-from bnp_dask.data.text.options import BEGINS
+from bnp_dask.data.text.options import BEGINS, Document
 from bnp_dask.errors import BnpDaskError, DataError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Posterior
@@ -113,16 +113,16 @@ def page_of_topics(
     result: TrainResult | None,
     names: Sequence[str] | None,
     documents: Source | str,
+    table: pa.Table | None,
     run: Mapping[str, str],
     settings: Mapping[str, str],
     client: Client | Executor | str | None = None,
 ) -> str:
-    """The page as text; ``documents`` is their source, or the reason for none."""
-    survey = table = None
+    """The page as text; ``documents`` is their source, or the reason for none, and ``table`` describes them."""
+    survey = None
     over: list[TopicShares] = []
     if not isinstance(documents, str):
         survey = survey_documents(posterior, documents, client=client)
-        table = table_of(documents)
         shown = [] if table is None else worth_showing(table, ("id", *TITLE_COLUMNS, *TEXT_COLUMNS), OVER)
         if shown:
             over = shares_over(posterior, open_for(posterior, documents), shown, client=client)
@@ -140,11 +140,21 @@ def page_of_topics(
     return topics_page(posterior, facts)
 
 
-def documents_for(posterior: Posterior, what: Any, data: Any) -> Source | str:
-    """Documents to show: the given ones, else the training data of a run directory; or the reason for none.
+def documents_for(posterior: Posterior, what: Any, data: Any) -> tuple[Source | str, pa.Table | None]:
+    """Documents to show, and their ids and metadata if known; in place of documents the reason for none.
 
-    Texts are counted with the words of the posterior, as for :func:`bnp_dask.predict`.
+    They are the given ones, else the training data of a run directory.  Texts are counted with the words of the
+    posterior, as for :func:`bnp_dask.predict`, and described by their beginnings.
     """
+    source = _documents(posterior, what, data)
+    if isinstance(source, str):
+        return source, None
+    texts = None if data is None else texts_in(posterior, data)
+    return source, table_of(source) if texts is None else _beginnings(texts)
+
+
+def _documents(posterior: Posterior, what: Any, data: Any) -> Source | str:
+    """Source of the documents, or the reason for none."""
     if data is not None:
         return open_for(posterior, data)
     if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
@@ -176,6 +186,16 @@ def table_of(source: Source) -> pa.Table | None:
     except DataError:
         return None
     return table if table.num_rows == source.n_atoms else None
+
+
+def _beginnings(texts: Sequence[str]) -> pa.Table:
+    """Ids and beginnings of documents that have no other description."""
+    begins = [Document(id="", text=text, place="", metadata={}).keeping(CUT).metadata[BEGINS] for text in texts]
+    return pa.table({"id": [_name(row) for row in range(len(texts))], BEGINS: begins})
+
+
+def _name(row: int) -> str:
+    return f"document {row}"
 
 
 def curve_of(history: History) -> dict[str, list[float]]:
@@ -313,7 +333,7 @@ def _of_survey(facts: PageFacts, coherence: np.ndarray, k: int) -> dict[str, Any
 def _described(documents: pa.Table | None, rows: list[int]) -> list[dict[str, Any]]:
     """Id, text and other metadata of some documents."""
     if documents is None:
-        return [{"id": f"document {row}", "title": "", "text": "", "more": ""} for row in rows]
+        return [{"id": _name(row), "title": "", "text": "", "more": ""} for row in rows]
     out = []
     for record in documents.take(rows).to_pylist():
         said = (next((str(record[c]) for c in kind if record.get(c)), "") for kind in (TITLE_COLUMNS, TEXT_COLUMNS))

@@ -65,6 +65,18 @@ def test_it_is_the_functions(n_states):
 
 
 @pytest.mark.filterwarnings("ignore:.*not converged")
+def test_known_labels_of_some_steps_name_states_and_keep_them_apart():
+    parts, truth = recordings()
+    # the truth of one step in ten, in which two of the three states have one name
+    name = np.array(["rest", "move", "rest"])[np.concatenate(truth)]
+    labels = np.where(np.arange(len(name)) % 10 == 0, name, None)
+    made = SequenceModel(max_laps=10, moves=[bnp.Merge(), bnp.Delete()], random_state=1).fit(parts, labels=labels)
+    named = np.array(bnp.label_of(made.posterior_))[made.order_[made.labels_]]
+    assert made.n_states_ == 3
+    np.testing.assert_array_equal(named, name)
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
 def test_autoregressions_take_rows_as_recorded():
     rng = np.random.default_rng(0)
     turn = {0: np.array([[0.9, 0.4], [-0.4, 0.9]]), 1: np.diag([0.2, -0.9])}

@@ -382,3 +382,14 @@ def test_atoms_of_topics_that_are_not_of_words_are_drawn(tmp_path):
 def test_metadata_that_a_document_has_not_are_not_told():
     table = pa.table({"id": ["a", "b"], "who": [None, "x"], "when": ["1", "2"]})
     assert [found["more"] for found in _described(table, [0, 1])] == ["when: 1", "who: x · when: 2"]
+
+
+def test_documents_given_as_texts_are_shown_by_their_beginnings(tmp_path):
+    fruit = ("apple pear plum", "iron steel brass")
+    texts = [f"{fruit[i % 2]}  {fruit[i % 2]}\nnumber {i}" for i in range(30)]
+    model = Model(word_model("hdp").allocation, Multinomial())
+    with pytest.warns(match="limit of"):
+        result = train(model, texts, init=RandomExamples(3), schedule=Memoized(laps=2))
+    report(result, tmp_path / "page.html", data=texts)
+    (first, *_), *_ = (topic["docs"] for topic in json.loads(Page((tmp_path / "page.html").read_text()).data)["topics"])
+    assert (first["id"], first["text"]) == (f"document {first['row']}", " ".join(texts[first["row"]].split()))
