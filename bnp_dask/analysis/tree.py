@@ -17,6 +17,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import number_from, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.pairs import data_gains, near_pairs, rough_allocation_gains
+from bnp_dask.observation.labelled import parted
 from bnp_dask.structure.base import without_data
 from bnp_dask.structure.unions import rough_entropy_loss, unite_all, unite_next
 
@@ -39,7 +40,8 @@ class TreeUnion:
     n_clusters
         Number of clusters after it.
     price
-        Nats of the objective that this union loses; negative if the objective is higher after it.
+        Nats of the objective that this union loses; negative if the objective is higher after it; inf if known labels
+        forbid it.
     loss
         Nats that all unions up to this one lose.
     slack
@@ -85,18 +87,25 @@ class Tree:
         return np.array([*(union.slack for union in reversed(self.unions)), 0.0])
 
     @property
+    def least(self) -> int:
+        """Fewest clusters of a cut: 1, or more if known labels keep clusters apart."""
+        return int(np.isinf(self.losses).sum()) + 1
+
+    @property
     def linkage(self) -> np.ndarray:
         """The unions as :func:`scipy.cluster.hierarchy.dendrogram` takes them, ``(K - 1, 4)``.
 
         Leaves are the clusters in the order of ``posterior.ids``.  The height of a union is the loss of all unions up
         to it, or the height of the union before where that is higher: :func:`scipy.cluster.hierarchy.fcluster` at the
-        height t unites the clusters of ``cut(loss=t)``.
+        height t unites the clusters of ``cut(loss=t)``.  Unions that known labels forbid are ten times as high as the
+        highest of the others.
         """
         node = {int(i): k for k, i in enumerate(self.posterior.ids)}
         size = dict.fromkeys(node, 1)
         rows, height = np.zeros((len(self.unions), 4)), 0.0
+        highest = 10.0 * max(1.0, *self.losses[self.least - 1 :])
         for number, union in enumerate(self.unions):
-            height = max(height, union.loss)
+            height = max(height, min(union.loss, highest))
             size[union.keep] += size[union.drop]
             rows[number] = (*sorted((node[union.keep], node[union.drop])), height, size[union.keep])
             node[union.keep] = self.n_clusters + number
@@ -126,7 +135,7 @@ class Tree:
         Raises
         ------
         SettingError
-            Neither or both are given, or the tree has fewer clusters.
+            Neither or both are given, the tree has fewer clusters, or known labels keep more apart.
         """
         if (n_clusters is None) == (loss is None):
             raise SettingError("cut: give a number of clusters, cut(20), or the nats that may be lost, cut(loss=10.0)")
@@ -153,11 +162,16 @@ class Tree:
                 f"{size} clusters: the posterior has {self.n_clusters}, and a tree only unites; needs at most "
                 f"{self.n_clusters}. Training gives more: train(..., init=FromPosterior(posterior), moves=[Birth()])"
             )
+        if size < self.least:
+            raise SettingError(
+                f"{size} clusters: atoms of different known labels would be in one; needs at least {self.least}, or a "
+                "run without labels="
+            )
         return size
 
     def __repr__(self) -> str:
         head = f"Tree of {self.n_clusters} clusters"
-        if not self.unions:
+        if self.least == self.n_clusters:
             return head
         sizes = sorted({self.size_at(nats) for nats in (1.0, 10.0, 100.0)}, reverse=True)
         shown = [k for k in sizes if k < self.n_clusters] or [self.n_clusters - 1]
@@ -243,7 +257,8 @@ class _Growing:
         before, loss, slack = self._weights(self.value), 0.0, 0.0
         while self.value.n_clusters > 1:
             a, b, after, more, united = self._best(before)
-            price = before - after - float(self.gains[a, b])
+            apart = parted(self.model.observation, self.value, np.array([a]), np.array([b]))
+            price = math.inf if apart is not None and apart[0] else before - after - float(self.gains[a, b])
             loss, slack, before = loss + price, slack + more, after
             keep, drop = int(self.value.ids[a]), int(self.value.ids[b])
             out.append(TreeUnion(keep, drop, self.value.n_clusters - 1, price, loss, slack))

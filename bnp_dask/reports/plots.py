@@ -626,11 +626,14 @@ SHOWN = 40
 
 def draw_tree(found: Tree, limit: int = SHOWN, nats: float = NATS, ax: Axes | None = None) -> Axes:
     """Draw the tree with at most ``limit`` leaves, and a line at ``nats``."""
-    size = min(limit, found.n_clusters)
+    size = min(max(limit, found.least), found.n_clusters)
     top = replace(found, posterior=found.cut(size), unions=found.unions[found.n_clusters - size :])
     ax = _figure_of(size).add_subplot() if ax is None else ax
+    end = max(nats, 1.0)
     if size > 1:
-        drawn = dendrogram(top.linkage, no_plot=True)
+        linkage = top.linkage
+        end = max(end, float(linkage[-1, 2]))
+        drawn = dendrogram(linkage, no_plot=True)
         for across, heights in zip(drawn["icoord"], drawn["dcoord"], strict=True):
             ax.plot(heights, across, color=BLUE, linewidth=1.2)
         order = drawn["leaves"]
@@ -646,7 +649,7 @@ def draw_tree(found: Tree, limit: int = SHOWN, nats: float = NATS, ax: Axes | No
     ax.set_ylim(0.0, 10.0 * size)
     ax.axvline(nats, color="0.6", linewidth=0.8, linestyle="--")
     ax.set_xscale("symlog", linthresh=1.0)
-    ax.set_xlim(0.0, 2.0 * max(nats, float(found.losses[0]), 1.0))
+    ax.set_xlim(0.0, 2.0 * end)
     ax.set_xlabel("nats of the objective that are lost")
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)

@@ -271,3 +271,18 @@ def test_a_tree_says_what_it_needs():
         bnp.tree(replace(posterior, model=replace(posterior.model, estimate="map")))
     with pytest.raises(SettingError, match="Posterior"):
         bnp.tree(None)
+
+
+def test_a_cut_never_unites_clusters_of_two_known_labels():
+    rng = np.random.default_rng(0)
+    x = np.repeat([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]], 20, axis=0) + rng.normal(size=(60, 2))
+    labels = np.where(np.arange(60) % 4 == 0, np.arange(60) // 40, -1)
+    result = bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, labels=labels)
+    found = bnp.tree(result.posterior)
+    assert (found.n_clusters, found.least, found.cut(2).n_clusters) == (3, 2, 2)
+    assert np.isinf(found.losses[0]) and found.cut(loss=1e9).n_clusters == 2
+    with pytest.raises(SettingError, match="needs at least 2, or a run without labels"):
+        found.cut(1)
+    assert found.linkage[-1, 2] == 10.0 * found.losses[1]
+    assert bnp.plot.tree(found).get_xlim()[1] == 20.0 * found.losses[1]
+    assert json.loads(found.to_json())["unions"][-1]["price"] is None
