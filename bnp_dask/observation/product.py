@@ -163,7 +163,7 @@ class Product:
         return choices(table, given)
 
     def __repr__(self) -> str:
-        pairs = ", ".join(f"{quoted(key)}: {as_code(part)}" for key, part in self._pairs)
+        pairs = ", ".join(f"{quoted(key)}: {as_code(part)}" for key, part in self.pairs)
         facts = {"n_features": self.n_features, "places": self.places, "others": self.others}
         rest = "".join(f", {n}={quoted(v) if isinstance(v, str) else v}" for n, v in facts.items() if v is not None)
         return f"Product({{{pairs}}}{rest})"
@@ -184,13 +184,13 @@ class Product:
     @property
     def parts(self) -> tuple[Observation, ...]:
         """The observation model of each group."""
-        return tuple(part for _, part in self._pairs)
+        return tuple(part for _, part in self.pairs)
 
     @property
     def chosen(self) -> tuple[str, ...] | None:
         """Names of the columns of all groups if others are ignored; None if all columns are read, or if some are given
         by position."""
-        keys = [key for key, _ in self._pairs]
+        keys = [key for key, _ in self.pairs]
         if self.others is None or any(is_positions(key) for key in keys):
             return None
         return tuple(
@@ -200,7 +200,7 @@ class Product:
     @property
     def level_keys(self) -> tuple[Key, ...]:
         found: list[Key] = []
-        for key, part in self._pairs:
+        for key, part in self.pairs:
             for own in level_keys(part):
                 if own != ":" and is_positions(own):
                     raise SettingError(
@@ -235,7 +235,7 @@ class Product:
     def with_columns(self, names: Sequence[str] | None) -> Self:
         groups: list[tuple[Key, Observation]] = []
         places: list[Key] = []
-        for key, part in self._pairs:
+        for key, part in self.pairs:
             place = resolve(key, names)
             if isinstance(part, NamingObservation):
                 own = None if names is None else [names[i] for i in positions(place, len(names))]
@@ -248,13 +248,13 @@ class Product:
     def _needs_names(self) -> bool:
         """Whether some columns are given by names that were not looked up yet."""
         inner = [part for part in self.parts if isinstance(part, Product)]
-        here = self.places is None and not all(is_positions(key) for key, _ in self._pairs)
+        here = self.places is None and not all(is_positions(key) for key, _ in self.pairs)
         return here or any(part._needs_names for part in inner)
 
     def with_prior(self, survey: Survey) -> Self:
         if self._needs_names:
             return self.with_columns(survey.names).with_prior(survey)
-        columns = [self._own(i, survey.n_features) for i in range(len(self._pairs))]
+        columns = [self._own(i, survey.n_features) for i in range(len(self.pairs))]
         owner = np.full(survey.n_features, -1)
         for i, own in enumerate(columns):
             taken = owner[own] >= 0
@@ -271,7 +271,7 @@ class Product:
             )
         parts = [self._part_with_prior(i, survey.features(c)) for i, c in enumerate(columns)]
         places = tuple(as_key(tuple(c.tolist())) for c in columns)
-        keys = [place if is_positions(key) else key for place, (key, _) in zip(places, self._pairs, strict=True)]
+        keys = [place if is_positions(key) else key for place, (key, _) in zip(places, self.pairs, strict=True)]
         groups = tuple(zip(keys, parts, strict=True))
         return replace(self, groups=groups, n_features=survey.n_features, places=places)
 
@@ -393,13 +393,14 @@ class Product:
     def _label(self, i: int, names: Names) -> tuple[str, Names]:
         """Label of group i: its columns, or the first and last of many; and the names of its columns."""
         if names is None:
-            key = self._pairs[i][0]
+            key = self.pairs[i][0]
             return key if isinstance(key, str) else ",".join(key), None
         named = [names[j] for j in self._own(i, self._width)]
         return ",".join(named) if len(named) <= FEW else f"{named[0]}..{named[-1]}", named
 
     @property
-    def _pairs(self) -> tuple[tuple[Key, Observation], ...]:
+    def pairs(self) -> tuple[tuple[Key, Observation], ...]:
+        """Columns and observation model of each group."""
         assert _are_kept(self.groups)
         return self.groups
 
@@ -427,7 +428,7 @@ class Product:
 
     def _own(self, i: int, n_features: int) -> np.ndarray:
         """Positions of the columns of group i in the data."""
-        return positions(self._pairs[i][0] if self.places is None else self.places[i], n_features)
+        return positions(self.pairs[i][0] if self.places is None else self.places[i], n_features)
 
     def _part_summary(self, i: int, summary: Summary) -> Summary:
         """The fields of part i under their own names, with the count N."""

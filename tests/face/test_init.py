@@ -39,3 +39,22 @@ def test_job_files_for_counts_and_sequences_have_their_models(tmp_path, monkeypa
         (tmp_path / "run.yaml").write_text(text)
         assert type(read_job("run.yaml").model.allocation).__name__ == allocation
     assert read_job("run.yaml").data.groups == "who"
+
+
+def test_a_job_file_for_a_table_of_several_kinds_has_a_likelihood_for_each(tmp_path, monkeypatch):
+    pd = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    kind = np.arange(60) % 2
+    height = 9.0 * kind + rng.standard_normal(60)
+    height[3] = np.nan
+    frame = pd.DataFrame({"height": height, "kind": np.where(kind, "a", "b"), "visits": rng.poisson(2 + 4 * kind)})
+    frame.to_csv("people.csv", index=False)
+    assert main(["init", "people.csv"]) == 0
+    model = read_job("run.yaml").model
+    assert repr(model.observation) == (
+        'Product({"height": Gaussian(missing=\'marginalise\'), "visits": Poisson(), "kind": Categorical()})'
+    )
+    assert main(["train", "run.yaml", "--laps", "2", "--quiet"]) == 0
+    frame[["height", "visits"]].dropna().assign(visits=lambda rows: rows["height"] ** 2).to_csv("plain.csv", index=False)
+    assert "observation: Gaussian " in first_job("plain.csv", None, None, ".")
