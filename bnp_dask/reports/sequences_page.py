@@ -117,7 +117,7 @@ def _note(text: str) -> Paragraph:
 
 
 def _facts(survey: SequenceSurvey, source: Source) -> Paragraph:
-    text = f"{survey.n_sequences:,} sequences of {survey.n_steps:,} steps in {source.name}"
+    text = f"{survey.n_sequences:,} sequences with {survey.n_steps:,} steps in all, in {source.name}"
     if survey.n_cuts:
         text += (
             f"; they were cut in {survey.n_cuts:,} place{'s' if survey.n_cuts > 1 else ''}: the next part starts anew, "

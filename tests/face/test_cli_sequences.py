@@ -69,11 +69,11 @@ def test_the_job_file_from_end_to_end(folder, capsys):
     assert "nats per step" in capsys.readouterr().out
     assert main(["report", "runs/sequences", "page.html"]) == 0
     page = (folder / "page.html").read_text()
-    assert "4 sequences of 330 steps" in page and "they were cut in 1 place:" in page
+    assert "4 sequences with 330 steps in all" in page and "they were cut in 1 place:" in page
     # a block of "tue" is shown as such
     assert main(["report", "runs/sequences", "other.html", "--data", "recording.parquet", "--group-column", "recording",
                  "--order-column", "step", "--gaps", "ignore"]) == 0  # fmt: skip
-    assert "3 sequences of 330 steps" in (folder / "other.html").read_text()
+    assert "3 sequences with 330 steps in all" in (folder / "other.html").read_text()
     (folder / "recording.parquet").unlink()
     assert main(["report", "runs/sequences", "late.html"]) == 0
     assert "could not be read" in (folder / "late.html").read_text()
@@ -96,7 +96,7 @@ def test_by_way_of_a_store(folder, capsys):
     assert labels["sequence"].to_pylist() == np.repeat(["mon", "tue", "wed"], [120, 150, 60]).tolist()
     assert hamming_distance(truth, labels["state"], "many-to-one") < 0.02
     assert main(["report", "run", "page.html"]) == 0
-    assert "4 sequences of 330 steps" in (folder / "page.html").read_text()
+    assert "4 sequences with 330 steps in all" in (folder / "page.html").read_text()
 
 
 def test_groups_of_topic_models(folder):

@@ -56,5 +56,7 @@ def test_a_job_file_for_a_table_of_several_kinds_has_a_likelihood_for_each(tmp_p
         'Product({"height": Gaussian(missing=\'marginalise\'), "visits": Poisson(), "kind": Categorical()})'
     )
     assert main(["train", "run.yaml", "--laps", "2", "--quiet"]) == 0
-    frame[["height", "visits"]].dropna().assign(visits=lambda rows: rows["height"] ** 2).to_csv("plain.csv", index=False)
+    frame[["height", "visits"]].dropna().assign(visits=lambda rows: rows["height"] ** 2).to_csv(
+        "plain.csv", index=False
+    )
     assert "observation: Gaussian " in first_job("plain.csv", None, None, ".")

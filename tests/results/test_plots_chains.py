@@ -109,7 +109,7 @@ def test_the_page_of_a_hidden_markov_model(tmp_path):
     parts = [batch.x[a:b] for a, b in zip(batch.groups[:-1], batch.groups[1:], strict=True)]
     bnp.report(posterior, tmp_path / "page.html", data=bnp.as_source(parts, cut=20))
     text = (tmp_path / "page.html").read_text()
-    assert "6 sequences of 95 steps in list of arrays; they were cut in 3 places" in text
+    assert "6 sequences with 95 steps in all, in list of arrays; they were cut in 3 places" in text
     for heading in ("Sequences", "How long states last", "Transitions", "States", "Tree"):
         assert f"<h2>{heading}</h2>" in text
     assert text.count("<img") == 6
@@ -159,12 +159,12 @@ def test_a_run_directory_finds_its_store(tmp_path):
     with pytest.warns(bnp.ConvergenceWarning):
         bnp.train(model, tmp_path / "t.zarr", store=tmp_path / "run", **settings)
     bnp.report(tmp_path / "run", tmp_path / "page.html")
-    assert "4 sequences of 95 steps" in (tmp_path / "page.html").read_text()
+    assert "4 sequences with 95 steps in all" in (tmp_path / "page.html").read_text()
     source = bnp.as_source(tmp_path / "t.parquet", groups="id")
     with pytest.warns(bnp.ConvergenceWarning):
         bnp.train(model, source, store=tmp_path / "other", **settings)
     bnp.report(tmp_path / "other", tmp_path / "page.html")
-    assert "3 sequences of 95 steps" in (tmp_path / "page.html").read_text()
+    assert "3 sequences with 95 steps in all" in (tmp_path / "page.html").read_text()
     np.save(tmp_path / "x.npy", batch.x)
     source = bnp.as_source(tmp_path / "x.npy", groups=batch.groups)
     with pytest.warns(bnp.ConvergenceWarning):
