@@ -99,6 +99,9 @@ def models() -> dict[str, tuple[bnp.Model, object]]:
         "dp_words": (bnp.Model(bnp.DPMixture(2.0), bnp.Multinomial()), counts()),
         "dp_bits": (bnp.Model(bnp.DPMixture(2.0), bnp.Bernoulli()), (rows() > 3.0).astype(float)),
         "hdp_topics": (bnp.Model(bnp.HDPTopics(), bnp.Multinomial(lam=0.1)), counts()),
+        "pitman_yor_rates": (bnp.Model(bnp.PitmanYorMixture(1.0, 0.3), bnp.Poisson()), np.floor(np.abs(rows()))),
+        "dp_odds": (bnp.Model(bnp.DPMixture(2.0), bnp.NegativeBinomial()), np.floor(np.abs(rows()))),
+        "dp_levels": (bnp.Model(bnp.DPMixture(2.0), bnp.Categorical()), np.clip(np.floor(rows()), 0.0, 3.0)),
     }
 
 
@@ -136,6 +139,21 @@ def runs() -> dict[str, Case]:
         "hdp_hmm": Case(bnp.Model(bnp.HDPHMM(), bnp.Gaussian()), chain, blocks, moves=MOVES),
         "sticky": Case(bnp.Model(bnp.HDPHMM(kappa=5.0), bnp.DiagGaussian()), chain, blocks),
         "autoregressive": Case(bnp.Model(bnp.HDPHMM(), bnp.AutoRegressiveGaussian()), wave, blocks),
+        "pitman_yor": Case(bnp.Model(bnp.PitmanYorMixture(1.0, 0.3), bnp.DiagGaussian()), grid(60, 2), more=cut),
+        "labels": Case(
+            bnp.Model(bnp.DPMixture(2.0), bnp.DiagGaussian()),
+            gauss,
+            more={**cut, "labels": np.where(np.arange(60) % 5 == 0, np.arange(60) % 3, -1)},
+        ),
+        "propagation": Case(
+            bnp.Model(bnp.NRMMixture(bnp.GeneralizedGamma(1.0, 0.3, 1.0)), bnp.DiagGaussian()),
+            gauss,
+            None,
+            bnp.ExpectationPropagation(laps=4),
+            more=cut,
+        ),
+        "gibbs": Case(bnp.Model(bnp.DPMixture(2.0), bnp.Gaussian()), gauss, None, bnp.Gibbs(laps=5), more=cut),
+        "gibbs_topics": Case(bnp.Model(bnp.HDPTopics(), bnp.Multinomial(lam=0.1)), text, None, bnp.Gibbs(laps=5)),
     }
 
 
