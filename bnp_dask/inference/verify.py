@@ -125,7 +125,9 @@ def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -
     model, edits = work.executor.share("verify-model", work.model), tuple(state.edits)
     pieces = list(_pieces(listing, state.seen))
     tasks = ((f"verify-batch{p[0].batch}", check_summaries, (model, store.shared, edits, p)) for p in pieces)
-    fresh, size, n_full = None, None, 0
+    fresh: RunningTotal | None = None
+    size: Summary | None = None
+    n_full = 0
     for piece, found in zip(pieces, in_order(work.executor, tasks, WINDOW), strict=True):
         if found.problem:  # the worker may not reach the run directory; this process's check counts
             found = check_summaries(work.model, store.summaries, edits, piece)
@@ -139,7 +141,7 @@ def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -
                 fresh = RunningTotal(_only(fresh.high, names), _only(fresh.low, names))
             fresh.add(_only(found.total, fresh.high.fields))
             size = found.size if size is None else _plus(size, found.size)
-    if fresh is not None:
+    if fresh is not None and size is not None:
         base = f"checkpoint {checkpoint.number} of {store.path}"
         if n_full != len(listing):
             raise DamagedError(f"{base} is damaged (some of its summaries hold no statistics)")
