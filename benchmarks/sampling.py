@@ -1,18 +1,26 @@
-"""Sweeps of Gibbs sampling beside laps of variational inference, per CPU second.
+"""Sweeps of Gibbs sampling beside laps of variational inference, per CPU second; and whether sweeps find all clusters.
 
 ``python -m benchmarks.sampling``: JSON lines with CPU seconds of a lap after the first ones, in one thread, and
 their ratio.  Both start from the same clusters; clusters are far apart, so that laps do the same work.  ``round`` is
 what splits and unions take where a lap ends with them, and ``with_rounds`` the ratio with their share of late laps.
+
+``python -m benchmarks.sampling reach [LIKELIHOOD ...] [--seeds N] [--laps N] [--rows N] [--batches N]``: JSON lines with
+the numbers of clusters after 50 laps, from 1 cluster and from 25, for six well separated clusters of each likelihood.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from scipy import sparse
+from sklearn.metrics import adjusted_rand_score
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
@@ -77,5 +85,129 @@ def main() -> None:
             print(json.dumps({"name": f"gibbs {type(likelihood).__name__} {prior}", **line}), flush=True)
 
 
+# -- well separated clusters ----------------------------------------------------------------------------------------
+TRUE = 6
+"""Clusters of each data set."""
+
+Drawn = Callable[[np.random.Generator, np.ndarray], np.ndarray]
+"""Rows of clusters ``(n,)``."""
+
+
+def centers(rng: np.random.Generator, d: int, least: float = 5.8) -> np.ndarray:
+    """Places at least so many deviations apart, ``(6, d)``."""
+    while True:
+        found = 6.0 * rng.normal(size=(TRUE, d))
+        apart = np.linalg.norm(found[:, None] - found, axis=2)
+        if apart[np.triu_indices(TRUE, 1)].min() >= least:
+            return found
+
+
+def blobs(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Points in three dimensions, at least 5.8 deviations apart."""
+    return centers(rng, 3)[label] + rng.normal(size=(len(label), 3))
+
+
+def covariances(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Points about zero in ten dimensions: three large directions, others for each cluster."""
+    wide = rng.normal(size=(TRUE, 3, 10)) * 3.0
+    return np.einsum("nj,njd->nd", rng.normal(size=(len(label), 3)), wide[label]) + rng.normal(size=(len(label), 10))
+
+
+def bits(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Thirty bits, each .9 or .1."""
+    chance = np.where(rng.random((TRUE, 30)) < 0.5, 0.9, 0.1)
+    return (rng.random((len(label), 30)) < chance[label]).astype(float)
+
+
+def documents(rng: np.random.Generator, label: np.ndarray) -> Any:
+    """Documents of sixty words out of fifty."""
+    topics = rng.dirichlet(np.full(50, 0.2), size=TRUE)
+    return sparse.csr_array([rng.multinomial(60, topics[k]).astype(float) for k in label])
+
+
+def whole_numbers(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Eight counts with rates between 1 and 30."""
+    rate = np.exp(rng.uniform(0.0, np.log(30.0), size=(TRUE, 8)))
+    return rng.poisson(rate[label]).astype(float)
+
+
+def steps(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Steps in two dimensions beside the steps before them, with dynamics of their own."""
+    before, drift = 3.0 * rng.normal(size=(len(label), 2)), 3.0 * rng.normal(size=(TRUE, 2, 2))
+    after = np.einsum("nij,nj->ni", drift[label], before) + 0.3 * rng.normal(size=(len(label), 2))
+    return np.concatenate([after, before], axis=1)
+
+
+def directions(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Vectors of length one in eight dimensions, about means at least 60 degrees apart."""
+    while True:
+        mean = rng.normal(size=(TRUE, 8))
+        mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+        if (mean @ mean.T)[np.triu_indices(TRUE, 1)].max() < 0.5:
+            break
+    x = mean[label] + 0.12 * rng.normal(size=(len(label), 8))
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+
+def mixed(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Three counts, and points in two dimensions."""
+    rate = np.exp(rng.uniform(0.0, np.log(30.0), size=(TRUE, 3)))
+    return np.concatenate([rng.poisson(rate[label]), centers(rng, 2)[label] + rng.normal(size=(len(label), 2))], axis=1)
+
+
+SEPARATE: dict[str, tuple[Any, Drawn]] = {
+    "AutoRegressiveGaussian": (bnp.AutoRegressiveGaussian(), steps),
+    "Bernoulli": (bnp.Bernoulli(), bits),
+    "DiagGaussian": (bnp.DiagGaussian(), blobs),
+    "FixedVarianceGaussian": (bnp.FixedVarianceGaussian(variance=1.0), blobs),
+    "Gaussian": (bnp.Gaussian(), blobs),
+    "Multinomial": (bnp.Multinomial(), documents),
+    "Poisson": (bnp.Poisson(), whole_numbers),
+    "Product": (bnp.Product({(0, 1, 2): bnp.Poisson(), (3, 4): bnp.DiagGaussian()}), mixed),
+    "VonMisesFisher": (bnp.VonMisesFisher(), directions),
+    "ZeroMeanGaussian": (bnp.ZeroMeanGaussian(), covariances),
+}
+"""Likelihoods, and what their clusters generate."""
+
+
+def reach(likelihood: str, start: int, seed: int, rows: int, laps: int, batches: int) -> dict[str, Any]:
+    """Clusters that a chain ends with: the mean of the last ten laps, the last ten, and the adjusted Rand index."""
+    observation, draw = SEPARATE[likelihood]
+    rng = np.random.default_rng(seed)
+    label = rng.integers(TRUE, size=rows)
+    schedule = bnp.Gibbs(laps=laps, burn_in=laps - 1, thin=1, rows=rows)
+    began = time.process_time()
+    result = bnp.train(
+        bnp.Model(bnp.DPMixture(), observation),
+        draw(rng, label),
+        schedule=schedule,
+        init=bnp.RandomExamples(start),
+        batch_size=-(-rows // batches),
+        client=SerialExecutor(),
+        rng=seed,
+    )
+    last = [row["n_clusters"] for row in result.history if row["action"] == "sampled"][-10:]
+    score = adjusted_rand_score(label, result.draws.labels[0, -1])
+    out = {"likelihood": likelihood, "start": start, "seed": seed, "mean": float(np.mean(last)), "last": last}
+    return out | {"ari": round(float(score), 3), "cpu": round(time.process_time() - began, 2)}
+
+
+def all_reach(arguments: list[str]) -> None:
+    """A line for each likelihood, start and seed."""
+    parser = argparse.ArgumentParser(prog="benchmarks.sampling reach")
+    parser.add_argument("likelihoods", nargs="*", default=[])
+    for name, default in (("seeds", 2), ("laps", 50), ("rows", 1500), ("batches", 1), ("first", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    chosen = parser.parse_args(arguments)
+    for likelihood in chosen.likelihoods or SEPARATE:
+        for start in (1, 25):
+            for seed in range(chosen.first, chosen.first + chosen.seeds):
+                found = reach(likelihood, start, seed, chosen.rows, chosen.laps, chosen.batches)
+                print(json.dumps(found), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["reach"]:
+        all_reach(sys.argv[2:])
+    else:
+        main()

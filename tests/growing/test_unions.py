@@ -11,7 +11,8 @@ from scipy.special import xlogy
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Unite
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.inference.variational.growing import UNITED, best_share
+from bnp_dask.inference.variational.growing import UNITED
+from bnp_dask.moves.pairs import best_share
 from bnp_dask.store import RunStore
 from tests.growing.parts import MODELS, begin, day, gap, grow
 

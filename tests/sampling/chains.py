@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.stats import chisquare
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader
@@ -147,6 +148,32 @@ def left_by_rounds(
         found[few.partition] += 1
         moved += few.partition != known[start]
     return found, moved
+
+
+def left_by_laps_and_rounds(
+    exact: dict[Partition, float], model: Model, batches: list[Batch], times: int
+) -> Counter[Partition]:
+    """Where a lap that a round ends leads from states spread as the exact posterior is."""
+    few, found, known, chance = Few.of(model, batches), Counter(), list(exact), np.cumsum(list(exact.values()))
+    for turn, start in enumerate(np.searchsorted(chance, (np.arange(times) + 0.5) / times * chance[-1]), 1):
+        few.place(known[start], 2 * turn)
+        few.lap(2 * turn, turn % len(batches))
+        few.round(2 * turn + 1, turn // len(batches) % len(batches))
+        found[few.partition] += 1
+    return found
+
+
+def surprise(found: Counter[Partition], exact: dict[Partition, float], least: float = 10.0) -> float:
+    """Probability of a larger chi-squared statistic, for independent draws; partitions expected less often are one."""
+    total = sum(found.values())
+    expected = {p: total * probability for p, probability in exact.items()}
+    some = [p for p, e in expected.items() if e >= least]
+    seen, due = [float(found[p]) for p in some], [expected[p] for p in some]
+    rest = total - sum(due)
+    if rest >= least:
+        seen, due = [*seen, total - sum(seen)], [*due, rest]
+    scale = sum(seen) / sum(due)
+    return float(chisquare(seen, np.array(due) * scale).pvalue)
 
 
 def halves(batch: Batch) -> list[Batch]:

@@ -320,6 +320,15 @@ def test_weights_of_sequences_are_how_often_they_are_there():
     assert (result.draws.labels[0, 0] >= 0).tolist() == [True, False, True]
 
 
+def test_a_start_with_more_states_than_the_limit_is_cut_to_its_largest():
+    data = bnp.as_source(sequences(), groups=np.arange(0, 241, 30), batch_size=60)
+    model = bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian())
+    schedule = bnp.Gibbs(laps=4, burn_in=0, thin=1, states=3)
+    result = bnp.train(model, data, schedule=schedule, init=bnp.ContiguousBlocks(8))
+    assert result.draws.n_clusters.max() <= 3
+    assert result.posterior.summary["N"].sum() == 240
+
+
 def test_topics_of_fractions_of_tokens_are_refused():
     with pytest.raises(DataError, match="some counts are fractions"):
         model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(fractional=True))

@@ -203,7 +203,7 @@ def test_score_is_the_predictive_density_with_unseen_clusters():
 
 # -- expectation propagation ----------------------------------------------------------------------------------------
 def test_first_lap_of_propagation_is_the_filter():
-    schedule = bnp.ExpectationPropagation(laps=1, window=1, epsilon=0.25)
+    schedule = bnp.ExpectationPropagation(laps=1, window=1, epsilon=0.25, merge=None)
     ep, adf = go(schedule), go(bnp.Filter(epsilon=0.25))
     assert_allclose(ep.posterior.summary["N"], adf.posterior.summary["N"], rtol=1e-9)
     assert_allclose(ep.history[-1]["elbo"], adf.history[-1]["elbo"], rtol=1e-12)
@@ -221,6 +221,16 @@ def test_batches_in_flight_together_do_not_open_one_cluster_twice():
         schedule = bnp.ExpectationPropagation(laps=2, window=window)
         result = bnp.train(model, blobs(160, k=3), schedule=schedule, batch_size=20)
         assert result.posterior.n_clusters == 3
+
+
+def test_clusters_of_many_batches_side_by_side_are_united_and_no_atom_is_lost():
+    for sigma in (0.0, 0.5):
+        schedule = bnp.ExpectationPropagation(laps=4, window=8, count_tolerance=0.0)
+        result = go(schedule, blobs(1600), bnp.NGGPMixture(1.0, sigma, 1.0))
+        counts = result.posterior.summary["N"]
+        assert np.sum(counts > 1.0) == 4
+        assert_allclose(counts.sum(), 1600.0, rtol=1e-3)  # less what was given up with a cluster
+        assert [move for row in result.history for move in row["moves"]]
 
 
 # -- what cannot be -------------------------------------------------------------------------------------------------

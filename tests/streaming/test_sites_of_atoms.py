@@ -92,7 +92,7 @@ def test_points_that_cannot_be_taken_out_are_left_out_of_tables_computed_anew(mo
 def test_the_size_of_batches_changes_rounding_only(kind):
     x = blobs(120) if kind == "points" else sparse.csr_array(np.random.default_rng(0).poisson(1.0, (110, 12)) + 0.0)
     model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian() if kind == "points" else bnp.Multinomial(0.5))
-    schedule = bnp.ExpectationPropagation(laps=4, window=1, count_tolerance=0.0)
+    schedule = bnp.ExpectationPropagation(laps=4, window=1, merge=None, count_tolerance=0.0)
     found = [bnp.train(model, x, schedule=schedule, batch_size=size) for size in (1, 10, 100)]
     last, gains = found[0].history[-1]["elbo"], []
     for other in found[1:]:
@@ -121,7 +121,7 @@ def algorithm_2(model, batch, laps, epsilon):
 def test_one_atom_per_batch_is_the_algorithm_as_printed():
     x = blobs(30)
     model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian())
-    schedule = bnp.ExpectationPropagation(laps=3, window=1, epsilon=0.01, count_tolerance=0.0)
+    schedule = bnp.ExpectationPropagation(laps=3, window=1, merge=None, epsilon=0.01, count_tolerance=0.0)
     result = bnp.train(model, x, schedule=schedule, batch_size=1)
     dense = algorithm_2(result.posterior.model, Batch(x), 3, 0.01)
     assert_allclose(np.sort(result.posterior.summary["N"]), np.sort(dense.sum(axis=0)), rtol=1e-6)
@@ -130,7 +130,7 @@ def test_one_atom_per_batch_is_the_algorithm_as_printed():
 def test_a_cluster_that_only_one_atom_held_keeps_its_id():
     x = np.concatenate([blobs(50, k=1), [[90.0, 90.0, 90.0]]])
     model = bnp.Model(bnp.DPMixture(0.1), bnp.FixedVarianceGaussian(variance=1.0))
-    schedule = bnp.ExpectationPropagation(laps=5, window=1, epsilon=0.5, count_tolerance=0.0)
+    schedule = bnp.ExpectationPropagation(laps=5, window=1, merge=None, epsilon=0.5, count_tolerance=0.0)
     result = bnp.train(model, x, schedule=schedule, batch_size=17)
     assert_array_equal(result.posterior.ids, [0, 1])
     assert_allclose(result.posterior.summary["N"], [50.0, 1.0], atol=1e-3)
@@ -166,7 +166,7 @@ def test_leaving_undoes_seating_and_poor_clusters_are_closed():
 
 def test_stopped_in_a_later_lap_and_resumed_is_the_uninterrupted_run(tmp_path):
     model = bnp.Model(bnp.NGGPMixture(1.0, 0.25, 1.0), bnp.Gaussian())
-    schedule = bnp.ExpectationPropagation(laps=3, window=2, count_tolerance=0.0)
+    schedule = bnp.ExpectationPropagation(laps=3, window=2, merge=None, count_tolerance=0.0)
     whole = bnp.train(model, blobs(), schedule=schedule, batch_size=100)
     store = tmp_path / "run"
     bnp.train(model, blobs(), schedule=schedule, batch_size=100, store=store, callbacks=[AfterSteps(7)])

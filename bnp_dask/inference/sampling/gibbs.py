@@ -29,7 +29,7 @@ from bnp_dask.inference.sampling.chain import (
 )
 from bnp_dask.inference.sampling.draws import Draws, draw_to_arrays, draws_from
 from bnp_dask.inference.sampling.reseating import is_counted, reseat
-from bnp_dask.inference.sampling.sequences import draw_states, end_states, states_of, sweep_of_states
+from bnp_dask.inference.sampling.sequences import draw_states, end_states, first_states, states_of, sweep_of_states
 from bnp_dask.inference.sampling.split_merge import split_and_unite
 from bnp_dask.inference.sampling.sweep import sweep
 from bnp_dask.inference.sampling.topics import (
@@ -88,8 +88,8 @@ class Gibbs:
         The point estimate and :meth:`Draws.co_clustering <bnp_dask.Draws.co_clustering>` use these rows.  The cluster
         of a document in a topic model is its largest topic, -1 for one without tokens.
     states
-        States of a hidden Markov model, at most (the weak limit).  A sweep costs the square of this number.  A start
-        with more states keeps them as long as they have steps.
+        States of a hidden Markov model, at most (the weak limit).  A sweep costs the square of this number.  Of a start
+        with more states the largest ones are taken.
 
     Notes
     -----
@@ -386,7 +386,7 @@ def kind_of(model: Model, states: int) -> Kind:
         )
     if isinstance(model.allocation, SampledStates):
         return Kind(
-            first=first_tabled_chain,
+            first=partial(first_states, most=states),
             ids=lambda chain: states_of(chain, states),
             draw=partial(draw_states, most=states),
             sweep=sweep_of_states,

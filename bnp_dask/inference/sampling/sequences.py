@@ -20,7 +20,7 @@ from bnp_dask.allocation.base import SampledStates
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary, add_in_place
 from bnp_dask.inference.chains import TABLES, Chain, Pins, empty_of_chain
-from bnp_dask.inference.sampling.chain import drawn_parameters, shares, top_generator
+from bnp_dask.inference.sampling.chain import drawn_parameters, first_tabled_chain, shares, top_generator
 from bnp_dask.inference.sampling.visit import (
     ASSIGN,
     PARAMETERS,
@@ -100,6 +100,17 @@ def _transitions(path: np.ndarray, offsets: np.ndarray, k: int) -> dict[str, np.
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------------
+def first_states(model: Model, start: Summary, most: int) -> Chain:
+    """A chain at the statistics of an initialisation: its largest states, up to ``most``, in the order of the start.
+
+    The first sweep draws a path for every sequence among them, so that no step is lost.
+    """
+    chain = first_tabled_chain(model, start)
+    largest = np.sort(np.argsort(-chain.total["N"], kind="stable")[:most])
+    chain.total = chain.total.take(chain.total.ids[largest])
+    return chain
+
+
 def states_of(chain: Chain, most: int) -> np.ndarray:
     """States of a sweep: the chain's states, and new ones up to ``most``."""
     return np.append(chain.total.ids, chain.next_id + np.arange(max(most - chain.total.n_clusters, 0)))

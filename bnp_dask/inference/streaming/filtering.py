@@ -16,12 +16,9 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.streaming.task import Given, Site, check_urn, seat_task, settle, threshold, with_site
-from bnp_dask.inference.streaming.unite import unions
+from bnp_dask.inference.streaming.unite import grown, unions
 from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
-
-GREW = 1.5
-"""Factor by which a cluster must grow in a batch to be compared with all others again."""
 
 
 @register
@@ -109,10 +106,7 @@ class Filter:
         out = []
         for _ in range(state.total.high.n_clusters):
             total = state.total.value()
-            old = np.zeros(total.n_clusters)
-            old[np.isin(total.ids, before.ids)] = before["N"][np.isin(before.ids, total.ids)]
-            concerned = total.ids if last else total.ids[total["N"] > GREW * old]
-            found = unions(work.model, total, float(self.merge), concerned)
+            found = unions(work.model, total, float(self.merge), total.ids if last else grown(before, total))
             for keep, drop, gain in found:
                 total = united(total, keep, drop)
                 out.append(record("merge", (keep, drop), (), gain, True, "the evidence of the union is greater"))

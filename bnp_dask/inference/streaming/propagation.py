@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from bnp_dask.core.edits import InsertEmpty, Take
+from bnp_dask.core.edits import InsertEmpty, Take, Unite
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
@@ -16,12 +17,13 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
-from bnp_dask.inference.streaming.task import LEAST_EPSILON, Given, Site, check_urn, seat_task, settle
-from bnp_dask.inference.streaming.unite import pair_gains, rows
+from bnp_dask.inference.streaming.task import Given, Site, check_urn, seat_task, settle, threshold
+from bnp_dask.inference.streaming.unite import grown, pair_gains, rows, unions
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
-from bnp_dask.moves.pairs import matched_in_turn
+from bnp_dask.moves.base import record
+from bnp_dask.moves.pairs import best_share, matched_in_turn
 from bnp_dask.structure.base import Visit
 
 SEATS = "seats/"
@@ -41,12 +43,16 @@ class ExpectationPropagation:
     laps
         Passes over the data at most; the first is the pass of :class:`~bnp_dask.inference.streaming.Filter`.
     window
-        Batches that are seated side by side, given the same total.  Clusters that two of them open are united if they
-        are more probable as one, else kept apart.  Results depend on the window, not on the number of workers.
+        Batches that are seated side by side, given the same total.  Results depend on the window, not on the number of
+        workers.
     epsilon
         Probability of a new cluster above which an atom opens one, and mass below which a cluster is given up, 0 to
-        less than 1.  Default: 0.01 for any prior, because an atom may leave a cluster that turns out to be
-        spurious.
+        less than 1.  Default: the discount sigma of the prior, or 0.01 if sigma is less, as in
+        :class:`~bnp_dask.inference.streaming.Filter`.
+    merge
+        Nats by which the log probability of one united cluster must exceed the log probability of two, to unite them:
+        after each window for clusters that were opened in it or grew by half, and after each lap for all.  None:
+        clusters stay apart, as in Alg. 2, unless two batches of one window opened them.
     count_tolerance
         Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.
 
@@ -64,6 +70,7 @@ class ExpectationPropagation:
     laps: int = 20
     window: int = 8
     epsilon: float | None = None
+    merge: float | None = 0.0
     count_tolerance: float = 1e-4
     decides_moves = False
 
@@ -72,6 +79,8 @@ class ExpectationPropagation:
             hold(self, name, whole_number(name, getattr(self, name), 1))
         if self.epsilon is not None:
             hold(self, "epsilon", share_below_one("epsilon", self.epsilon, "a probability"))
+        if self.merge is not None:
+            hold(self, "merge", number_from("merge", self.merge, 0.0))
         hold(self, "count_tolerance", number_from("count_tolerance", self.count_tolerance, 0.0))
 
     def check(self, model: Any) -> None:
@@ -94,7 +103,8 @@ class ExpectationPropagation:
         def tasks(batches: tuple[int, ...]) -> list[Task]:
             total = state.total.value()
             givens = [_given(work, state, batch, total) for batch in batches]
-            return [seat_task(work, state, b, given, self._epsilon) for b, given in zip(batches, givens, strict=True)]
+            epsilon = threshold(work.model, self.epsilon)
+            return [seat_task(work, state, b, given, epsilon) for b, given in zip(batches, givens, strict=True)]
 
         order, visits = np.arange(work.source.n_batches), OneByOne[Site](work, state, tasks)
         return Flight(work, state, order, self.window, size=self.window, visits=visits)
@@ -105,7 +115,8 @@ class ExpectationPropagation:
         Workers seat later batches meanwhile: a site does not change the total that the other batches of its group were
         given.
         """
-        known, newborn = state.total.high.ids, list[int]()
+        before, newborn = state.total.value(), list[int]()
+        known = before.ids
         for batch, site in group.found:
             if state.visits[batch] >= 0:
                 state.total.subtract(recall(work, state, batch))
@@ -113,12 +124,16 @@ class ExpectationPropagation:
             state.total.add(mine)
             remember(work, state, batch, Visit(mine, {}), more=seats_to_arrays(site.resp, names))
             state.terms = {"log_predictive": state.terms["log_predictive"] + site.log_predictive}
-        self._give_up(state)
+        self._give_up(work.model, state)
+        moves = _unite(work.model, state, self.merge, before)
         settle(work, state)
-        return {"exact": False, "action": "folded", "moves": []}
+        return {"exact": False, "action": "folded", "moves": moves}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """Stop if no count changes any more."""
+        """Unite clusters, and stop if no count changes any more."""
+        moves = _unite(work.model, state, self.merge, None)
+        if moves:
+            settle(work, state)
         counts, old = state.total.value()["N"], state.lap_counts
         if old is not None and len(old) == len(counts):
             moved = float(np.abs(counts - old).max(initial=0.0))
@@ -128,11 +143,7 @@ class ExpectationPropagation:
         if state.finished is None and state.lap + 1 >= self.laps:
             state.finished = "laps"
         trim(state)
-        return told
-
-    @property
-    def _epsilon(self) -> float:
-        return LEAST_EPSILON if self.epsilon is None else float(self.epsilon)
+        return {**told, "moves": [*told["moves"], *moves]}
 
     def _named(
         self, work: Work, state: State, site: Site, known: np.ndarray, newborn: list[int]
@@ -158,13 +169,33 @@ class ExpectationPropagation:
         missing = ids[~np.isin(ids, summary.ids)]
         return summary.insert_empty(missing).take(ids), summary.ids
 
-    def _give_up(self, state: State) -> None:
+    def _give_up(self, model: Model, state: State) -> None:
         """Leave out clusters that hold less than epsilon (Alg. 2, last line), from the total and from every site."""
-        n = state.total.value_of("N")
-        if (n < self._epsilon).any():
-            edit = Take(tuple(int(i) for i in state.total.high.ids[n >= self._epsilon]))
+        n, least = state.total.value_of("N"), threshold(model, self.epsilon)
+        if (n < least).any():
+            edit = Take(tuple(int(i) for i in state.total.high.ids[n >= least]))
             state.total.apply([edit])
             state.edits.append(edit)
+
+
+def _unite(model: Model, state: State, least: float | None, before: Summary | None) -> list[dict[str, Any]]:
+    """Unite clusters whose union gains more than ``least`` nats, in the total and in every site; records of the unions.
+
+    No cluster is united for None.  Compared are clusters that grew since ``before`` with all others; without ``before``
+    all clusters with each other.
+    """
+    out: list[dict[str, Any]] = []
+    for _ in range(0 if least is None else state.total.high.n_clusters):
+        total = state.total.value()
+        found = unions(model, total, least, total.ids if before is None else grown(before, total))
+        if not found:
+            break
+        edits = [Unite(keep, drop, best_share(total, keep, drop)) for keep, drop, _ in found]
+        state.total.apply(edits)
+        state.edits.extend(edits)
+        for keep, drop, gain in found:
+            out.append(record("merge", (keep, drop), (), gain, True, "the evidence of the union is greater"))
+    return out
 
 
 def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, first: int) -> np.ndarray:
@@ -204,16 +235,27 @@ def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
     if state.visits[batch] < 0:
         return Given(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)
+    into = _united_since(state, batch)
     if "id" not in kept:  # a batch that was left out left no seats
         rest = state.total.copy()
         rest.subtract(recall(work, state, batch))
         return Given(rest.value(), keep=True)
-    place = np.full(len(kept["id"]), -1, np.int64)
-    there = np.isin(kept["id"], total.ids)
-    place[there] = total.positions(kept["id"][there])
-    rows = np.repeat(np.arange(len(kept["offsets"]) - 1), np.diff(kept["offsets"]))[there]
-    offsets = np.searchsorted(rows, np.arange(len(kept["offsets"])))
-    return Given(total, RaggedResp(offsets, place[there], kept["value"][there], total.n_clusters), keep=True)
+    ids = kept["id"].copy()
+    for drop, keep in into:
+        ids[ids == drop] = keep
+    there = np.isin(ids, total.ids)
+    n_atoms = len(kept["offsets"]) - 1
+    rows = np.repeat(np.arange(n_atoms), np.diff(kept["offsets"]))[there]
+    entries = kept["value"][there], (rows, total.positions(ids[there]))
+    seats = sparse.coo_array(entries, shape=(n_atoms, total.n_clusters)).tocsr()  # adds the shares of united clusters
+    before = RaggedResp(seats.indptr.astype(np.int64), seats.indices.astype(np.int64), seats.data, total.n_clusters)
+    return Given(total, before, keep=True)
+
+
+def _united_since(state: State, batch: int) -> list[tuple[int, int]]:
+    """Clusters that others absorbed since a batch's last visit, and these others, in order."""
+    edits = state.edits[int(state.seen[batch]) :]
+    return [(edit.drop, edit.keep) for edit in edits if isinstance(edit, Unite)]
 
 
 def seats_to_arrays(resp: RaggedResp | None, ids: np.ndarray) -> dict[str, np.ndarray]:

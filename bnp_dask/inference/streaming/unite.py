@@ -85,6 +85,18 @@ def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) ->
     return [(int(pairs[m].min()), int(pairs[m].max()), float(gain[m])) for m in chosen]
 
 
+GREW = 1.5
+"""Factor by which a cluster must grow to be compared with all others again."""
+
+
+def grown(before: Summary, total: Summary) -> np.ndarray:
+    """Ids of the new clusters of a total, and of clusters that have grown by :data:`GREW`."""
+    old = np.zeros(total.n_clusters)
+    there = np.isin(total.ids, before.ids)
+    old[there] = before["N"][before.positions(total.ids[there])]
+    return total.ids[total["N"] > GREW * old]
+
+
 def rows(summary: Summary, positions: np.ndarray) -> Summary:
     """Clusters of a summary at some positions, which may repeat, with new ids."""
     values = {

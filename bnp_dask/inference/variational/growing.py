@@ -33,6 +33,7 @@ from bnp_dask.moves import Merge
 from bnp_dask.moves.base import MergeProposal, Plan, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.merge import pair_empty
+from bnp_dask.moves.pairs import best_share
 
 # -- new words -----------------------------------------------------------------------------------------------------
 WIDENED = "widened"
@@ -108,9 +109,6 @@ def settle(state: State) -> None:
 UNITED = "united"
 """Action of a history row in which merges were decided on totals."""
 
-LEAST = 1e-12
-"""Share of an empty cluster, so that it has a logarithm."""
-
 
 def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]]:
     """Decide merges on totals; yields the history row that records them, nothing if no merge is proposed."""
@@ -137,21 +135,6 @@ def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]
     state.step += 1
     row = history_row(state, state.lap, None, exact=True, action=UNITED, gain=0.0, moves=found.records)
     yield {**row, "n_batches": 0}
-
-
-def best_share(value: Summary, keep: int, drop: int) -> float | None:
-    """Share with which :meth:`Summary.unite` bounds an entropy best: the share of ``keep`` in both; None for zero."""
-    pair = value.without_pairs().take([keep, drop])
-    counts = np.maximum(pair["N"], 0.0)
-    share = min(max(float(counts[0] / max(counts.sum(), LEAST)), LEAST), 1.0 - LEAST)
-    tracked = [name for name, field in pair.fields.items() if field.merge == "tracked"]
-    union = pair.unite(keep, drop, share)
-    return share if sum(float(union[name].sum()) for name in tracked) > 0 else None
-
-
-# -- time that passes ----------------------------------------------------------------------------------------------
-AGED = "aged"
-"""Action of the history row that records that time passed."""
 
 
 def fade(state: State, factor: float) -> dict[str, Any]:
