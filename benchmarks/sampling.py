@@ -4,8 +4,9 @@
 their ratio.  Both start from the same clusters; clusters are far apart, so that laps do the same work.  ``round`` is
 what splits and unions take where a lap ends with them, and ``with_rounds`` the ratio with their share of late laps.
 
-``python -m benchmarks.sampling reach [LIKELIHOOD ...] [--seeds N] [--laps N] [--rows N] [--batches N]``: JSON lines with
-the numbers of clusters after 50 laps, from 1 cluster and from 25, for six well separated clusters of each likelihood.
+``python -m benchmarks.sampling reach [LIKELIHOOD ...] [--seeds N] [--laps N] [--rows N] [--batches N]``: JSON lines
+with the numbers of clusters after 50 laps, from 1 cluster and from 25, for six well separated clusters of each
+likelihood.
 """
 
 from __future__ import annotations

@@ -252,11 +252,6 @@ def best_share(value: Summary, keep: int, drop: int) -> float | None:
     return share if sum(float(union[name].sum()) for name in tracked) > 0 else None
 
 
-# -- time that passes ----------------------------------------------------------------------------------------------
-AGED = "aged"
-"""Action of the history row that records that time passed."""
-
-
 # -- which clusters are one -----------------------------------------------------------------------------------------
 def best_first(
     pairs: np.ndarray, gains: np.ndarray, least: float = 0.0, per_cluster: int = 1, most: int | None = None

@@ -20,7 +20,6 @@ from bnp_dask.testing.parts import survey_of
 from tests.sampling.chains import (
     NO_ROWS,
     Few,
-    canonical,
     halves,
     left_by_laps_and_rounds,
     left_by_rounds,

@@ -114,9 +114,9 @@ class Gibbs:
     integrated out; this opens clusters and gives them up.  All other atoms are swept before that, side by side, each
     given weights and parameters drawn from the totals, among the existing clusters (see
     :mod:`bnp_dask.inference.sampling.sweep`).  Few data in one batch are all seated again in each lap, which keeps one
-    worker busy.  Some laps, most at first and one in 16 later, end with a round in which whole clusters are split and
-    united over all batches (see :mod:`bnp_dask.inference.sampling.split_merge`); it reads the data once more.  If all
-    documents are one batch, each lap splits and unites without such a round.
+    worker busy.  Some laps, most of the first 200 and one in 16 after 4,000, end with a round in which whole clusters
+    are split and united over all batches (see :mod:`bnp_dask.inference.sampling.split_merge`); it reads the data once
+    more.  If all documents are one batch, each lap splits and unites without such a round.
 
     ``result.draws`` are the draws.  ``result.posterior`` is the point estimate, clusters by falling size: the posterior
     of weights and parameters given the partition that :meth:`Draws.point <bnp_dask.Draws.point>` chooses

@@ -137,6 +137,11 @@ def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]
     yield {**row, "n_batches": 0}
 
 
+# -- time that passes ----------------------------------------------------------------------------------------------
+AGED = "aged"
+"""Action of the history row that records that time passed."""
+
+
 def fade(state: State, factor: float) -> dict[str, Any]:
     """Multiply the weight of all data of a run by ``factor``; returns the row of the history that records it.
 
