@@ -241,7 +241,7 @@ def power_law(task: Task) -> Outcome:
                 score[name][place] += bnp.score(posterior, held) / orders
                 clusters[name][place] += in_use(posterior, HELD) / orders
             if order == 0:
-                passes = bnp.ExpectationPropagation(laps=laps, window=1, epsilon=HELD)
+                passes = bnp.ExpectationPropagation(laps=laps, window=1, epsilon=HELD, merge=None)
                 posterior = bnp.train(
                     bnp.Model(prior, bnp.Multinomial(0.75)), train[rows], schedule=passes, batch_size=step
                 ).posterior
@@ -339,7 +339,7 @@ def kos_table(task: Task) -> Outcome:
     clusters: dict[str, float] = {}
     for prior in PRIORS:
         one = [kos.fit(prior, bnp.Filter(HELD), order).posterior for order in range(orders)]
-        passes = bnp.ExpectationPropagation(laps=laps, window=1, epsilon=HELD)
+        passes = bnp.ExpectationPropagation(laps=laps, window=1, epsilon=HELD, merge=None)
         more = [kos.fit(prior, passes, order).posterior for order in range(min(orders, task.size(3, 1)))]
         for name, each in ((f"ADF-{prior}", one), (f"EP-{prior}", more)):
             gain[name] = [kos.gain(posterior) for posterior in each]
@@ -409,7 +409,7 @@ def kos_table(task: Task) -> Outcome:
 def kos_passes(task: Task) -> Outcome:
     """Held-out score after each pass, two priors."""
     kos, laps = Kos(task), range(1, task.size(20, 5) + 1)
-    schedule = bnp.ExpectationPropagation(laps=len(laps), window=1, epsilon=HELD, count_tolerance=0.0)
+    schedule = bnp.ExpectationPropagation(laps=len(laps), window=1, epsilon=HELD, merge=None, count_tolerance=0.0)
     gain = {prior: kos.gains(prior, schedule) for prior in PRIORS}
     picture, axes = grid(1, 1, 5.6, 3.4)
     lines(axes[0, 0], laps, gain, "passes", "nats over one multinomial")
@@ -443,7 +443,8 @@ def kos_sampler(task: Task) -> Outcome:
     assert draws is not None
     sampled = [kos.gain(draws.posterior(0, i)) for i in range(draws.n_draws)]
     one = kos.gain(kos.fit("IG", bnp.Filter(HELD), 0).posterior)
-    more = kos.gains("IG", bnp.ExpectationPropagation(laps=passes, window=1, epsilon=HELD, count_tolerance=0.0))
+    again = bnp.ExpectationPropagation(laps=passes, window=1, epsilon=HELD, merge=None, count_tolerance=0.0)
+    more = kos.gains("IG", again)
     picture, axes = grid(1, 1, 5.6, 3.4)
     lines(axes[0, 0], range(1, len(sampled) + 1), {"Gibbs": sampled}, "passes", "nats over one multinomial")
     axes[0, 0].axhline(one, color="#c05621", linestyle="--", label="ADF (one pass)")

@@ -60,8 +60,11 @@ class ExpectationPropagation:
     -----
     For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  This is Alg. 2 for any size of batches: besides the
     statistics of a batch the memo keeps the responsibilities of its atoms, so that each atom leaves alone and is seated
-    given all others, including the others of its batch.  With ``window=1`` the size of batches only changes rounding;
-    batches of a window do not see each other's changes.
+    given all others, including the others of its batch.  With ``window=1, merge=None`` the size of batches only changes
+    rounding; batches of a window do not see each other's changes.
+
+    Shares of an atom in united clusters are added when its batch is visited again.  Until then the log probability that
+    the union is empty is the sum of both, an upper bound.
 
     The history's objective is the log predictive density of the batches so far in the lap, given all others, in nats:
     it is no bound, and need not rise.  Columns besides the usual: ``log_predictive``, the same number.
