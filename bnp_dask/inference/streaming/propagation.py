@@ -188,7 +188,9 @@ def _unite(model: Model, state: State, least: float | None, before: Summary | No
     all clusters with each other.
     """
     out: list[dict[str, Any]] = []
-    for _ in range(0 if least is None else state.total.high.n_clusters):
+    if least is None:
+        return out
+    for _ in range(state.total.high.n_clusters):
         total = state.total.value()
         found = unions(model, total, least, total.ids if before is None else grown(before, total))
         if not found:
