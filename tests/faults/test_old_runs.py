@@ -80,6 +80,10 @@ def test_a_model_of_an_earlier_version_loads(tmp_path, unpacked, archive, name):
     assert bnp.load(tmp_path / "again.zarr").ids.tolist() == then["models"][name]["ids"]
 
 
+CHANGING = bnp.Gibbs | bnp.ExpectationPropagation
+"""Schedules that split or unite clusters themselves: how, as of moves, may change from version to version."""
+
+
 @pytest.mark.parametrize(("archive", "name"), cases("runs"))
 def test_a_run_of_an_earlier_version_goes_on(unpacked, archive, name):
     """Its posterior loads; resumed, it keeps its history, loses no atom, never falls, and ends where it would have."""
@@ -95,7 +99,7 @@ def test_a_run_of_an_earlier_version_goes_on(unpacked, archive, name):
     if isinstance(case.schedule, bnp.Memoized | bnp.FullBatch):
         last = next(i for i, row in enumerate(result.history) if row["lap"] > 1)
         assert np.diff(elbo[last:]).min(initial=0.0) >= -1e-9 * abs(elbo[-1])
-    if not case.moves:  # how moves are made may change from version to version
+    if not case.moves and not isinstance(case.schedule, CHANGING):
         np.testing.assert_allclose(elbo, wanted["elbo"], rtol=1e-9)
         assert result.posterior.ids.tolist() == wanted["ids"]
 

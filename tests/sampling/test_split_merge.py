@@ -103,9 +103,10 @@ def test_a_cluster_that_is_three_is_split_over_batches(likelihood):
     for lap in range(1, 24, 2):  # a sweep gives single atoms back that a split put on the wrong side
         few.round(lap, lap % 4)
         few.lap(lap + 1, None)
-    found = np.array(few.partition)  # where a single atom may be a cluster of its own
-    for own in range(3):
-        assert np.bincount(found[side == own]).max() > 0.97 * 400
+    found = np.array(few.partition)  # a part of one of the three may still be a cluster of its own
+    mixed = sum(np.sum(found == k) - np.bincount(side[found == k]).max() for k in range(found.max() + 1))
+    assert mixed <= 4
+    assert found.max() < 5
 
 
 def test_clusters_of_documents_are_split_over_batches():
