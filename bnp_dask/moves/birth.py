@@ -19,7 +19,7 @@ Collecting and adopting happen beside the normal local step.  The exact whole-da
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -161,8 +161,17 @@ class Birth:
         return Turn.BESIDE_NEIGHBOURS if self.is_urgent(context) else Turn.BIRTHS
 
     def plan(self, context: PlanContext) -> Planning:
+        self._refined(context)
         for source in self._sources(context):
             yield from source(context)
+
+    def _refined(self, context: PlanContext) -> None:
+        """Propose births again that fell short in the lap before, from their own statistics."""
+        for target in sorted(context.memory.sweeps.keys() & context.free):
+            sweep = context.memory.sweeps[target]
+            if sweep.remembered_as == self.kind:
+                names = -1 - np.arange(sweep.part.n_clusters)
+                self._propose(context, target, replace(sweep.part, ids=names))
 
     def _sources(self, context: PlanContext) -> list[Callable[[PlanContext], Planning]]:
         """Sources of atoms in this lap, in order: a cluster that one of them takes is not free for the next."""
@@ -371,7 +380,8 @@ class Birth:
         basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
         name, donors = f"birth-lap{context.lap}-cluster{target}", (target, *beside)
         trial = Trial(name, donors, context.model.global_step(basis), rest=ids[0])
-        context.propose(BirthProposal((target,), ids, Exchange(name, donors)), trial)
+        sweeps = self.policy.sweeps if context.policy.refines_births else 1
+        context.propose(BirthProposal((target,), ids, Exchange(name, donors), sweeps=sweeps), trial)
 
     # -- the atoms of windows ---------------------------------------------------------------------------------------
     def _of_windows(self, context: PlanContext) -> Planning:

@@ -17,7 +17,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model
-from bnp_dask.moves.base import DeleteProposal, PlanContext, Planning, Turn
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
 from bnp_dask.moves.pools import climb, counting
@@ -115,6 +115,8 @@ class Delete:
         left = self.per_lap
         for target in sorted(context.memory.sweeps.keys() - {WHOLE}):
             sweep = context.memory.sweeps[target]
+            if sweep.remembered_as == BirthProposal.kind:
+                continue  # a split that is re-estimated
             if sweep.remembered_as == SET:
                 self._propose_set(context, (target, *sweep.together), sweep.part)
             elif left and context.free.issuperset((target, *sweep.receivers)):

@@ -1,10 +1,15 @@
-"""Births of topics from whole documents: many at once, which take from all existing topics.
+"""Births of topics from whole documents, which take from all existing topics: candidates of several sizes.
 
 The tokens of a true topic are spread over several wrong topics (on KOS the best single one held 38 to 66 %), so a split
 of any one of them gains nothing.  Whole documents are gathered during one lap.  A run of a collapsed Gibbs sampler on
-them begins from the existing topics and finds new ones.  During the next lap every document is also assigned to old and
-new topics together, beside the normal local step, and the exact whole-data objective decides.  While the candidate's
-objective falls short but rises, its topics are re-estimated from their own assignments and tried again.
+them begins from the existing topics and finds new ones, or begins anew with fewer topics than there are.  During the
+next lap every document is also assigned to the topics of this candidate, beside the normal local step, and the exact
+whole-data objective decides.  While the candidate's objective falls short but rises, its topics are re-estimated from
+their own assignments and tried again.
+
+Sizes: many topics at once are the short way from few topics to as many as a corpus usually shows.  A few at a time find
+topics that are missing, at any number.  Far fewer than usual, sampled anew, show whether the objective prefers a small
+number, to which no sequence of single merges and deletes may lead.
 """
 
 from __future__ import annotations
@@ -30,6 +35,28 @@ from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.structure.base import Trial
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a candidate.
+
+    Parameters
+    ----------
+    name
+        Name under which failures are remembered.
+    total
+        Number of its topics.
+    anew
+        Whether it is sampled without the existing topics.
+    tries
+        Failures in a row after which no other of this name is made.
+    """
+
+    name: str
+    total: int
+    anew: bool
+    tries: int
 
 
 @register
@@ -121,54 +148,87 @@ class DocumentBirth:
                 "Multinomial()"
             )
         due = context.calm or context.lap % self.every == 0
-        if not self.kept:
-            lacking = usual_number(context) / context.value.n_clusters
-            due = due and lacking > (self.policy.few if context.calm else self.policy.very_few)
-        failed = context.memory.failed(self.kind, (), [context.tokens], 1.0)
-        if not due or WHOLE in context.memory.sweeps or failed >= self.tries or not context.source.is_sparse:
+        if not due or WHOLE in context.memory.sweeps or not context.source.is_sparse:
+            return
+        if self._next_size(context, context.calm) is None:
             return
         length = max(float(np.sum(context.survey.mean)), 1.0)
         wanted = context.at_most_sampled(min(context.survey.n_atoms, max(1, int(self.tokens / length))))
         context.ask([WHOLE], -(-wanted // context.source.n_batches))
 
+    def _next_size(self, context: PlanContext, calm: bool) -> Size | None:
+        """Size of the next candidate; None if all that are worth a try have failed."""
+        for size in self._sizes(context, calm):
+            if context.memory.failed(size.name, (), [context.tokens], 1.0) < size.tries:
+                return size
+        return None
+
+    def _sizes(self, context: PlanContext, calm: bool) -> list[Size]:
+        """Sizes of candidates that may be tried now, in the order in which they are tried."""
+        k, usual, policy = context.value.n_clusters, usual_number(context), self.policy
+        many = Size("documents", usual, anew=False, tries=self.tries)
+        if self.kept:
+            return [many]
+        if not calm:
+            return [many] if usual / k > policy.very_few else []
+        lacks = usual / k > policy.few
+        half, few = (k + max(policy.least_more, int(share * k)) for share in (policy.half, policy.eighth))
+        small = max(1, round(usual / policy.fewer))
+        return [
+            *([Size("documents anew", small, anew=True, tries=1)] if k > policy.few * small else []),
+            *([Size("documents half", half, anew=False, tries=1)] if lacks else []),
+            Size("documents few", few, anew=False, tries=self.tries),
+            *([many] if lacks else []),
+        ]
+
     def plan(self, context: PlanContext) -> Planning:
         """Propose the candidate that is being tried, or a new one found by a task in the gathered documents."""
         before = context.memory.sweeps.get(WHOLE)
         if before is not None:
-            self._propose(context, before.part)
+            self._propose(context, before.part, before.remembered_as)
             return
         if WHOLE not in context.atoms:
             return
+        size = self._next_size(context, context.calm)
+        if size is None:
+            return
         documents = context.atoms[WHOLE]
         n_tokens, k = context.model.mass(documents), context.value.n_clusters
-        total = k + topics_of_tokens(n_tokens, documents.n_atoms) if self.kept else usual_number(context)
+        total = k + topics_of_tokens(n_tokens, documents.n_atoms) if self.kept else size.total
         total = min(total, MEMORY // (self.policy.number_bytes * context.source.n_features))
-        if total <= k or n_tokens < self.policy.least_tokens:
-            context.give_up(self.kind, (), "too few documents, or too many topics, to sample new ones")
+        if (total <= k and not size.anew) or n_tokens < self.policy.least_tokens:
+            context.give_up(size.name, (), "too few documents, or too many topics, to sample new ones")
             return
-        known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(context.value["x"].T))
+        begun = context.value["x"][:0] if size.anew else context.value["x"]
+        known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(begun.T))
         averaged = max(1, int(self.policy.averaged * self.passes))
         settings = SampledTopics(total, self.passes, averaged, max_tokens=self.tokens)
         key = (context.seed, context.lap, DOCUMENT_TOPICS)
         args = (context.model, documents, settings, known, self.kept, key, self.policy.least_tokens)
         counts = (yield [(f"propose-lap{context.lap}-topics-of-documents", topics_again, args)])[0]
-        if counts.shape[1] == k:
-            context.give_up(self.kind, (), "the existing topics explain the documents gathered")
+        first = len(begun)
+        if counts.shape[1] == first:
+            context.give_up(size.name, (), "the existing topics explain the documents gathered")
             return
         scale = context.tokens / n_tokens
-        ids = np.array(context.memory.new_ids(counts.shape[1] - k), np.int64)
-        born = _of_counts(context.model, ids, scale * counts[:, k:])
-        old = context.value if self.kept else _of_counts(context.model, context.value.ids, scale * counts[:, :k])
-        self._propose(context, _beside(context.model, old, born))
+        ids = np.array(context.memory.new_ids(counts.shape[1] - first), np.int64)
+        born = _of_counts(context.model, ids, scale * counts[:, first:])
+        if size.anew:
+            basis = born
+        else:
+            kept = self.kept
+            old = context.value if kept else _of_counts(context.model, context.value.ids, scale * counts[:, :first])
+            basis = _beside(context.model, old, born)
+        self._propose(context, basis, size.name)
         context.free.clear()  # accepting it voids all other proposals
 
-    def _propose(self, context: PlanContext, basis: Summary) -> None:
-        name = f"documents-lap{context.lap}"
+    def _propose(self, context: PlanContext, basis: Summary, name: str) -> None:
+        trial = f"documents-lap{context.lap}"
         donors = tuple(int(i) for i in context.value.ids)
         others = tuple(int(i) for i in basis.ids if int(i) not in donors)
-        proposal = BirthProposal((), others, Exchange(name, donors), self.kind, self.sweeps)
+        proposal = BirthProposal((), others, Exchange(trial, donors), name, self.sweeps)
         # other proposals of the lap may name these clusters: accepting this one voids them
-        context.propose(proposal, Trial(name, donors, context.model.global_step(basis)), takes=())
+        context.propose(proposal, Trial(trial, donors, context.model.global_step(basis)), takes=())
 
 
 def topics_again(

@@ -10,6 +10,7 @@ union is then the sum of their entropies, so summaries decide exactly whether to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -168,10 +169,11 @@ class Judge:
             step, stuck = 0.0, -gain > hopeless * sum(counts)
         else:
             step = gain - before.gain
-            stuck = gain + step * _steps_to_come(step, before.step) < 0
+            stuck = gain + step * _steps_to_come(step, before.step, target == WHOLE) < 0
         if tried >= proposal.sweeps or stuck:
             return False
-        receivers = () if target == WHOLE else proposal.others  # newborn clusters exist only in this memory
+        # newborn clusters exist only in this memory
+        receivers = () if isinstance(proposal, BirthProposal) else proposal.others
         part = parts[proposal.edit.trial]
         together = proposal.targets[1:]
         self.memory.sweeps[target] = Sweep(receivers, part, gain, step, tried, together, proposal.remembered_as)
@@ -324,12 +326,19 @@ def _is_clear(proposal: AnyProposal, gain: float, counts: list[float]) -> bool:
     return proposal.weight > 1 and len(counts) == 1 and -gain > DECISION.clear * sum(counts)
 
 
-def _steps_to_come(step: float, last: float) -> float:
+def _steps_to_come(step: float, last: float, of_all: bool = False) -> float:
     """Sum of the steps still to come, in units of this step, if their sizes fall by a constant ratio.
 
-    ``last`` is the step before, 0 if there was none.  The ratio is taken to be larger than the two steps show.
+    ``last`` is the step before, 0 if there was none.  The ratio is taken to be larger than the two steps show: by a
+    factor, or its root for a change of all clusters (``of_all``), whose first step is much larger than all others.  A
+    candidate of 178 topics beside one lacked 59,600, 25,400 and 13,800 nats on 5,000 reviews of films: the factor
+    refuses it there, the root does not.  Candidates of seven topics beside 87 on a part of KOS lacked 8,732, 2,760, 901
+    and 13 before a gain of 435, which both allow, and 11,287, 5,433, 3,351, 2,423 ... 1,219, which both end.
     """
-    ratio = min(DECISION.slowest, DECISION.patience * step / last) if last > 0 else DECISION.slowest
+    if not (step > 0 and last > 0):
+        ratio = DECISION.slowest
+    else:
+        ratio = min(DECISION.slowest, math.sqrt(step / last) if of_all else DECISION.patience * step / last)
     return ratio / (1.0 - ratio) if step > 0 else 0.0
 
 

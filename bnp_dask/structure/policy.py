@@ -37,6 +37,8 @@ class MovePolicy:
     refines_on_samples
         Whether samples of some clusters' atoms show how these clusters change without another cluster.  Parts of groups
         do not add up to groups, so topic models need all data.
+    refines_births
+        Whether a split that falls short is re-estimated and tried again while it gains.
     births_beside
         Whether births re-estimate newborn clusters together with their neighbours, on samples of all of them.
     together
@@ -66,6 +68,7 @@ class MovePolicy:
     knows_pair_weights: bool = True
     bounds_unions: bool = True
     refines_on_samples: bool = True
+    refines_births: bool = False
     births_beside: bool = True
     together: int = 16
     retries_together: bool = False
@@ -96,6 +99,7 @@ OF_GROUPS = MovePolicy(
     knows_pair_weights=False,
     bounds_unions=False,
     refines_on_samples=False,
+    refines_births=True,
     births_beside=False,
     together=48,
     retries_together=True,
