@@ -100,7 +100,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
     schedule
         Default ``Memoized(laps=max_laps, tolerance=tol)``; a given schedule's own settings override these two.
     moves
-        Default ``[DocumentBirth(), Merge(), Delete()]`` when the number of topics is learned, none otherwise.
+        Default ``DocumentBirth()``, ``Birth(...)``, ``Merge()`` and ``Delete()`` when the number of topics is learned,
+        none otherwise.
     batch_size
         Documents per batch; default about 32 MB.
     random_state

@@ -114,7 +114,7 @@ def train(
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
         whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,
         ``HDPTopics``, ``HDPHMM``; with posteriors, and a schedule that has an exact objective), with
-        ``DocumentBirth()`` in place of ``Birth()`` for topics of words; none for others.
+        ``DocumentBirth()`` beside a cheaper ``Birth()`` for topics of words; none for others.
         ``()``: the number of clusters stays as initialised.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor.  None is the current client; without one,

@@ -24,7 +24,7 @@ from bnp_dask.training import defaults
 from bnp_dask.training.train import train
 
 ALL = (Birth(), Merge(), Delete())
-OF_WORDS = (DocumentBirth(), Merge(), Delete())
+OF_WORDS = (DocumentBirth(), defaults.SPLITS_OF_TOPICS, Merge(), Delete())
 MODEL = Model(DPMixture(), Gaussian())
 
 go = partial(train, client=SerialExecutor(), batch_size=150)
@@ -84,9 +84,10 @@ def test_models_that_learn_k_make_all_moves(allocation, schedule):
 
 
 def test_when_more_texts_come_single_topics_are_born_too():
-    first, documents, *rest = defaults.moves_on_arrival(OF_WORDS)
-    assert (first, rest) == (Birth(), [*OF_WORDS[1:]])
+    first, documents, *rest = defaults.moves_on_arrival((OF_WORDS[0], *OF_WORDS[2:]))
+    assert (first, rest) == (Birth(), [*OF_WORDS[2:]])
     assert isinstance(documents, DocumentBirth)
+    assert defaults.moves_on_arrival(OF_WORDS)[1:] == OF_WORDS[1:]
     assert isinstance(defaults.moves_on_arrival((Birth(sample=7), DocumentBirth()))[1], DocumentBirth)
     for moves in (ALL, (Birth(sample=7), DocumentBirth(kept=True)), (Merge(),), ()):
         assert defaults.moves_on_arrival(moves) == moves
