@@ -3,9 +3,9 @@
 ``python -m benchmarks.topics.bound kos 1000 4,12,40,80``: topics are sampled on so many documents and trained for some
 laps without moves; for each number of topics one JSON line with objective, held-out score and looseness.
 
-The topics are held at their posterior, so that a token of word v has ``exp(E[log phi_kv])`` under topic k.  The bound of
-a document replaces the posterior of its topics by independent tokens.  The exact term is a sum over all assignments;
-annealed importance sampling (Neal 2001) estimates it without bias, beginning from the assignments of the bound.  On tiny
+The topics are held at their posterior, so that a token of word v has ``exp(E[log phi_kv])`` under topic k.  The bound
+of a document takes the topics of its tokens to be independent.  The exact term is a sum over all assignments; annealed
+importance sampling (Neal 2001) estimates the sum without bias, beginning from the assignments of the bound.  On tiny
 documents ``enumerated`` sums all of them; ``tests/topics/test_bound.py`` compares the three.
 """
 
@@ -25,6 +25,7 @@ from scipy.special import gammaln, logsumexp, psi, xlogy
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
+from bnp_dask.kernels.topics.gibbs import next_uniform
 from bnp_dask.model import Posterior
 
 CERTAIN = 0.02
@@ -32,9 +33,8 @@ CERTAIN = 0.02
 
 
 @njit(cache=True, nogil=True)
-def annealed(log_lik, log_start, prior, steps, seed):  # pragma: no cover
+def annealed(log_lik, log_start, prior, steps, state):  # pragma: no cover
     """Log weight of one annealed chain over the topics of n tokens, ``(n, K)`` tables, without the prior's constant."""
-    np.random.seed(seed)
     n, n_topics = log_lik.shape
     topic, held, table = np.empty(n, np.int64), np.zeros(n_topics), np.empty(n_topics)
     for i in range(n):
@@ -42,7 +42,7 @@ def annealed(log_lik, log_start, prior, steps, seed):  # pragma: no cover
         for k in range(n_topics):
             total += math.exp(log_start[i, k])
             table[k] = total
-        topic[i] = min(np.searchsorted(table, np.random.random() * total, side="right"), n_topics - 1)
+        topic[i] = min(np.searchsorted(table, next_uniform(state) * total, side="right"), n_topics - 1)
         held[topic[i]] += 1
     weight = 0.0
     for step in range(1, steps + 1):
@@ -65,7 +65,7 @@ def annealed(log_lik, log_start, prior, steps, seed):  # pragma: no cover
             for k in range(n_topics):
                 total += math.exp(table[k] - most)
                 table[k] = total
-            topic[i] = min(np.searchsorted(table, np.random.random() * total, side="right"), n_topics - 1)
+            topic[i] = min(np.searchsorted(table, next_uniform(state) * total, side="right"), n_topics - 1)
             held[topic[i]] += 1
     return weight
 
@@ -113,7 +113,8 @@ class Document:
     def sampled(self, steps: int = 200, chains: int = 6, seed: int = 0) -> float:
         """Estimate of the exact log probability, nats."""
         start = np.log((1.0 - CERTAIN) * self.resp + CERTAIN * self.prior / self.prior.sum())
-        weights = [annealed(self.log_lik, start, self.prior, steps, seed + chain) for chain in range(chains)]
+        state = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)
+        weights = [annealed(self.log_lik, start, self.prior, steps, state) for _ in range(chains)]
         return float(self.constant + logsumexp(weights) - np.log(chains))
 
 

@@ -62,20 +62,26 @@ class Size:
 @register
 @dataclass(frozen=True)
 class DocumentBirth:
-    """Propose many new topics at once, found in whole documents, beside all existing ones.
+    """Propose new topics found in whole documents, beside all existing ones or in place of them.
 
     Only for topic models of sparse word counts; nothing is proposed for dense atoms in groups.  A sampler begins from
-    the existing topics and as many new ones as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`).  It
-    moves tokens among all of them, so old topics change their words as well.  All topics then compete for every
-    document, so a lap with such a trial takes about twice as long, and no other move is made in the first lap of a
-    candidate.  With far fewer topics than usual it is tried at once, then every ``every`` laps; with somewhat fewer it
-    is tried when clusters are calm.  It ends after ``tries`` failed attempts in a row.
+    the existing topics and some new ones.  It moves tokens among all of them, so old topics change their words as well.
+    All topics then compete for every document, so a lap with such a trial takes about twice as long, and no other move
+    is made in the first lap of a candidate.  A candidate that falls short is re-estimated and tried again as long as
+    the gains to come may be enough.  Sizes:
 
-    KOS, one seed, with ``Merge()`` and ``Delete()``, to the end: from one topic 156 topics, objective -3,134,713,
-    held-out score by ``bnp.score`` -7.3622 nats per token, 33 s of processor time; with ``Birth()`` in its place 16,
-    -3,207,322, -7.607, 70 s.  From a sampled start of 162 nothing is tried: 152, -3,134,844, -7.3519, 54 s; with
-    ``Birth()`` -3,134,825, -7.3518, 177 s.  Twenty-four bars of 12 x 12 words from one topic: 24, 11 s; with
-    ``Birth()`` 36, 43 s.
+    * as many topics as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`): with far fewer at once, then
+      every ``every`` laps; with somewhat fewer as the last size once clusters are calm;
+    * once clusters are calm: a few more than there are, and half as many more if there are somewhat fewer than usual;
+    * once clusters are calm: far fewer than usual, sampled without the existing topics.
+
+    Numbers are in the policy.  No other candidate of a size is made after ``tries`` failures in a row, of the half and
+    of the topics sampled anew after one.
+
+    On 1,000 documents of KOS a candidate of seven topics beside 87 came from 8,732 nats short to a gain of 435 in five
+    laps, and the run ended 1,670 nats above the state before (.16 % of the objective; held out -7.455 in place of
+    -7.462).  On 1,000 reviews of films from one topic, a candidate of 73 gained 4,800 nats, and one of nine more, 25
+    laps later, 84.
 
     Parameters
     ----------

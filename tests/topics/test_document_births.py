@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model
-from bnp_dask.moves import Delete, DocumentBirth, Merge
-from bnp_dask.moves.documents import in_places, topics_again
+from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
+from bnp_dask.moves.documents import Size, in_places, topics_again
 from bnp_dask.moves.policy import DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing.parts import survey_of
@@ -77,9 +78,22 @@ def test_a_candidate_is_tried_again_with_its_own_statistics():
     check_steps(result)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_bits_are_those_of_any_workers_and_of_a_run_resumed_within_a_candidates_laps(tmp_path, kept):
-    settings = lasting(kept)
+def splits():
+    """Settings with which a split of a topic is tried in more than one lap."""
+    moves = (Birth(fresh=4, refine=3, min_atoms=5.0),)
+    return {"k": 3, "laps": 5, "moves": moves, "counts": corpus(120, length=30)[0]}
+
+
+def test_a_split_of_a_topic_is_tried_again_with_its_own_statistics():
+    result = go(**splits())
+    gains = [m["gain"] for m in births(result) if m["targets"] == [1] and m["gain"] is not None]
+    assert len(gains) > 2
+    assert gains == sorted(gains)
+    check_steps(result)
+
+
+@pytest.mark.parametrize("settings", [lasting(True), lasting(False), splits()], ids=["kept", "anew", "splits"])
+def test_bits_are_those_of_any_workers_and_of_a_run_resumed_within_a_candidates_laps(tmp_path, settings):
     whole = bits(go(**settings))
     executor = ThreadExecutor(3)
     try:
@@ -97,6 +111,32 @@ def test_topics_are_sampled_anew_only_where_there_are_far_fewer_than_usual():
     for k, tried in ((3, True), (4, False)):
         first = go(k=k, laps=2, moves=(DocumentBirth(passes=3),), counts=corpus(120, length=30)[0])
         assert bool(births(first)) == tried
+
+
+def sizes(k, calm=True, moves=None, n_tokens=384_400.0):
+    """Names and numbers of topics of the candidates beside ``k`` topics of 2,250 documents, which usually show 155."""
+    context = SimpleNamespace(
+        value=SimpleNamespace(n_clusters=k), tokens=n_tokens, survey=SimpleNamespace(n_atoms=2250)
+    )
+    return [(size.name, size.total) for size in (moves or DocumentBirth())._sizes(context, calm)]
+
+
+def test_candidates_have_several_sizes():
+    many = ("documents", 155)
+    assert sizes(1, calm=False) == sizes(1, moves=DocumentBirth(kept=True)) == [many]
+    assert sizes(50, calm=False) == []
+    assert sizes(1) == [("documents half", 4), ("documents few", 4), many]
+    assert sizes(50) == [("documents anew", 19), ("documents half", 75), ("documents few", 56), many]
+    assert sizes(150) == [("documents anew", 19), ("documents few", 168)]
+
+
+def test_topics_sampled_anew_take_the_place_of_all(monkeypatch):
+    """Forty topics of single documents, against three that are sampled without them."""
+    monkeypatch.setattr(DocumentBirth, "_sizes", lambda self, context, calm: [Size("documents anew", 3, True, 1)])
+    result = go(k=40, laps=4, moves=(DocumentBirth(passes=20, every=1),), counts=corpus(120, length=30)[0])
+    (first,) = [m for m in births(result) if m["accepted"]][:1]
+    assert len(first["others"]) == result.posterior.n_clusters == 3
+    check_steps(result)
 
 
 def test_existing_topics_move_only_where_they_are_not_kept():
