@@ -142,7 +142,7 @@ def main(name: str, n_documents: str, sizes: str) -> None:
         facts = {
             "topics": posterior.n_clusters,
             "objective": round(sum(model.elbo(posterior, posterior.summary).values())),
-            "held_out": round(bnp.score(posterior, corpus.test).per_atom, 4),
+            "held_out": round(bnp.score(posterior, corpus.test), 4),
             "short_per_document": round(float(short.mean()), 2),
             "error": round(float(short.std() / np.sqrt(len(short))), 2),
             "cpu_seconds": round(time.process_time() - began, 1),
