@@ -79,9 +79,8 @@ class DocumentBirth:
     of the topics sampled anew after one.
 
     On 1,000 documents of KOS a candidate of seven topics beside 87 came from 8,732 nats short to a gain of 435 in five
-    laps, and the run ended 1,670 nats above the state before (.16 % of the objective; held out -7.455 in place of
-    -7.462).  On 1,000 reviews of films from one topic, a candidate of 73 gained 4,800 nats, and one of nine more, 25
-    laps later, 84.
+    laps, and the run ended 1,640 nats above the state before (.16 % of the objective).  On 1,000 reviews of films from
+    one topic, a candidate of 73 gained 4,800 nats, and one of nine more, 40 laps later, 84.
 
     Parameters
     ----------
