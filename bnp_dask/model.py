@@ -39,7 +39,14 @@ from bnp_dask.observation.labelled import Labelled, unlabelled
 from bnp_dask.observation.missing.entries import completed, marginalises
 from bnp_dask.structure.base import Structure, Trial, Visit
 from bnp_dask.structure.nouns import count_of, noun_of
-from bnp_dask.structure.prior import LearnPrior, learns_by_default, prior_terms, require_learning
+from bnp_dask.structure.prior import (
+    LearnConcentrations,
+    LearnPrior,
+    learner_of,
+    learns_by_default,
+    prior_terms,
+    require_learning,
+)
 from bnp_dask.structure.screened import worthwhile
 from bnp_dask.structure.steps import LocalStep
 
@@ -213,6 +220,12 @@ class Model:
         ``"count"``: every row is an observation, also if others are equal to the last digit.  ``"once"``, the default:
         equal rows of continuous values count once together if many are, in mixtures that are trained without weights
         (:func:`bnp_dask.train` says so).
+    learn_concentrations
+        ``"always"``: concentrations of the allocation are learned from the clusters, from their initial values:
+        ``gamma`` of ``DPMixture`` and ``PitmanYorMixture``, ``alpha`` of ``LDA``, ``gamma`` and ``alpha`` of
+        ``HDPTopics``, ``gamma``, ``alpha``, ``alpha0`` and (if it is not zero) ``kappa`` of ``HDPHMM``.  The objective
+        gets the term ``prior``: see :mod:`bnp_dask.allocation.concentrations`.  ``"never"``: they stay.  ``"auto"``:
+        they are learned in mixtures whose ``learn_prior`` is given as ``"diagonal"`` or ``"full"``.
     """
 
     allocation: Allocation
@@ -223,6 +236,7 @@ class Model:
     learn_prior: LearnPrior = "auto"
     reference: Observation | None = field(default=None, metadata=OPTIONAL)
     copies: Literal["once", "count"] | None = field(default=None, metadata=OPTIONAL)
+    learn_concentrations: LearnConcentrations = field(default="auto", metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return brief(self)
@@ -276,7 +290,9 @@ class Model:
         """
         found = self.observation.with_prior(survey)
         learns = self.learn_prior in ("diagonal", "full") or (may_learn and learns_by_default(self))
-        return replace(self, observation=found, reference=found if learns else None)
+        ready = replace(self, observation=found, reference=found if learns else None)
+        learner = learner_of(ready)
+        return ready if learner is None else replace(ready, allocation=as_a(learner.to_learn(), Allocation))
 
     @property
     def structure(self) -> Structure:

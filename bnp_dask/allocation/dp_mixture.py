@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from scipy.special import betaln, psi
 
+from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -20,9 +21,6 @@ from bnp_dask.kernels.numeric.draws import log_gammas
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
-
-LEAST_GAMMA = 0.01
-"""Least learned concentration."""
 
 
 @register
@@ -109,13 +107,25 @@ class DPMixture:
         )
         return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
 
-    def learned(self, params: StickParams) -> Self:
-        """Mixture with the best gamma: the terms of (3.31) that depend on it are ``K log gamma + gamma sum_k
-        E[log(1 - u_k)]``, and its log hyperprior is ``-gamma``, Gamma(1, 1)."""
-        return replace(self, gamma=max(LEAST_GAMMA, len(params.log_not_u) / (1.0 - float(params.log_not_u.sum()))))
+    # -- learning of concentrations; see bnp_dask.structure.prior
+    @property
+    def learnable(self) -> dict[str, float]:
+        return {"gamma": self.gamma}
+
+    def to_learn(self) -> Self:
+        return self
 
     def log_hyperprior(self) -> float:
-        return -self.gamma
+        return concentrations.log_hyperprior(self.learnable)
+
+    @property
+    def further(self) -> float:
+        return 1.0
+
+    def learned(self, params: StickParams, summary: Summary) -> Self:
+        """Mixture with the best gamma: the terms of (3.31) that depend on it are ``K log gamma + gamma sum_k
+        E[log(1 - u_k)]``."""
+        return replace(self, gamma=concentrations.of_sticks(float(params.log_not_u.sum()), len(params.log_not_u)))
 
     def log_joint(self, params: StickParams, summary: Summary) -> dict[str, float]:
         n = summary["N"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from scipy.special import gammaln, psi
 
+from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
     chain_step,
@@ -18,12 +20,13 @@ from bnp_dask.allocation.chain_step import (
 )
 from bnp_dask.allocation.chain_sweep import chain_sweep
 from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.allocation.hmm_top_level import Concentrations, TransitionCounts
+from bnp_dask.allocation.hmm_top_level import Bound, Concentrations, TransitionCounts
 from bnp_dask.allocation.sticks import stick_weights
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
+from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.structure.chains import Chains
@@ -77,6 +80,9 @@ class HDPHMM:
         Concentration of the start, > 0.  Few starts are observed, so it is usually larger.
     kappa
         Extra pseudo-count of staying, >= 0 (the sticky model): number of prior self-transitions of each state.
+    bound
+        Bound on the prior of sticky transitions: ``"printed"`` is (6.33), ``"chords"`` a tighter one, which learned
+        concentrations use; see :mod:`bnp_dask.allocation.hmm_top_level`.  Without ``kappa`` both are the same.
 
     Notes
     -----
@@ -100,6 +106,7 @@ class HDPHMM:
     alpha: float = 0.5
     alpha0: float = 10.0
     kappa: float = 0.0
+    bound: Bound = field(default="printed", metadata=OPTIONAL)
     structure = Chains()
     nonparametric = True
 
@@ -107,11 +114,12 @@ class HDPHMM:
         for name in ("gamma", "alpha", "alpha0"):
             hold(self, name, positive_mass(name, getattr(self, name), "concentration"))
         hold(self, "kappa", mass_or_zero("kappa", self.kappa, "pseudo-count of staying (0: not sticky)"))
+        one_of("bound", self.bound, ("printed", "chords"))
 
     @property
     def concentrations(self) -> Concentrations:
         """Settings for the top level."""
-        return Concentrations(self.gamma, self.alpha, self.alpha0, self.kappa)
+        return Concentrations(self.gamma, self.alpha, self.alpha0, self.kappa, self.bound)
 
     @property
     def counts(self) -> frozenset[str]:
@@ -209,6 +217,27 @@ class HDPHMM:
     def top_term(self, params: StateSticks) -> float:
         """Surrogate of the top level's term (6.28), (6.33), nats."""
         return self.concentrations.top_term(params.u, params.omega)
+
+    # -- learning of concentrations; see bnp_dask.structure.prior
+    @property
+    def learnable(self) -> dict[str, float]:
+        found = {"gamma": self.gamma, "alpha": self.alpha, "alpha0": self.alpha0, "kappa": self.kappa}
+        return {name: value for name, value in found.items() if value > 0.0}
+
+    def to_learn(self) -> Self:
+        return replace(self, bound="chords")
+
+    def log_hyperprior(self) -> float:
+        return concentrations.log_hyperprior(self.learnable)
+
+    @property
+    def further(self) -> float:
+        return 1.0
+
+    def learned(self, params: StateSticks, summary: Summary) -> Self:
+        """States with the best concentrations for this top level: see :mod:`bnp_dask.allocation.concentrations`."""
+        found = TransitionCounts(self.concentrations, *transition_counts(summary)).learned(params.u, params.omega)
+        return replace(self, gamma=found.gamma, alpha=found.alpha, alpha0=found.alpha0, kappa=found.kappa)
 
     # -- Gibbs sampling --------------------------------------------------------------------------------------------
     def _masses(self, beta: np.ndarray) -> np.ndarray:

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Self
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, psi
 
+from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, rest_shift, share_out
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
 from bnp_dask.core.batch import Batch
@@ -163,6 +164,31 @@ class HDPTopics:
     def top_term(self, params: TopicSticks, summary: Summary) -> float:
         """Surrogate of L_HDP-top (5.25), nats."""
         return surrogate(params.u, params.omega, self.gamma, self.alpha, float(summary["docs"]))
+
+    # -- learning of concentrations; see bnp_dask.structure.prior
+    @property
+    def learnable(self) -> dict[str, float]:
+        return {"gamma": self.gamma, "alpha": self.alpha}
+
+    def to_learn(self) -> Self:
+        return self
+
+    def log_hyperprior(self) -> float:
+        return concentrations.log_hyperprior(self.learnable)
+
+    @property
+    def further(self) -> float:
+        return concentrations.FURTHER
+
+    def learned(self, params: TopicSticks, summary: Summary) -> Self:
+        """Topics with the best gamma and alpha for the present top level and weights of documents: see
+        :mod:`bnp_dask.allocation.concentrations`."""
+        k = summary.n_clusters
+        held = float(matmul(params.pi, summary["P"]) + params.rest * summary["P_rest"])
+        alpha = float(summary["docs"]) * k / (1.0 / concentrations.MEANS["alpha"] - held)
+        log_not_u = psi((1.0 - params.u) * params.omega) - psi(params.omega)
+        gamma = concentrations.of_sticks(float(log_not_u.sum()), k)
+        return replace(self, gamma=gamma, alpha=min(max(alpha, concentrations.LEAST), concentrations.MOST))
 
     # -- Gibbs sampling --------------------------------------------------------------------------------------------
     def certain_values(

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Self
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, psi
 
+from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, share_out
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
@@ -120,3 +121,25 @@ class LDA:
         value = summary["docs"] * (gammaln(self.alpha) - k * gammaln(self.alpha / k))
         value += summary["Q_0"] + summary["Q"].sum() + matmul(prior, summary["P"])
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+
+    # -- learning of concentrations; see bnp_dask.structure.prior
+    @property
+    def learnable(self) -> dict[str, float]:
+        return {"alpha": self.alpha}
+
+    def to_learn(self) -> Self:
+        return self
+
+    def log_hyperprior(self) -> float:
+        return concentrations.log_hyperprior(self.learnable)
+
+    @property
+    def further(self) -> float:
+        return concentrations.FURTHER
+
+    def learned(self, params: TopicShares, summary: Summary) -> Self:
+        """LDA with the best alpha for the present weights of documents, and beyond: see
+        :mod:`bnp_dask.allocation.concentrations`."""
+        k, docs, held = summary.n_clusters, float(summary["docs"]), float(summary["P"].sum())
+        level = held / k - 1.0 / concentrations.MEANS["alpha"]
+        return replace(self, alpha=concentrations.best(lambda a: docs * float(psi(a) - psi(a / k)) + level))

@@ -10,7 +10,8 @@ from typing import Self
 import numpy as np
 from scipy.special import betaln, psi
 
-from bnp_dask.allocation.dp_mixture import LEAST_GAMMA, StickParams, mass_after, stick_log_weights, stick_weights
+from bnp_dask.allocation import concentrations
+from bnp_dask.allocation.dp_mixture import StickParams, mass_after, stick_log_weights, stick_weights
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -22,9 +23,6 @@ from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
-
-LARGEST_GAMMA = 1e6
-"""Largest learned concentration."""
 
 
 @register
@@ -113,30 +111,34 @@ class PitmanYorMixture:
         value = matmul(eta1, params.log_u) + matmul(eta0, params.log_not_u)
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
-    def learned(self, params: StickParams) -> Self:
-        """Mixture with the best gamma given the sticks and the log hyperprior ``-gamma``, Gamma(1, 1).
+    # -- learning of concentrations; see bnp_dask.structure.prior
+    @property
+    def learnable(self) -> dict[str, float]:
+        return {"gamma": self.gamma}
+
+    def to_learn(self) -> Self:
+        return self
+
+    def log_hyperprior(self) -> float:
+        return concentrations.log_hyperprior(self.learnable)
+
+    @property
+    def further(self) -> float:
+        return 1.0
+
+    def learned(self, params: StickParams, summary: Summary) -> Self:
+        """Mixture with the best gamma given the sticks.
 
         The terms of the objective that depend on it are ``sum_k log Gamma(gamma + 1 + (k - 1) d) - log Gamma(gamma +
         k d) + gamma E[log(1 - u_k)]``; the slope of their sum falls, and is zero at the best gamma.
         """
-        from scipy.optimize import brentq
+        place, d = np.arange(len(params.log_not_u)), self.discount
+        level = float(params.log_not_u.sum()) - 1.0 / concentrations.MEANS["gamma"]
 
-        place = np.arange(len(params.log_not_u))
-        level = float(params.log_not_u.sum()) - 1.0
-
-        def slope(log_gamma: float) -> float:
-            gamma, d = np.exp(log_gamma), self.discount
+        def slope(gamma: float) -> float:
             return float(np.sum(psi(gamma + 1.0 + place * d) - psi(gamma + (place + 1.0) * d)) + level)
 
-        low, high = np.log(LEAST_GAMMA), np.log(LARGEST_GAMMA)
-        if slope(low) <= 0.0:
-            return replace(self, gamma=LEAST_GAMMA)
-        if slope(high) >= 0.0:
-            return replace(self, gamma=LARGEST_GAMMA)
-        return replace(self, gamma=float(np.exp(brentq(slope, low, high, xtol=1e-12))))
-
-    def log_hyperprior(self) -> float:
-        return -self.gamma
+        return replace(self, gamma=concentrations.best(slope))
 
     def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return log_gammas(counts - self.discount, rng)

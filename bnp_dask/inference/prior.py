@@ -24,10 +24,10 @@ from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import ExtrapolatingObservation, LearningObservation
 from bnp_dask.observation.labelled import unlabelled, with_part
-from bnp_dask.structure.prior import concentration, prior_terms, scale_shape
+from bnp_dask.structure.prior import LearningAllocation, learner_of, prior_terms, scale_shape
 
-GAMMA = "concentration/gamma"
-"""Name of the array that keeps a learned concentration."""
+CONCENTRATION = "concentration"
+"""Prefix of the names of arrays that keep learned concentrations."""
 
 UPDATES = 20
 """Updates of a prior in one lap, at most."""
@@ -48,10 +48,11 @@ def learn_prior(state: State) -> list[dict[str, Any]]:
     The objective includes the log hyperprior, and an update that does not raise it is not made.
     """
     model = state.model
-    if model.reference is None:
+    if model.reference is None and learner_of(model) is None:
         return []
     value = state.total.value()
-    better = _better_concentration(_better(model, value), value)
+    better = model if model.reference is None else _better(model, value)
+    better = _better_concentrations(better, value)
     if better is model:
         return []
     before = state.elbo
@@ -68,11 +69,10 @@ def learn_prior(state: State) -> list[dict[str, Any]]:
 
 def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
     """The learned settings of the prior by name, for checkpoints; empty if none are learned."""
-    if model.reference is None:
-        return {}
-    learner = concentration(model)
-    gamma = {} if learner is None else {GAMMA: np.array(learner.gamma)}
-    return gamma | settings_to_arrays(model)
+    learner = learner_of(model)
+    found = {} if learner is None else learner.learnable
+    own = {f"{CONCENTRATION}/{name}": np.array(value) for name, value in found.items()}
+    return own if model.reference is None else own | settings_to_arrays(model)
 
 
 def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
@@ -84,8 +84,9 @@ def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
 
 def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
     """The model with the prior in a checkpoint, if any: the run's, or one that was learned or taken from a shadow."""
-    if GAMMA in arrays:
-        model = replace(model, allocation=replace(model.allocation, gamma=float(arrays[GAMMA])))  # type: ignore[type-var]
+    own = {name: float(arrays[name]) for name in arrays if name.startswith(f"{CONCENTRATION}/")}
+    if own:
+        model = _with_concentrations(model, {name.removeprefix(f"{CONCENTRATION}/"): own[name] for name in own})
     names = [name for name in arrays if name.startswith(f"{PRIOR}/")]
     if not names:
         return model
@@ -143,20 +144,42 @@ def _tried(model: Model, prior: Callable[[], Any], value: Summary) -> Tried | No
         return None
 
 
-def _better_concentration(model: Model, value: Summary) -> Model:
-    """The model with a better concentration if it is learned, or the model itself."""
+def _better_concentrations(model: Model, value: Summary) -> Model:
+    """The model with better concentrations if they are learned, or the model itself."""
+    learner = learner_of(model)
+    if learner is None or not value.n_clusters:
+        return model
+    first, begin = model, _worth_of_allocation(model, value)
+    now = begin
     for _ in range(UPDATES):
-        learner = concentration(model)
-        if learner is None:
-            return model
-        found = replace(model, allocation=as_a(learner.learned(model.allocation_step(value)), Allocation))
-        before, after = (sum((m.allocation_terms(value) | prior_terms(m)).values()) for m in (model, found))
-        if not after > before:
-            return model
-        model = found
-        if after - before <= ENOUGH * float(value["N"].sum()):
-            return model
-    return model
+        found = replace(model, allocation=as_a(learner.learned(model.allocation_step(value), value), Allocation))
+        after = _worth_of_allocation(found, value)
+        if not after > now:
+            break
+        gain, model, now = after - now, found, after
+        learner = as_a(model.allocation, LearningAllocation)
+        if gain <= ENOUGH * float(value["N"].sum()):
+            break
+    return _further(first, model, begin, value) if learner.further > 1.0 else model
+
+
+def _further(first: Model, found: Model, begin: float, value: Summary) -> Model:
+    """The model with the logarithms of its concentrations moved further in the same direction, if the objective stays
+    above ``begin``."""
+    learner = as_a(found.allocation, LearningAllocation)
+    before = as_a(first.allocation, LearningAllocation).learnable
+    beyond = {n: before[n] * (new / before[n]) ** learner.further for n, new in learner.learnable.items()}
+    far = _with_concentrations(found, beyond)
+    return far if _worth_of_allocation(far, value) > begin else found
+
+
+def _with_concentrations(model: Model, values: Mapping[str, float]) -> Model:
+    return replace(model, allocation=replace(model.allocation, **values))  # type: ignore[type-var]
+
+
+def _worth_of_allocation(model: Model, value: Summary) -> float:
+    """The terms of the objective that depend on the allocation's concentrations, nats."""
+    return sum((model.allocation_terms(value) | prior_terms(model)).values())
 
 
 def _worth(model: Model, params: Any, value: Summary) -> float:

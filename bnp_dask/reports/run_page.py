@@ -27,7 +27,7 @@ from bnp_dask.reports.topics_page import documents_for, page_of_topics
 from bnp_dask.store import posterior_place, read_history
 from bnp_dask.structure.answers.documents import counts_words
 from bnp_dask.structure.nouns import Noun, noun_of
-from bnp_dask.structure.prior import scale_shape
+from bnp_dask.structure.prior import learner_of, scale_shape
 from bnp_dask.training.growing.ingest_update import UpdateResult
 from bnp_dask.training.growing.versions import load
 from bnp_dask.training.results import History, TrainResult
@@ -354,6 +354,8 @@ def _settings(posterior: Posterior) -> dict[str, str]:
 def _settings_of(model: Model) -> dict[str, str]:
     found: dict[str, str] = {"estimate": model.estimate}
     found["prior"] = "fixed" if model.reference is None else f"learned ({scale_shape(model)})"
+    if learner_of(model) is not None:
+        found["concentrations"] = "learned"
     for part, value in (("allocation", model.allocation), ("observation", model.observation)):
         found[part] = type(value).__name__
         found |= _flat(value, part)

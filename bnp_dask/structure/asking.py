@@ -123,6 +123,11 @@ class WholeModel(Protocol):
         ...
 
     @property
+    def learn_concentrations(self) -> Literal["auto", "never", "always"]:
+        """Whether concentrations of the allocation are learned."""
+        ...
+
+    @property
     def reference(self) -> Observation | None:
         """Likelihood with the prior from which learning began; None for a fixed prior."""
         ...

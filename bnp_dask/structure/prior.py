@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from bnp_dask.core.finite import require_finite_terms
+from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import one_of
@@ -15,27 +17,41 @@ LearnPrior = Literal["auto", "never", "diagonal", "full"]
 """Values of ``learn_prior`` of :class:`~bnp_dask.model.Model`."""
 
 
+LearnConcentrations = Literal["auto", "never", "always"]
+"""Values of ``learn_concentrations`` of :class:`~bnp_dask.model.Model`."""
+
+
 @runtime_checkable
 class LearningAllocation(Protocol):
-    """Allocation model with a concentration that can be learned."""
+    """Allocation model whose concentrations can be learned; see :mod:`bnp_dask.allocation.concentrations`."""
 
     @property
-    def gamma(self) -> float:
-        """The concentration."""
+    def learnable(self) -> Mapping[str, float]:
+        """Settings that are learned, positive numbers by name."""
         ...
 
-    def learned(self, params: Any) -> Self:
-        """Allocation with the concentration that maximizes objective plus log hyperprior, for these parameters."""
+    def to_learn(self) -> Self:
+        """Allocation with which learning begins."""
+        ...
+
+    def learned(self, params: Any, summary: Summary) -> Self:
+        """Allocation with the concentrations that maximise objective plus log hyperprior, for these parameters."""
         ...
 
     def log_hyperprior(self) -> float:
-        """Log density of the concentration, nats, up to a constant."""
+        """Log density of the concentrations, nats, up to a constant."""
+        ...
+
+    @property
+    def further(self) -> float:
+        """Factor, 1 or more, on the logarithm of all steps of a lap together, if statistics follow only later."""
         ...
 
 
 def require_learning(model: WholeModel) -> None:
     """Raise SettingError unless the prior can be learned as the model's settings ask."""
     one_of("learn_prior", model.learn_prior, ("auto", "never", "diagonal", "full"))
+    _require_learning_concentrations(model)
     if model.learn_prior in ("auto", "never"):
         return
     name, why = type(model.observation).__name__, ""
@@ -46,6 +62,21 @@ def require_learning(model: WholeModel) -> None:
         why = f"the prior of {name} cannot be learned; leave it out, or use {able}"
     if why:
         raise SettingError(f"learn_prior={model.learn_prior!r}: {why}")
+
+
+def _require_learning_concentrations(model: WholeModel) -> None:
+    """Raise SettingError unless concentrations can be learned as the model's settings ask."""
+    one_of("learn_concentrations", model.learn_concentrations, ("auto", "never", "always"))
+    if model.learn_concentrations != "always":
+        return
+    name, why = type(model.allocation).__name__, ""
+    if model.estimate == "map":
+        why = 'needs estimate="posterior": point estimates have no objective that could be compared between priors'
+    elif not isinstance(model.allocation, LearningAllocation):
+        able = "DPMixture(), PitmanYorMixture(), LDA(), HDPTopics() or HDPHMM()"
+        why = f"the concentrations of {name} cannot be learned; leave it out, or use {able}"
+    if why:
+        raise SettingError(f'learn_concentrations="always": {why}')
 
 
 def learns_by_default(model: WholeModel) -> bool:
@@ -66,20 +97,23 @@ def scale_shape(model: WholeModel) -> ScaleShape:
     return "full" if model.learn_prior == "full" else "diagonal"
 
 
-def concentration(model: WholeModel) -> LearningAllocation | None:
-    """Allocation, if its concentration is learned with the prior of the likelihood; None with ``"auto"``, which leaves
-    possible user settings alone."""
-    asked = model.reference is not None and model.learn_prior != "auto"
-    return model.allocation if asked and isinstance(model.allocation, LearningAllocation) else None
+def learner_of(model: WholeModel) -> LearningAllocation | None:
+    """Allocation, if its concentrations are learned: always, or with the likelihood of a mixture that was asked to."""
+    is_mixture = not (model.structure.is_tied or model.structure.has_shares)
+    with_likelihood = is_mixture and model.reference is not None and model.learn_prior != "auto"
+    asked = model.learn_concentrations
+    learns = asked == "always" or (asked == "auto" and with_likelihood)
+    return model.allocation if learns and isinstance(model.allocation, LearningAllocation) else None
 
 
 def prior_terms(model: WholeModel) -> dict[str, float]:
     """Log density of the prior's own settings, nats, if these are learned; else empty."""
-    if model.reference is None:
+    learner, value = learner_of(model), 0.0
+    if model.reference is None and learner is None:
         return {}
-    learned, start = (as_a(part, LearningObservation) for part in (model.observation, model.reference))
-    value = learned.log_hyperprior(start)
-    learner = concentration(model)
+    if model.reference is not None:
+        learned, start = (as_a(part, LearningObservation) for part in (model.observation, model.reference))
+        value = learned.log_hyperprior(start)
     terms = {"prior": value if learner is None else value + learner.log_hyperprior()}
     require_finite_terms(terms)
     return terms

@@ -589,7 +589,9 @@ def _splits(result: TrainResult) -> tuple[Split, ...]:
 
 def _with_fixed_prior(posterior: Posterior) -> Posterior:
     """The posterior of a model that learns no prior: runs of that model have comparable objectives."""
-    return replace(posterior, model=replace(posterior.model, learn_prior="never", reference=None))
+    return replace(
+        posterior, model=replace(posterior.model, learn_prior="never", reference=None, learn_concentrations="never")
+    )
 
 
 def _repeats(

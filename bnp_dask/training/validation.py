@@ -33,6 +33,11 @@ def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], call
                 f"{type(schedule).__name__}() has no exact objective to learn a prior with; use Memoized() or "
                 'FullBatch(), or Model(..., learn_prior="never")'
             )
+        if model.learn_concentrations == "always" and not schedule.decides_moves:
+            raise SettingError(
+                f"{type(schedule).__name__}() has no exact objective to learn concentrations with; use Memoized() or "
+                'FullBatch(), or Model(..., learn_concentrations="never")'
+            )
     for move in moves:
         require("moves", move, Move, EXAMPLES["moves"])
     for one in callbacks:
