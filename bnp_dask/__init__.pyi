@@ -26,6 +26,7 @@ from bnp_dask.analysis.prices import prices as prices
 from bnp_dask.analysis.sample import sample as sample
 from bnp_dask.analysis.score import completion_score as completion_score
 from bnp_dask.analysis.score import score as score
+from bnp_dask.analysis.sequences import independent_share as independent_share
 from bnp_dask.analysis.sequences import sequence_distances as sequence_distances
 from bnp_dask.analysis.sequences import state_durations as state_durations
 from bnp_dask.analysis.sequences import survey_sequences as survey_sequences

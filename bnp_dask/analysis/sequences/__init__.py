@@ -2,6 +2,7 @@
 
 from bnp_dask.analysis.sequences.distances import SequenceDistance, SequenceDistances, sequence_distances
 from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts, state_durations
+from bnp_dask.analysis.sequences.independence import independent_share
 from bnp_dask.analysis.sequences.labels import split_sequences, without_missing
 from bnp_dask.analysis.sequences.states import state_path
 from bnp_dask.analysis.sequences.transitions import Transitions, transitions
@@ -16,6 +17,7 @@ __all__ = [
     "SequenceSurvey",
     "ShownSequence",
     "Transitions",
+    "independent_share",
     "sequence_distances",
     "split_sequences",
     "state_durations",
