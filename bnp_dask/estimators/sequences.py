@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +18,7 @@ from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.running import for_batches
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
-from bnp_dask.analysis.sequences import transitions
+from bnp_dask.analysis.sequences import independent_share, transitions
 from bnp_dask.analysis.sequences.states import decoded
 from bnp_dask.data import as_source
 from bnp_dask.data.sources.columns import require_no_groups
@@ -46,11 +48,11 @@ from bnp_dask.estimators.fitting import (
     warn_unless_converged,
     with_nested,
 )
-from bnp_dask.inference import Schedule
-from bnp_dask.initialize import Initialization
+from bnp_dask.inference import Memoized, Schedule
+from bnp_dask.initialize import ContiguousBlocks, Initialization
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.arrow_streams import is_stream
-from bnp_dask.inputs.settings import whole_or_none
+from bnp_dask.inputs.settings import flag, whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.observation import (
@@ -62,11 +64,13 @@ from bnp_dask.observation import (
     Poisson,
     with_previous,
 )
-from bnp_dask.observation.base import Observation, lags_of, level_keys
+from bnp_dask.observation.base import LearningObservation, Observation, lags_of, level_keys
 from bnp_dask.observation.missing.entries import marginalises
+from bnp_dask.structure.prior import LearnPrior
 from bnp_dask.training.alternatives.shadow import Shadow
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult
+from bnp_dask.training.train import ConvergenceWarning, train
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -89,6 +93,10 @@ OBSERVATIONS = {
     "poisson": Poisson,
 }
 """Likelihoods by the names that ``observation`` takes; each with its prior set from the data."""
+
+PILOT_STATES, PILOT_LAPS = 30, 15
+"""States and laps of the run from which the weight of steps is found.  With ten states residuals of drawn chains of
+eight last as long as the states that share one; with thirty their share is 1."""
 
 
 class SequenceModel(BaseEstimator):
@@ -134,6 +142,12 @@ class SequenceModel(BaseEstimator):
         A ``distributed.Client`` to compute on; None for the current one, or this process.
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
+    weigh_steps
+        False: every step is independent evidence of its state, as the model says.  True: steps count by the share of
+        them that is (:func:`bnp_dask.independent_share`, found with 30 states without moves), and the prior of the
+        likelihood is learned where it was left open.  For recordings whose neighbouring rows are nearly the same, such
+        as motion: otherwise states are moments of a movement.  ``bound_`` is then the objective of weighted steps.
+        :meth:`fit` only.
     store
         Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.
@@ -152,6 +166,8 @@ class SequenceModel(BaseEstimator):
     transmat_, startprob_
         Expected transition ``(K, K)`` and start probabilities ``(K,)``; rows sum to one, or to a little less: the rest
         is for states not met yet.
+    step_weight_
+        Weight of each step: 1, or the share that ``weigh_steps`` found.
     ids_
         Id of each state, ``(K,)``, in the order of ``weights_``; it lasts through all calls of :meth:`partial_fit`.
     posterior_, history_
@@ -194,6 +210,7 @@ class SequenceModel(BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         client: Client | None = None,
         reproducible: bool = False,
+        weigh_steps: bool = False,
         store: str | os.PathLike[str] | None = None,
     ) -> None:
         self.observation = observation
@@ -212,6 +229,7 @@ class SequenceModel(BaseEstimator):
         self.random_state = random_state
         self.client = client
         self.reproducible = reproducible
+        self.weigh_steps = weigh_steps
         self.store = store
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None, labels: Any = None) -> Self:
@@ -223,7 +241,8 @@ class SequenceModel(BaseEstimator):
         None where unknown; :func:`bnp_dask.label_of` says the label of each state of ``posterior_``.
         """
         rows, offsets = self._rows(X, lengths, reset=True)
-        result = self._trained(self._source(rows, offsets), labels=labels)
+        self.step_weight_ = self._share(rows, offsets) if flag("weigh_steps", self.weigh_steps) else 1.0
+        result = self._trained(self._source(rows, offsets, self.step_weight_), labels=labels)
         self._keep(rows, offsets)
         warn_unless_converged(self, result)
         return self
@@ -237,6 +256,8 @@ class SequenceModel(BaseEstimator):
         are no longer merged or deleted.  After :meth:`fit` it continues from there; prior settings stay as in the
         first call.  ``labels_`` belong to this call.
         """
+        if flag("weigh_steps", self.weigh_steps):
+            raise SettingError("weigh_steps=True: the weight of steps is found from all sequences at once; use fit")
         first = "posterior_" not in vars(self)
         known = np.zeros(0, np.int64) if first else self.ids_
         rows, offsets = self._rows(X, lengths, reset=first, least=2 if is_first(self) else 1)
@@ -246,13 +267,38 @@ class SequenceModel(BaseEstimator):
         return self
 
     def _trained(self, source: Source, store: str | os.PathLike[str] | None = None, labels: Any = None) -> TrainResult:
-        given = whole_or_none("n_states", self.n_states, "a number of states")
-        allocation: Any = FiniteHMM(kappa=self.kappa)
-        if given is None:
-            allocation = HDPHMM(self.gamma, self.alpha, kappa=self.kappa)
-        model = Model(allocation, self._observation(), reproducible=self.reproducible)
+        model, given = self._model(), self._given()
         start = default_init(model, False, int(source.n_atoms or 1), given)
         return run_estimator(self, model, source, start, store=store, labels=labels)
+
+    def _given(self) -> int | None:
+        return whole_or_none("n_states", self.n_states, "a number of states")
+
+    def _model(self) -> Model:
+        allocation: Any = FiniteHMM(kappa=self.kappa)
+        if self._given() is None:
+            allocation = HDPHMM(self.gamma, self.alpha, kappa=self.kappa)
+        observation = self._observation()
+        is_open = isinstance(observation, LearningObservation) and observation.learns_by_default
+        learn: LearnPrior = "diagonal" if self.weigh_steps and is_open else "auto"
+        return Model(allocation, observation, reproducible=self.reproducible, learn_prior=learn)
+
+    def _share(self, rows: np.ndarray, offsets: np.ndarray) -> float:
+        """Share of the steps that is independent evidence, from a run with many states."""
+        source = self._source(rows, offsets)
+        init = ContiguousBlocks(min(PILOT_STATES, len(rows)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            pilot = train(
+                replace(self._model(), learn_prior="auto"),
+                source,
+                init=init,
+                schedule=Memoized(laps=PILOT_LAPS),
+                moves=(),
+                client=self.client,
+                rng=seed_of_estimator(self.random_state),
+            )
+        return independent_share(pilot.posterior, source, client=self.client)
 
     def _keep(self, rows: np.ndarray, offsets: np.ndarray, known: np.ndarray | None = None) -> None:
         """Set the learned attributes; states with ``known`` ids come first, in that order."""
@@ -388,7 +434,7 @@ class SequenceModel(BaseEstimator):
         named = OBSERVATIONS.get(self.observation) if isinstance(self.observation, str) else type(self.observation)
         return named is AutoRegressiveGaussian and lags_of(self.observation) == 0
 
-    def _source(self, rows: np.ndarray, offsets: np.ndarray) -> Source:
+    def _source(self, rows: np.ndarray, offsets: np.ndarray, weight: float = 1.0) -> Source:
         observation = self._observation()
         names = columns_for(self, observation, rows)
         if self._is_lagged():
@@ -399,7 +445,10 @@ class SequenceModel(BaseEstimator):
                     "X has no sequence of two rows; in an autoregressive model each row follows from the row before"
                 )
         levels = list(level_keys(observation)) if is_frame(rows) else None
-        return as_source(rows, groups=offsets, batch_size=self.batch_size, columns=names, levels=levels)
+        weights = None if weight == 1.0 else np.full(len(rows), weight)
+        return as_source(
+            rows, groups=offsets, batch_size=self.batch_size, columns=names, levels=levels, weights=weights
+        )
 
     def _rows(self, X: Any, lengths: Any, reset: bool, least: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Rows of all sequences, and their offsets, ``(G + 1,)``."""

@@ -12,7 +12,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bnp_dask as bnp
 from bnp_dask import SequenceModel
 from bnp_dask.analysis.metrics import hamming_distance
+from bnp_dask.errors import SettingError
 from bnp_dask.observation import with_previous
+from tests.chains.test_independence import stays
 
 
 def not_sequences(estimator):
@@ -223,3 +225,16 @@ def test_autoregressive_paths_have_a_log_probability_given_the_first_rows():
     assert len(path) == len(walks[0])
     assert value <= made.score(walks[0]) * (len(walks[0]) - 1)
     assert made.decode(walks[0][:1])[0] == 0.0  # nothing follows it
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+def test_steps_that_repeat_one_another_count_less_where_asked():
+    rows = stays(0.97, n=2, steps=200)
+    plain, weighed = (SequenceModel(weigh_steps=w, max_laps=8, random_state=0).fit(rows) for w in (False, True))
+    assert plain.step_weight_ == 1.0
+    assert weighed.step_weight_ < 0.3
+    assert weighed.n_states_ <= plain.n_states_
+    np.testing.assert_allclose(weighed.posterior_.summary["N"].sum(), 400 * weighed.step_weight_)
+    assert weighed.posterior_.model.learn_prior == "diagonal"
+    with pytest.raises(SettingError, match="all sequences at once"):
+        SequenceModel(weigh_steps=True).partial_fit(rows)

@@ -19,7 +19,6 @@ from bnp_dask.model import Posterior
 from bnp_dask.structure.chains import Chains
 from bnp_dask.structure.sequences import sequence_offsets
 
-
 if TYPE_CHECKING:
     from distributed import Client
 
