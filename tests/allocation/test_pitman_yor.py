@@ -37,7 +37,8 @@ def test_without_a_discount_it_is_the_dirichlet_process():
     assert mode[0] == pytest.approx(mode[1], rel=1e-14)
     counts = np.array([3.0, 1.0, 7.0])
     assert_allclose(own.log_partition(counts), other.log_partition(counts), rtol=1e-13)
-    assert_allclose(own.learned(a).gamma, other.learned(b).gamma, rtol=1e-9)
+    many = summary(SIZES)
+    assert_allclose(own.learned(a, many).gamma, other.learned(b, many).gamma, rtol=1e-9)
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["at the optimum", "away from it"])
@@ -85,7 +86,7 @@ def test_a_union_of_two_clusters_has_the_odds_of_the_partitions():
 def test_the_learned_concentration_is_the_best(discount):
     model, many = PitmanYorMixture(1.0, discount), summary(np.full(40, 3.0))
     params = model.global_step(many)
-    best = model.learned(params)
+    best = model.learned(params, many)
 
     def worth(gamma):
         own = PitmanYorMixture(gamma, discount)

@@ -81,8 +81,7 @@ def independent_share(
     if not isinstance(model.structure, Chains) or model.lags:
         raise SettingError(
             f"independent_share(): {type(model.allocation).__name__} of {type(model.observation).__name__} has no "
-            "states whose rows are taken as independent; it needs a hidden Markov model of plain rows, such as "
-            "Model(HDPHMM(), Gaussian())"
+            "states whose rows are taken as independent; it needs a hidden Markov model of plain rows, such as HDPHMM()"
         )
     source = open_for(posterior, data, batch_size)
     count, first, second = map(sum, zip(*for_batches(posterior, source, client, _moments, "moments"), strict=True))
