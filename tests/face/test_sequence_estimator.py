@@ -230,7 +230,7 @@ def test_autoregressive_paths_have_a_log_probability_given_the_first_rows():
 @pytest.mark.filterwarnings("ignore:.*not converged")
 def test_steps_that_repeat_one_another_count_less_where_asked():
     rows = stays(0.97, n=2, steps=200)
-    plain, weighed = (SequenceModel(weigh_steps=w, max_laps=8, random_state=0).fit(rows) for w in (False, True))
+    plain, weighed = (SequenceModel(weigh_steps=w, max_laps=5, random_state=0).fit(rows) for w in (False, True))
     assert plain.step_weight_ == 1.0
     assert weighed.step_weight_ < 0.3
     assert weighed.n_states_ <= plain.n_states_

@@ -16,7 +16,6 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Posterior
-from bnp_dask.structure.chains import Chains
 from bnp_dask.structure.sequences import sequence_offsets
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def independent_share(
     """
     require_posterior(posterior)
     model = posterior.model
-    if not isinstance(model.structure, Chains) or model.lags:
+    if not model.structure.is_ordered or model.lags:
         raise SettingError(
             f"independent_share(): {type(model.allocation).__name__} of {type(model.observation).__name__} has no "
             "states whose rows are taken as independent; it needs a hidden Markov model of plain rows, such as HDPHMM()"
