@@ -64,4 +64,4 @@ def best(slope: Callable[[float], float]) -> float:
         return LEAST
     if slope(MOST) >= 0.0:
         return MOST
-    return float(exp(brentq(lambda t: slope(float(np.exp(t))), low, high, xtol=1e-10)))
+    return float(exp(brentq(lambda t: slope(float(np.exp(t))), low, high, xtol=1e-12)))
