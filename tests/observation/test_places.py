@@ -33,6 +33,7 @@ ELSEWHERE = {
     "Gaussian": {
         "cli/settings.py": "an example in a message",
         "cli/jobfile.py": "the likelihood that a new job file begins with",
+        "cli/first_job.py": "where it does for all columns, no other is named",
         "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
@@ -62,6 +63,7 @@ ELSEWHERE = {
     "Product": {
         "estimators/fitting.py": "the sum of the criteria of its parts; made of the table that fit is given",
         "estimators/mixture.py": "made of a table; without settings there is none",
+        "cli/first_job.py": "made of a table for a new job file",
         "reports/mixtures.py": "each of its parts has pictures of its own",
     },
     "ZeroMeanGaussian": {"cli/demo/patches.py": "a demonstration"},
