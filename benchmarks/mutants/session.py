@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import coverage
 import psutil
@@ -46,6 +48,8 @@ class Session:
     root: Path
     chosen: list[Mutant]
     told: Callable[[Mutant, str], None]
+    sources: list[Path] = field(default_factory=list)  # files whose lines are followed, if others than those changed
+    book: Path | None = None  # file that remembers for the next session which lines a test runs
     outcomes: list[tuple[Mutant, str]] = field(default_factory=list)
     n_tests: int = 0
     unfit: list[str] = field(default_factory=list)
@@ -71,34 +75,52 @@ class Session:
         return True
 
     def _reached(self, session: pytest.Session) -> dict[str, Reach]:
-        """Runs all tests without a mutant, in a fork."""
+        """Runs all tests without a mutant, in a fork, except those that the book knows and whose file is the same.
+
+        The book is begun anew when a source has changed, because its lines have moved then.
+        """
+        files = sorted(self.sources or {self.root / mutant.path for mutant in self.chosen})
+        state = _digest(files)
+        book = json.loads(self.book.read_text()) if self.book is not None and self.book.exists() else {}
+        tests = {item.nodeid: _digest([item.path]) for item in session.items}
+        rows = {name: row for name, row in book.get(state, {}).items() if row[0] == tests.get(name)}
+        rows |= self._run([item for item in session.items if item.nodeid not in rows], files, tests)
+        if self.book is not None:
+            self.book.write_text(json.dumps({state: rows}))
+        return {name: Reach(seconds, lines) for name, (_, seconds, lines) in rows.items() if lines is not None}
+
+    def _run(self, items: list[pytest.Item], files: list[Path], tests: dict[str, str]) -> dict[str, list[Any]]:
+        """Digest of the file, processor seconds and lines of each test; no lines if it fails or is slow."""
         file = self.root / f".reach-{os.getpid()}"
-        files = sorted({str(self.root / mutant.path) for mutant in self.chosen})
 
         def run() -> int:
-            traced = coverage.Coverage(data_file=None, include=files, config_file=False)
+            traced = coverage.Coverage(data_file=None, include=list(map(str, files)), config_file=False)
             traced.start()
-            found: dict[str, float] = {}
+            found: dict[str, list[Any]] = {}
+            signal.signal(signal.SIGPROF, lambda *_: pytest.fail("slow"))
             try:
-                for item, following in _with_next(session.items):
+                for item, following in _with_next(items):
                     traced.switch_context(item.nodeid)
-                    before, failed = _spent(), session.testsfailed
+                    before, failed = _spent(), item.session.testsfailed
+                    signal.setitimer(signal.ITIMER_PROF, SLOWEST)  # of processor time
                     item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
-                    if session.testsfailed == failed and _spent() - before < SLOWEST:
-                        found[item.nodeid] = _spent() - before
+                    signal.setitimer(signal.ITIMER_PROF, 0.0)
+                    fits = item.session.testsfailed == failed and _spent() - before < SLOWEST
+                    found[item.nodeid] = [tests[item.nodeid], _spent() - before, {} if fits else None]
             finally:
                 traced.stop()
-            lines: dict[str, dict[str, list[int]]] = {name: {} for name in found}
             for path in traced.get_data().measured_files():
                 for line, names in traced.get_data().contexts_by_lineno(path).items():
                     for name in set(names) & set(found):
-                        lines[name].setdefault(os.path.relpath(path, self.root), []).append(line)
-            file.write_text(json.dumps({name: [found[name], lines[name]] for name in found}))
+                        if found[name][2] is not None:
+                            found[name][2].setdefault(os.path.relpath(path, self.root), []).append(line)
+            file.write_text(json.dumps(found))
             return 0
 
         try:
             _wait(_fork(run), seconds=3600.0)
-            return {name: Reach(*row) for name, row in json.loads(file.read_text()).items()}
+            found: dict[str, list[Any]] = json.loads(file.read_text())
+            return found
         finally:
             file.unlink(missing_ok=True)
 
@@ -118,6 +140,11 @@ class Session:
 
         status = _wait(_fork(run), seconds=10.0 + 10.0 * seconds)
         return {0: SURVIVED, 3: SAME}.get(status, KILLED)
+
+
+def _digest(files: list[Path]) -> str:
+    """Of the content of some files, in their order."""
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def selected(mutant: Mutant, reached: dict[str, Reach]) -> list[str]:

@@ -1,0 +1,199 @@
+"""What waits while a run grows changes with its totals: trials, refined deletes, young and dormant clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.edits import Exchange, Fade, Forget
+from bnp_dask.core.totals import RunningTotal
+from bnp_dask.inference.state import Sealed
+from bnp_dask.inference.variational.arrivals import Round
+from bnp_dask.inference.variational.growing import GROWN, MOST, WORTH, fade, lay_away, widen
+from bnp_dask.inference.variational.lineage import Lineage
+from bnp_dask.moves.memory import Sweep
+from bnp_dask.structure.base import Trial
+from tests.batches import Batches
+from tests.growing.test_names import counts
+from tests.schedules.parts import start, work_on
+
+MODEL = bnp.Model(bnp.DPMixture(2.0), bnp.Multinomial(0.1))
+COUNTS = np.array([100.0, 3.0, 50.0])
+
+
+@pytest.fixture
+def state():
+    """A state of three clusters of documents of six words in four batches; a trial and a refined delete wait."""
+    rng = np.random.default_rng(0)
+    batches = [Batch(sparse.csr_array(rng.integers(0, 4, (12, 6)).astype(float)), name=f"batch {b}") for b in range(4)]
+    work = work_on(MODEL, Batches(batches))
+    state = start(work, [rng.dirichlet(np.ones(3), size=12) for _ in batches])
+    state.total = RunningTotal(state.posterior.summary)
+    state.visits[:] = 0
+    state.settle()
+    part = state.total.value().take([1, 2])
+    state.memory.sweeps = {1: Sweep((2,), part, -1.0, 0.5, 1)}
+    state.memory.dormant = {9: part.take([2])}
+    state.memory.young = {2: 0.8}
+    state.trials = {"a trial": RunningTotal(part)}
+    state.plan = replace(state.plan, trials=(Trial("a trial", (1,), state.model.global_step(part)),))
+    state.pending = {0: []}
+    return state
+
+
+def held(state):
+    """Statistics of all that is kept, by name."""
+    found = {"total": state.total.value(), "posterior": state.posterior.summary}
+    found |= {"trial": state.trials["a trial"].value(), "sweep": state.memory.sweeps[1].part}
+    return found
+
+
+def test_all_that_waits_fades_with_the_totals_and_what_is_dormant_does_not(state):
+    before, dormant, elbo = held(state), state.memory.dormant[9]["N"].copy(), state.elbo
+    row = fade(state, 0.25)
+    for name, summary in held(state).items():
+        for key, value in summary.values.items():
+            np.testing.assert_allclose(value, 0.25 * before[name][key], rtol=1e-14, err_msg=f"{name} {key}")
+    np.testing.assert_array_equal(state.memory.dormant[9]["N"], dormant)
+    assert state.memory.young == {2: 0.2} and state.weights.tolist() == [0.25] * 4
+    assert (row["action"], row["faded"], row["step"], row["n_batches"], row["gain"]) == ("aged", 0.25, 1, 0, None)
+    assert row["elbo"] == state.elbo != elbo
+    fade(state, 0.5)
+    assert state.weights.tolist() == [0.125] * 4 and state.step == 2
+
+
+def test_fades_in_a_row_are_one_change_until_a_batch_has_seen_the_first(state):
+    fade(state, 0.5)
+    fade(state, 0.5)
+    assert state.edits == [Fade(0.25)]
+    state.seen[2] = 1
+    fade(state, 0.5)
+    assert state.edits == [Fade(0.25), Fade(0.5)]
+    state.visits[2] = -2  # sealed: nothing of it is kept by itself
+    fade(state, 0.5)
+    assert state.edits == [Fade(0.25), Fade(0.25)]
+
+
+def test_the_sum_of_sealed_batches_fades_once(state):
+    own = state.total.value()
+    state.edits.append(Forget())
+    state.sealed = Sealed(RunningTotal(own), 0)
+    for count in (1, 2):
+        fade(state, 0.5)
+        assert state.sealed.seen == len(state.edits) == 2
+        np.testing.assert_allclose(state.sealed.total.value()["N"], own["N"] * 0.5**count, rtol=1e-14)
+
+
+def test_all_that_waits_gets_the_columns_of_new_words(state):
+    before, young = held(state), dict(state.memory.young)
+    wide = replace(MODEL, observation=bnp.Multinomial(0.1)).with_prior(
+        bnp.core.survey.survey_batch(Batch(sparse.csr_array(np.ones((3, 8))), name="wider"))
+    )
+    row = widen(state, wide, 8)
+    padded = {name: np.pad(summary["x"], ((0, 0), (0, 2))) for name, summary in before.items()}
+    for name, summary in held(state).items():
+        np.testing.assert_allclose(summary["x"], padded[name], rtol=1e-14)
+        np.testing.assert_array_equal(summary["N"], before[name]["N"])
+    assert state.memory.dormant[9]["x"].shape == (1, 8) and state.memory.young == young
+    (trial,) = state.plan.trials
+    assert (trial.name, trial.donors) == ("a trial", (1,))
+    np.testing.assert_allclose(trial.beliefs.summary["x"], padded["trial"], rtol=1e-14)
+    assert trial.beliefs.observation.lam.shape == (2, 8)
+    assert state.pending == {} and state.model == wide
+    assert (row["action"], row["words"], row["step"], row["n_batches"], row["gain"]) == ("widened", 2, 1, 0, None)
+    assert row["elbo"] == state.elbo
+
+
+# -- clusters that fade -------------------------------------------------------------------------------------------
+@pytest.fixture
+def faint(state):
+    """A state of clusters of 100, 3 and 50 atoms."""
+    value = state.total.value()
+    part = replace(value, values={**value.values, "N": COUNTS.copy(), "x": value["x"] * 10.0})
+    state.total = RunningTotal(part)
+    state.memory.young = {}
+    state.settle()
+    return state, Round.begin(4, 7)
+
+
+def test_a_faint_cluster_leaves_under_its_id_with_statistics_worth_many_atoms(faint):
+    state, turn = faint
+    before, words = state.elbo, state.total.value()["x"][1]
+    row = lay_away(state, turn, 10.0)
+    assert state.posterior.ids.tolist() == [0, 2] and row["action"] == "dormant"
+    assert [(move["kind"], move["targets"]) for move in row["moves"]] == [("dormant", [1])]
+    assert row["gain"] == state.elbo - before and row["step"] == 1
+    part = state.memory.dormant[1]
+    assert part.ids.tolist() == [1] and part["N"] == pytest.approx([WORTH])
+    np.testing.assert_allclose(part["x"][0], words * WORTH / 3.0)
+    assert turn.short.all() and lay_away(state, turn, 10.0) is None
+
+
+def test_a_cluster_that_held_more_keeps_its_own_weight(faint):
+    state, turn = faint
+    state.total.apply([Fade(8.0)])
+    lay_away(state, turn, 500.0)
+    assert state.posterior.ids.tolist() == [0]  # the largest stays
+    assert state.memory.dormant[2]["N"] == pytest.approx([400.0])
+    assert state.memory.dormant[1]["N"] == pytest.approx([WORTH])
+
+
+@pytest.mark.parametrize(("weight", "stays"), [(GROWN * 1.1, True), (GROWN, False), (GROWN * 0.9, False)])
+def test_a_young_cluster_stays_for_half_a_life(faint, weight, stays):
+    state, turn = faint
+    state.memory.young = {1: weight, 2: 1.0}
+    lay_away(state, turn, 10.0)
+    assert (1 in state.posterior.ids) == stays
+    assert state.memory.young == ({1: weight} if stays else {})  # one that has grown is young no longer
+
+
+def test_an_open_round_ends_undecided_where_a_cluster_leaves(faint):
+    state, turn = faint
+    state.total.track(np.array([[0, 2]]))
+    state.plan, turn.is_open = replace(state.plan, pairs=np.array([[0, 2]])), True
+    assert lay_away(state, turn, 1.0) is None and turn.is_open
+    lay_away(state, turn, 10.0)
+    assert not turn.is_open and not state.trials and not len(state.plan.pairs) and not len(state.total.high.pairs)
+    assert [type(edit).__name__ for edit in state.edits] == ["Forget", "Take"]
+
+
+def test_batches_that_were_never_visited_lose_nothing(faint):
+    state, turn = faint
+    turn = turn.extended(2)
+    lay_away(state, turn, 10.0)
+    assert turn.short.tolist() == [True] * 4 + [False] * 2
+
+
+def test_the_earliest_of_many_dormant_clusters_are_dropped(faint):
+    state, turn = faint
+    state.memory.dormant = {100 + i: state.total.value().take([2]) for i in range(MOST)}
+    lay_away(state, turn, 10.0)
+    assert list(state.memory.dormant) == [*range(101, 100 + MOST), 1]
+
+
+# -- ids ----------------------------------------------------------------------------------------------------------
+def test_a_decision_is_followed_by_the_atoms_of_the_earlier_batches():
+    """Two newborn clusters: the larger has more atoms of new batches, the other more of the earlier ones."""
+    trial = RunningTotal(counts(c7=40, c8=20).zeros())
+    following = SimpleNamespace(
+        posterior=SimpleNamespace(summary=counts(c0=60)), trials={"trial": trial}, edits=[Forget()], seen=np.array([1])
+    )
+    found = Lineage.of(following, 4)
+    with found.visited(following, [2, 3]):
+        trial.add(counts(c7=40, c8=20))
+    following.posterior.summary = counts(c0=130)
+    with found.visited(following, [4]):
+        trial.add(counts(c7=0, c8=70))
+    with found.settled(following):
+        following.edits.append(Exchange("trial", (0,)))
+        following.trials = {}
+        del following.edits[:1]  # seen by every batch
+        following.seen = following.seen - 1
+    assert found.successors() == {7: 0}
+    assert found.born[7] == pytest.approx([40]) and found.born[8] == pytest.approx([20])

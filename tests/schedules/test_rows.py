@@ -1,0 +1,175 @@
+"""Facts that a run keeps about itself: rows of the history, reach of the run directory, and when it stops."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bnp_dask.allocation import DPMixture
+from bnp_dask.inference import FullBatch, Memoized, Stochastic
+from bnp_dask.inference.drive import history_row
+from bnp_dask.inference.state import Loss, Reach
+from bnp_dask.inference.variational.stopping import PATIENCE, REFINING, decide_to_stop
+from bnp_dask.model import Model
+from bnp_dask.moves import Merge
+from bnp_dask.moves.memory import Sweep
+from bnp_dask.observation import DiagGaussian
+from tests.schedules.parts import rows_of, split, start, work_on
+from tests.schedules.test_schedules import blobs, random_resp
+
+N, B, K = 240, 8, 4
+
+
+def begun():
+    source = split(blobs(N), B)
+    work = work_on(Model(DPMixture(2.0), DiagGaussian()), source)
+    return work, start(work, random_resp(source, K))
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("schedule", "sizes"),
+    [(Memoized(3, window=6), [3, 3, 2]), (Stochastic(3, window=4), [1] * B), (FullBatch(3, window=4), [None])],
+)
+def test_rows_count_steps_laps_and_batches(schedule, sizes):
+    work, state = begun()
+    rows = rows_of(work, replace(schedule, tolerance=0.0, count_tolerance=0.0), state)
+    assert [row["step"] for row in rows] == list(range(1, len(rows) + 1)) and state.step == len(rows)
+    assert [row["lap"] for row in rows] == [lap for lap in (1, 2, 3) for _ in sizes]
+    assert [row["n_batches"] for row in rows] == sizes * 3
+    for row in rows:
+        assert row["elbo"] == pytest.approx(sum(row[name] for name in state.terms), rel=1e-14)
+    assert [row["n_clusters"] for row in rows] == [K] * len(rows)
+    known = np.minimum(np.cumsum(sizes * 3), B) * (N / B) if sizes[0] else [N] * 3
+    assert [row["atoms"] for row in rows] == pytest.approx(known)
+
+
+def test_a_row_tells_of_batches_that_were_lost_in_its_own_step_only():
+    _, state = begun()
+    state.lost = {5: Loss("torn", 1, 3), 2: Loss("gone", 1, 3), 1: Loss("before", 1, 2)}
+    state.step = 3
+    row = history_row(state, 0, (4, 6), extra=7)
+    assert row["lost"] == [{"batch": 2, "why": "gone"}, {"batch": 5, "why": "torn"}]
+    assert (row["batch"], row["n_batches"], row["lap"], row["extra"]) == (6, 2, 1, 7)
+    state.step = 4
+    row = history_row(state, 1, None)
+    assert "lost" not in row and (row["batch"], row["n_batches"], row["lap"]) == (None, None, 2)
+
+
+# -- reach --------------------------------------------------------------------------------------------------------
+def test_reach_is_rare_when_most_of_the_last_tasks_had_none(caplog):
+    reach = Reach()
+    with caplog.at_level(logging.INFO, "bnp_dask"):
+        for n_kept, unkept, is_rare in ((0, (), False), (2, "ab", False), (1, "ab", True), (0, (), True)):
+            reach.note(n_kept, [f"no way to {name}" for name in unkept])
+            assert reach.is_rare == is_rare
+        reach.note(3, [])
+        assert not reach.is_rare
+        reach.note(0, ["late"])
+    assert reach.is_rare and reach.reads_posts
+    assert len(caplog.messages) == 1 and caplog.messages[0].endswith("come here: no way to a")
+
+
+def test_one_posterior_that_could_not_be_read_is_enough_and_is_told_once(caplog):
+    reach = Reach()
+    with caplog.at_level(logging.INFO, "bnp_dask"):
+        for why in ("no such file", "another"):
+            reach.note_unread(why)
+            assert not reach.reads_posts
+    assert [message.rpartition(": ")[2] for message in caplog.messages] == ["no such file"]
+
+
+# -- stopping -----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def settled():
+    """A state at the end of its third lap, in which nothing has changed since the second."""
+    work, state = begun()
+    rows_of(work, Memoized(2, window=2, tolerance=0.0, count_tolerance=0.0), state)
+    state.finished, state.lap, state.calm_laps = None, 2, 0.0
+    state.lap_elbo, state.lap_counts = state.elbo, np.array(state.total.value_of("N"))
+    return work, state
+
+
+def stops(work, state, n_proposed=0, **rule):
+    decide_to_stop(Memoized(**{"laps": 9, "tolerance": 1e-6, **rule}), work, state, n_proposed)
+    return state.finished
+
+
+@pytest.mark.parametrize(
+    ("moves", "lap", "n_proposed", "end"),
+    [
+        ((), 0, 0, True),
+        ((), 2, 1, True),
+        ((Merge(),), 0, 0, False),
+        ((Merge(),), 2, 1, False),
+        ((Merge(),), 2, 0, True),
+    ],
+)
+def test_a_run_goes_on_while_moves_propose(settled, moves, lap, n_proposed, end):
+    work, state = settled
+    state.lap = lap
+    assert stops(replace(work, moves=moves), state, n_proposed) == ("converged" if end else None)
+
+
+@pytest.mark.parametrize(("gain", "end"), [(0.9, True), (-0.9, True), (1.1, False), (-1.1, False)])
+def test_the_objective_may_change_by_the_tolerance_for_each_unit_of_weight(settled, gain, end):
+    work, state = settled
+    state.lap_elbo -= gain * 1e-3 * N
+    assert (stops(work, state, tolerance=1e-3) == "converged") == end
+    assert state.lap_elbo == state.elbo  # the next lap is compared with this one
+
+
+@pytest.mark.parametrize(("moved", "end"), [(0.9, True), (1.1, False)])
+def test_counts_may_move_by_a_share_of_all_atoms(settled, moved, end):
+    work, state = settled
+    state.lap_counts[[0, 1]] += np.array([1.0, -1.0]) * moved * 1e-3 * N
+    assert (stops(work, state, count_tolerance=1e-3) == "converged") == end
+    np.testing.assert_array_equal(state.lap_counts, state.total.value_of("N"))
+
+
+@pytest.mark.parametrize("lap", [2, 3])
+def test_laps_of_different_data_are_not_compared(settled, lap):
+    work, state = settled
+    state.lost[0] = Loss("torn", lap, 1)
+    assert stops(work, state) == (None if lap == 3 else "converged")
+
+
+def test_laps_of_different_clusters_are_not_compared(settled):
+    work, state = settled
+    state.lap_counts = state.lap_counts[1:]
+    assert stops(work, state) is None and not state.calm
+
+
+@pytest.mark.parametrize(("share", "gain", "calm"), [(0.04, 9e-5, True), (0.06, 9e-5, False), (0.04, 1.1e-4, False)])
+def test_a_lap_is_calm_if_counts_and_objective_hardly_change(settled, share, gain, calm):
+    work, state = settled
+    state.lap_counts /= 1.0 + share
+    state.lap_elbo -= gain * N
+    assert stops(work, state, tolerance=1e-9) is None
+    assert state.calm == calm and state.calm_laps == calm
+
+
+def test_calm_laps_end_a_run_whose_tolerance_was_left_open_and_refined_deletes_take_longer(settled):
+    work, state = settled
+    for refines, weight in ((False, 1.0), (True, REFINING)):
+        part = state.total.value().take([1])
+        state.memory.sweeps = {1: Sweep((0,), part, 0.0, 0.0, 1)} if refines else {}
+        for tolerance in (None, 1e-9):
+            state.finished, state.calm_laps, laps = None, 0.0, 0
+            while state.finished is None and laps < 40:
+                state.lap_elbo -= 5e-5 * N
+                stops(work, state, tolerance=tolerance)
+                laps += 1
+            assert laps == (int(np.ceil(PATIENCE / weight)) if tolerance is None else 40)
+
+
+def test_a_run_ends_with_its_last_lap(settled):
+    work, state = settled
+    state.lap_elbo = None
+    assert stops(work, state, laps=4) is None
+    assert stops(work, state, laps=3, tolerance=0.0, count_tolerance=0.0) in ("laps", "converged")
+    state.finished, state.lap_elbo = None, None
+    assert stops(work, state, laps=3) == "laps"
