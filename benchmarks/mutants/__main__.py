@@ -72,7 +72,10 @@ FOLDERS = {
     ),
     "growing": Folder(
         sources="bnp_dask/training/growing/**/*.py",
-        tests=("growing", "face/test_partial_fit.py", "face/test_formats.py", "observation/test_labelled.py"),
+        tests=(
+            *("growing", "face/test_partial_fit.py", "face/test_formats.py", "observation/test_labelled.py"),
+            "schedules/test_frozen.py",
+        ),
     ),
     "engine": Folder(
         sources="bnp_dask/inference/*.py",

@@ -13,7 +13,7 @@ from bnp_dask.inference import FullBatch
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import found as looking
 from bnp_dask.training.growing import growing_run
-from bnp_dask.training.growing.incoming.pieces import Known, Piece
+from bnp_dask.training.growing.incoming.pieces import Known, Piece, pieces_of
 from bnp_dask.training.growing.versions import load
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
@@ -290,3 +290,20 @@ def test_a_place_is_known_without_reading_only_where_its_files_tell():
     for before, now, known in ([[1, 2]], [[1, 2]], True), ([[1, 2]], [[1, 3]], False), (None, None, False):
         assert Known({piece.place: (before, 7)}, frozenset()).has_place(piece, now) == known
     assert Known({piece.place: (None, None)}, frozenset()).has_place(piece, None)  # of a folder compared as a whole
+
+
+def test_a_folder_is_taken_file_by_file_and_a_store_of_any_name_as_one(tmp_path):
+    folder = tmp_path / "in"
+    for name in ("b/2.npy", "a.npy", "b/1.npy", "store/zarr.json", "store/x/c/0", "old/.zgroup", "named.zarr/c"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    for name in (".hidden.npy", "_SUCCESS", "c.npy.tmp", "b/c.part", "d.crdownload"):
+        (folder / name).write_text("")
+    names = ["a.npy", "b/1.npy", "b/2.npy", "named.zarr", "old", "store"]
+    assert [piece.place for piece in pieces_of(folder)] == [str(folder / name) for name in names]
+    assert [piece.place for piece in pieces_of(f"{folder}/b/*.npy")] == [str(folder / name) for name in names[1:3]]
+    assert [piece.place for piece in pieces_of(folder / "store")] == [str(folder / "store")]
+    with pytest.raises(DataError, match="no file has such a name"):
+        pieces_of(f"{folder}/*.csv")
+    (piece,) = pieces_of(np.zeros((3, 2)))
+    assert piece.place is None

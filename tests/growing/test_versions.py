@@ -11,6 +11,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.store import RunStore
+from bnp_dask.training.growing import versions as reading
 from bnp_dask.training.growing.changes import changes_between
 from tests.growing.parts import begin, bits_of, day, files, gap, grow
 from tests.growing.test_new_clusters import rows
@@ -113,19 +114,43 @@ def test_readers_see_whole_versions_while_they_are_published(tmp_path):
     assert seen <= {240.0 * n for n in range(1, 8)}
 
 
+@pytest.mark.parametrize("replaced", [0, 1, 99])
+def test_a_posterior_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch, replaced):
+    begin(tmp_path / "run", day(0), laps=1)
+    place, tries, read = tmp_path / "run" / "posterior.zarr", [], reading.load_saved
+
+    def half(path):
+        tries.append(path)
+        if len(tries) > max(replaced, 1):
+            return read(path)
+        if replaced:
+            (place / "zarr.json").write_text((place / "zarr.json").read_text() + " ")
+        raise StoreError("an array is missing")
+
+    monkeypatch.setattr(reading, "load_saved", half)
+    if replaced == 1:
+        assert bnp.load(place).summary["N"].sum() == pytest.approx(240) and len(tries) == 2
+    else:
+        with pytest.raises(StoreError, match="faster than it can be read" if replaced else "an array is missing"):
+            bnp.load(place)
+        assert len(tries) == (reading.READ_TRIES if replaced else 1)
+
+
 def test_changes_say_what_became_of_clusters():
-    earlier = {"ids": [1, 2, 3, 4, 5], "counts": [100.0, 100.0, 50.0, 50.0, 100.0]}
+    earlier = {"ids": [1, 2, 3, 4, 5, 9, 10], "counts": [100.0, 100.0, 50.0, 50.0, 80.0, 12.0, 8.0]}
     later = {"ids": [1, 2, 6, 7], "counts": [150.0, 220.0, 30.0, 400.0]}
     events = [
         {"kind": "merge", "targets": [2, 3], "others": []},
         {"kind": "delete", "targets": [4], "others": [1, 2]},
         {"kind": "birth", "targets": [1], "others": [6]},
         {"kind": "birth", "targets": [5], "others": [7, 8]},
+        {"kind": "dormant", "targets": [10], "others": []},
     ]
     found = [(c.kind, c.cluster, c.others) for c in changes_between(earlier, later, events, 0.1)]
     assert found == [
         *[("born", 6, (1,)), ("born", 7, (5,))],
         *[("merged", 3, (2,)), ("deleted", 4, (1, 2)), ("split", 5, (7, 8))],
+        *[("deleted", 9, ()), ("dormant", 10, ())],  # the ninth left without an event
         *[("smaller share", 1, ()), ("larger share", 2, ())],
     ]
 
