@@ -67,6 +67,24 @@ def test_compiled_loops_agree_with_log_predictive_at_later_visits(likelihood, we
     assert_allclose(fast.resp.to_dense(), slow.resp.to_dense(), rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_the_last_atom_of_a_cluster_takes_every_digit_of_it_along(likelihood):
+    """Whichever cluster it was: rounding left behind would seat later atoms."""
+    model, batch = case(likelihood, bnp.DPMixture(1.0), 4)
+    weights, resp = np.array([0.1, 0.7, 0.3, 0.3]), ragged(np.eye(4)[[0, 1, 2, 2]][:, :3])
+    held = site_summary(model, np.arange(3), Batch(batch.x, weights, "b"), resp)
+    absent = np.full(3, -30.0)
+    for n in range(4):
+        rest, left, vacant = task._left(model, held, absent, batch.rows(n, n + 1), weights[n], resp, n)
+        assert vacant == (n if n < 2 else -1)
+        own = int(resp.index[n])
+        assert left[own] == 0.0 if n < 2 else left[own] > absent[own]
+        for name in [name for name, value in held.values.items() if np.ndim(value)]:
+            others = np.arange(3) != own
+            assert_array_equal(rest[name][others], held[name][others])
+            assert not rest[name][own].any() if n < 2 else (rest["N"][own] < held["N"][own])
+
+
 def test_points_that_cannot_be_taken_out_are_left_out_of_tables_computed_anew(monkeypatch):
     """A point ten thousand deviations from the rest of its cluster, whose removal would leave no digits."""
     model, batch = case("Gaussian", bnp.DPMixture(1.0), 12)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.special import gammaln
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import read_job
@@ -127,6 +128,23 @@ def test_history_tells_of_what_was_seen():
     assert [row["atoms"] for row in result.history] == pytest.approx([40, 80, 120, 160, 200, *[240] * 7])
     assert all(row["elbo"] == row["log_predictive"] < 0.0 for row in result.history)
     assert result.history[11]["elbo"] > result.history[5]["elbo"]
+
+
+def test_the_objective_of_a_lap_is_the_sum_of_what_its_batches_say_and_begins_anew():
+    """Of one atom it is the prior's predictive density, in every lap that has forgotten the others."""
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.Multinomial(0.5))
+    x = documents(1)
+    result = bnp.train(model, x, schedule=bnp.TruncationFreeSVI(laps=1, minibatch=1, window=1))
+    n, lam = x.toarray()[0], np.full(24, 0.5)
+    alone = gammaln(lam.sum()) - gammaln(lam.sum() + n.sum()) + np.sum(gammaln(lam + n) - gammaln(lam))
+    ways = gammaln(n.sum() + 1.0) - gammaln(n + 1.0).sum()
+    assert result.history[0]["elbo"] == pytest.approx(alone + ways, rel=1e-9)
+    apart, together = (
+        bnp.train(model, documents(8), batch_size=2, schedule=bnp.TruncationFreeSVI(laps=1, minibatch=2, window=w))
+        for w in (1, 4)
+    )
+    assert np.all(np.diff([row["elbo"] for row in apart.history]) < 0.0)
+    assert together.history[0]["elbo"] < apart.history[2]["elbo"]
 
 
 def test_clusters_of_less_than_one_atom_go_now_and_then():
