@@ -8,16 +8,23 @@ import sys
 from textwrap import dedent
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from numba import njit
 
 from benchmarks.mutants.__main__ import FOLDERS, ROOT, SCORES
 
 pytest.importorskip("mutmut", reason="needs the extra mutation")
 
+from benchmarks.mutants import plain
 from benchmarks.mutants.session import BUDGET, Reach, selected
 from benchmarks.mutants.sources import Mutant, functions_of, places, swap
+from bnp_dask.kernels.numeric import simd
+from bnp_dask.kernels.numeric.simd import fill, fused, load, store, total, where_above
 
 MEASURED = sorted(file.stem for file in SCORES.glob("*.json"))
+
+LANE_NAMES = ("load", "store", "fill", "fused", "total", "where_above")
 
 SOURCE = '''\
 from functools import lru_cache
@@ -46,6 +53,14 @@ class Box:
 '''
 
 
+@njit
+def combine(x, y, z, out, sums):
+    for i in range(3):
+        found = where_above(load(x, 8 * i), -0.5, fused(load(x, 8 * i), load(y, 8 * i), load(z, 8 * i)))
+        sums[i] = total(fused(found, fill(0.1), fill(3.0)))
+        store(out, 8 * i, found)
+
+
 def changes(source):
     module, found = places(dedent(source))
     mutants = [place.mutant("file.py", module) for place in found]
@@ -69,6 +84,15 @@ def test_a_change_in_a_call_of_many_lines_knows_where_its_statement_begins():
 
 def test_what_holds_by_construction_is_not_taken_away():
     assert not any(after.count("strict") == 0 for _, _, after in changes("def f(a, b):\n    zip(a, b, strict=True)\n"))
+
+
+def test_words_of_errors_and_of_the_log_stay():
+    source = """
+    def f(x):
+        logger.info("%d of %d", x + 1, 2)
+        raise ValueError(f"{x + 1}" + str(x - 1))
+    """
+    assert not changes(source)
 
 
 def test_functions_take_the_code_of_a_mutant_wherever_they_are_held(tmp_path, monkeypatch):
@@ -99,6 +123,20 @@ def test_a_mutant_is_shown_to_the_quickest_tests_that_run_its_line_and_then_to_t
     }
     assert selected(mutant, reached) == ["t.py::quick", "t.py::slow", "t.py::elsewhere"]
     assert selected(SimpleNamespace(path="a.py", line=99, statement=98), reached) == []
+
+
+def test_stand_ins_of_intrinsics_compute_as_compiled_code_does():
+    x, y, z = np.random.default_rng(0).normal(size=(3, 24))
+    out, rows = np.zeros(24), np.zeros((2, 3))
+    combine(x, y, z, out, rows[0])
+    found = np.zeros(24)
+    combine.py_func.__globals__.update(names := {name: plain.STAND_INS[name] for name in LANE_NAMES})
+    try:
+        combine.py_func(x, y, z, found, rows[1])
+    finally:
+        combine.py_func.__globals__.update({name: getattr(simd, name) for name in names})
+    np.testing.assert_array_equal(found, out)
+    np.testing.assert_array_equal(*rows)
 
 
 @pytest.mark.parametrize("folder", MEASURED)

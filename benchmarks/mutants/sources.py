@@ -82,7 +82,7 @@ class _Visitor(cst.CSTVisitor):
         self.around: list[cst.CSTNode] = []  # functions and statements that the node is in
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, LEFT_ALONE) or _is_docstring(node) or _compiles(node) or _is_strict(node):
+        if isinstance(node, LEFT_ALONE) or _is_docstring(node) or _compiles(node) or _is_strict(node) or _logs(node):
             return False
         if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
             self.around.append(node)
@@ -118,6 +118,12 @@ def _drops_strict(node: cst.CSTNode, new: cst.CSTNode) -> bool:
 
 def _is_docstring(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Expr) and isinstance(node.value, cst.BaseString)
+
+
+def _logs(node: cst.CSTNode) -> bool:
+    """``logger.info("words of a line, %d", 3)``."""
+    called = node.func if isinstance(node, cst.Call) else None
+    return isinstance(called, cst.Attribute) and isinstance(called.value, cst.Name) and called.value.value == "logger"
 
 
 def _compiles(node: cst.CSTNode) -> bool:
