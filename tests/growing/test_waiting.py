@@ -110,6 +110,23 @@ def test_all_that_waits_gets_the_columns_of_new_words(state):
     assert row["elbo"] == state.elbo
 
 
+# -- rounds -------------------------------------------------------------------------------------------------------
+def test_batches_visited_longest_ago_are_due_and_none_twice_in_a_round():
+    turn = Round(np.array([False, True, False, False]), np.array([5, 1, 3, 3]), np.zeros(4, np.bool_))
+    every = np.ones(4, np.bool_)
+    assert turn.due(every, 9) == [1, 2, 3, 0] and turn.due(every, 2) == [1, 2]
+    turn.is_open = True
+    assert turn.due(every, 9) == [2, 3, 0] and turn.due(np.array([True, True, True, False]), 9) == [2, 0]
+    turn.short[:] = True
+    turn.note((2, 0), 8)
+    assert turn.seen.tolist() == [True, True, True, False] and turn.last.tolist() == [8, 1, 8, 3]
+    assert turn.short.tolist() == [False, True, False, True] and turn.due(every, 9) == [3]
+    more = turn.extended(2)
+    assert more.is_open and more.due(np.ones(6, np.bool_), 9) == [4, 5, 3]
+    assert (more.last[4:].tolist(), more.short[4:].tolist()) == ([-1, -1], [False, False])
+    assert len(turn.seen) == 4 and not Round.begin(3, 2).is_open and Round.begin(3, 2).last.tolist() == [2, 2, 2]
+
+
 # -- clusters that fade -------------------------------------------------------------------------------------------
 @pytest.fixture
 def faint(state):
