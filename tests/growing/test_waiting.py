@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,11 +15,13 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, Fade, Forget
 from bnp_dask.core.totals import RunningTotal
-from bnp_dask.inference.state import Sealed
+from bnp_dask.inference import state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.inference.state import Loss, Sealed
 from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.inference.variational.growing import GROWN, MOST, WORTH, fade, lay_away, widen
 from bnp_dask.inference.variational.lineage import Lineage
-from bnp_dask.moves.memory import Sweep
+from bnp_dask.moves.base import Gather
+from bnp_dask.moves.memory import Basis, Rejected, Sweep
 from bnp_dask.structure.base import Trial
 from tests.batches import Batches
 from tests.growing.test_names import counts
@@ -108,6 +112,59 @@ def test_all_that_waits_gets_the_columns_of_new_words(state):
     assert state.pending == {} and state.model == wide
     assert (row["action"], row["words"], row["step"], row["n_batches"], row["gain"]) == ("widened", 2, 1, 0, None)
     assert row["elbo"] == state.elbo
+
+
+def alike(one, other, place="state"):
+    """Everything of two values is the same to the bit, fields of private names included."""
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype, place
+        np.testing.assert_array_equal(one, other, err_msg=place)
+    elif sparse.issparse(one):
+        alike(one.toarray(), other.toarray(), place)
+    elif isinstance(one, RunningTotal):
+        alike((one.high, one.low), (other.high, other.low), place)
+    elif is_dataclass(one):
+        assert type(one) is type(other), place
+        for field in fields(one):
+            alike(getattr(one, field.name), getattr(other, field.name), f"{place}.{field.name}")
+    elif isinstance(one, Mapping):
+        assert list(one) == list(other), place
+        for key in one:
+            alike(one[key], other[key], f"{place}[{key!r}]")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), place
+        for i, pair in enumerate(zip(one, other, strict=True)):
+            alike(*pair, f"{place}[{i}]")
+    else:
+        assert one == other or callable(one), place
+
+
+def test_a_checkpoint_brings_back_all_that_waits(state):
+    parts = [state.total.value().take([i]) for i in (0, 1, 2)]
+    state.pending = {0: (Basis(parts[0], parts[1]), Basis(parts[2], parts[1])), 2: ()}
+    state.memory.rejected = {(0, 1): Rejected(parts[1], -2.0), (2,): Rejected(parts[2], -1.0)}
+    state.memory.failures = {("merge", (0, 2)): (3.0, 4.0, 2.0)}
+    state.memory.grows = True
+    state.gathered.add(1, [Batch(sparse.csr_array(np.arange(12.0).reshape(2, 6)), np.array([1.0, 0.5]), "gathered")])
+    state.plan = replace(
+        state.plan,
+        pairs=np.array([[0, 2]]),
+        given_up=({"kind": "merge", "targets": [0, 2]},),
+        gather=Gather((1, 2), (7, 9)),
+    )
+    state.partial, state.sealed = RunningTotal(parts[0]), Sealed(RunningTotal(parts[1]), 1)
+    state.in_flight = [(parts[0], 0), (parts[1], 1), (parts[0], 1)]
+    state.lost = {3: Loss("torn", 2, 9)}
+    state.edits = [Fade(0.5), Exchange("a trial", (1,)), Forget((2,))]
+    state.lap, state.position, state.step, state.calm, state.calm_laps, state.void = 3, 1, 11, True, 0.25, True
+    state.lap_elbo, state.lap_counts, state.weights = -1.5, COUNTS, np.array([1.0, 0.5, 0.25, 0.125])
+    numbers = json.loads(json.dumps(state_to_json(state)))
+    again = state_from_saved(state.model, numbers, {k: np.array(v) for k, v in state_to_arrays(state).items()})
+    for field in fields(state):
+        one, other = getattr(state, field.name), getattr(again, field.name)
+        if field.name == "gathered":  # the name of the batch says where it lies
+            one, other = (replace(own.pieces[1][0], name="") for own in (one, other))
+        alike(one, other, field.name)
 
 
 # -- rounds -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.execute.serial import SerialExecutor
-from tests.growing.parts import begin, gap, grow
+from tests.growing.parts import begin, day, gap, grow
 from tests.growing.test_new_words import MODELS, WORDS, counts
 
 
@@ -62,6 +62,17 @@ def test_a_table_is_replaced_with_its_weights(run, tmp_path):
     assert found.new == (str(second),)
     assert_holds(found.posterior, first, second)
     assert gap(store) < 1e-12
+
+
+def test_weights_of_tables_of_points_count(tmp_path):
+    total = 0.0
+    for number in (0, 1):
+        frame = pd.DataFrame(day(number, n=60), columns=list("abc")).assign(often=np.arange(60) % 3 + number)
+        frame.to_parquet(tmp_path / f"{number}.parquet")
+        total += frame["often"].sum()
+    begin(tmp_path / "run", tmp_path / "0.parquet", batch_size=30, weights="often")
+    found = grow(tmp_path / "run", tmp_path / "1.parquet", batch_size=30)
+    assert found.posterior.summary["N"].sum() == pytest.approx(total, rel=1e-12)
 
 
 def test_weights_from_a_file_of_their_own_stay_when_the_rows_are_replaced(tmp_path):
