@@ -140,6 +140,35 @@ def test_a_state_that_cannot_wait_sends_its_own_tasks_alone(load, reads):
     assert two.result(others)[1] == 2 and sum(reads.values()) == 2
 
 
+class Sent(SerialExecutor):
+    """Notes the names of the tasks that it is sent."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def submit(self, name, function, *args):
+        self.names.append(name)
+        return super().submit(name, function, *args)
+
+
+def test_what_was_sent_is_sent_once(load):
+    executor = Sent()
+    shared = SharedReads(executor)
+    one, two = shared.for_one(), shared.for_one()
+    both = [face.submit(name, name_of, load(0), 1) for face, name in ((one, "a"), (two, "b"))]
+    for _ in range(2):
+        shared.send()
+        assert executor.names == ["a"]
+    alone = [face.submit(name, name_of, load(1), 2) for face, name in ((one, "c"), (two, "d"))]
+    for _ in range(2):
+        shared.send(one)
+        assert executor.names == ["a", "c"]
+    assert two.results_together([both[1], alone[1]])[1][1] == 2
+    shared.send()
+    assert executor.names == ["a", "c", "d"]
+
+
 def test_what_waits_is_an_argument_of_other_tasks(load):
     shared, (one, two, _) = three_states()
     mine = [one.submit("look", number_of, load(0), number) for number in (1, 2)]
