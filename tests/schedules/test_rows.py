@@ -11,6 +11,7 @@ import pytest
 from bnp_dask.allocation import DPMixture
 from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.inference.drive import history_row
+from bnp_dask.inference.lap import plan_context
 from bnp_dask.inference.state import Loss, Reach
 from bnp_dask.inference.variational.stopping import PATIENCE, REFINING, decide_to_stop
 from bnp_dask.model import Model
@@ -80,6 +81,19 @@ def test_one_posterior_that_could_not_be_read_is_enough_and_is_told_once(caplog)
             reach.note_unread(why)
             assert not reach.reads_posts
     assert [message.rpartition(": ")[2] for message in caplog.messages] == ["no such file"]
+
+
+# -- planning -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("calm", [False, True])
+def test_moves_plan_from_the_state_as_it_is(calm):
+    work, state = begun()
+    state.lap, state.calm = 4, calm
+    context = plan_context(replace(work, seed=11), state, taken=[2])
+    assert (context.lap, context.seed, context.calm) == (4, 11, calm)
+    assert context.draft.free == {0, 1, 3}
+    assert context.memory is state.memory and context.survey is work.survey and context.executor is work.executor
+    np.testing.assert_array_equal(context.value["N"], state.posterior.summary["N"])
+    assert context.model is state.model and context.source.n_batches == B and len(context.atoms) == 0
 
 
 # -- stopping -----------------------------------------------------------------------------------------------------

@@ -169,6 +169,19 @@ def test_what_was_sent_is_sent_once(load):
     assert executor.names == ["a", "c", "d"]
 
 
+def test_tasks_are_joined_by_reads_of_any_of_them(load):
+    executor = Sent()
+    shared = SharedReads(executor)
+    one, two, three = (shared.for_one() for _ in range(3))
+    first = one.submit("a", name_of, load(0), 1)
+    both = two.submit("b", lambda *loads: len({each().name for each in loads}), load(0), load(1))
+    last = three.submit("c", name_of, load(1), 3)
+    apart = three.submit("d", name_of, load(2), 4)
+    shared.send()
+    assert executor.names == ["a", "d"]
+    assert (one.result(first)[1], two.result(both), three.result(last)[1], three.result(apart)[1]) == (1, 2, 3, 4)
+
+
 def test_what_waits_is_an_argument_of_other_tasks(load):
     shared, (one, two, _) = three_states()
     mine = [one.submit("look", number_of, load(0), number) for number in (1, 2)]
