@@ -33,7 +33,6 @@ UNTESTED = {
     "filter_counts": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "fit_groups": "called as document_step, which tests/topics/test_document_step.py holds against naive.py",
-    "fused": "one instruction, which every product of tests/chains/test_kernels.py is made of",
     "gamma_settings": LEARNED,
     "gaussian_density": GIVEN_FEW,
     "known_variance_density": GIVEN_FEW,
