@@ -11,6 +11,7 @@ from bnp_dask.allocation import DPMixture as DPMixture
 from bnp_dask.allocation import FiniteHMM as FiniteHMM
 from bnp_dask.allocation import FiniteHMT as FiniteHMT
 from bnp_dask.allocation import FiniteMixture as FiniteMixture
+from bnp_dask.allocation import GaussianResponse as GaussianResponse
 from bnp_dask.allocation import HDPTopics as HDPTopics
 from bnp_dask.allocation import NGGPMixture as NGGPMixture
 from bnp_dask.allocation import NRMMixture as NRMMixture

@@ -13,17 +13,20 @@ from bnp_dask.allocation.levy import GeneralizedGamma, KnownCumulants, LevyInten
 from bnp_dask.allocation.nggp import NGGPMixture
 from bnp_dask.allocation.nrm import NRMMixture, SeatParams
 from bnp_dask.allocation.pitman_yor import PitmanYorMixture
+from bnp_dask.allocation.response import Coefficients, GaussianResponse
 from bnp_dask.kernels.streaming.urn import Urn
 
 __all__ = [
     "HDPHMM",
     "LDA",
+    "Coefficients",
     "DPMixture",
     "DirichletParams",
     "DocumentStep",
     "FiniteHMM",
     "FiniteHMT",
     "FiniteMixture",
+    "GaussianResponse",
     "GeneralizedGamma",
     "HDPTopics",
     "KnownCumulants",

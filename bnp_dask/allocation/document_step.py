@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import gammaln, psi
 
+from bnp_dask.allocation.response import Coefficients, GaussianResponse
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
@@ -28,6 +29,7 @@ from bnp_dask.inputs.settings import flag, hold, number_from, one_of, positive_n
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics import document_state as kernel_state
 from bnp_dask.kernels.topics import document_step as kernel
+from bnp_dask.kernels.topics.document_state import Pull
 from bnp_dask.kernels.topics.document_table import table_of
 from bnp_dask.structure.steps import LOWEST, GroupStep, Tokens
 
@@ -156,6 +158,8 @@ def document_step(
     pairs: np.ndarray,
     sets: np.ndarray,
     states: GroupStates | None,
+    response: GaussianResponse | None = None,
+    params: Coefficients | None = None,
 ) -> GroupStep:
     """Assign the tokens of some groups to topics.
 
@@ -175,10 +179,16 @@ def document_step(
         Whether each topic belongs to each of J sets of topics, ``(J, K)``.
     states
         Result of the last visit, by position of clusters (-1 for clusters that are gone); or None.
+    response, params
+        Model of responses and its parameters in force; None without.
     """
     theta = tokens.length + (prior.sum() + rest)
     warm = states is not None and step.keeps_states
-    found, kept, table = _fit(step.rules(warm), prior, theta, tokens, log_lik, pairs, sets, states, step.kept_as)
+    answers = response is not None and tokens.response is not None
+    pull = None if response is None or params is None else response.pull(params, tokens)
+    found, kept, table, counts = _fit(
+        step.rules(warm), prior, theta, tokens, log_lik, pairs, sets, states, step.kept_as, answers, pull
+    )
     docs, log_theta, gamma_theta = _group_sums(tokens.times, theta)
     values = _topic_values(found.stats, prior, docs, log_theta)
     values["H"] = found.stats[3] - np.einsum("rk,rk->k", found.sums, table)
@@ -188,7 +198,9 @@ def document_step(
     a, b = pairs[:, 0], pairs[:, 1]
     pair_values = _topic_values(found.pairs, prior[a] + prior[b], docs, log_theta)
     pair_values["H"] = values["H"][a] + values["H"][b] - found.pairs[3]
-    return GroupStep(found.sums, values, pair_values, found.mass, kept)
+    if response is not None and counts is not None:
+        values |= response.sums(tokens, counts, len(prior))
+    return GroupStep(found.sums, values, pair_values, found.mass, kept, counts)
 
 
 def share_out(
@@ -201,6 +213,8 @@ def share_out(
     mass: np.ndarray,
     states: GroupStates | None = None,
     takes_all: bool = False,
+    response: GaussianResponse | None = None,
+    pull: Pull | None = None,
 ) -> GroupStep:
     """Share out the mass of some clusters (donors) in each token among others (receivers).
 
@@ -226,6 +240,8 @@ def share_out(
         each group is tried from there and from scratch.
     takes_all
         Whether the donors are all clusters: each group is then tried from as many starts as in a local step.
+    response, pull
+        Model of responses, and their pull on the receivers; None without.
     """
     part, _ = tokens.part(mass)
     prior = given * beliefs / beliefs.sum()
@@ -235,11 +251,17 @@ def share_out(
     rules = replace(step, start="best", restarts=restarts, top=top).rules(states is not None)
     none = np.zeros((0, 2), np.int64)
     sets = np.zeros((0, len(prior)), np.bool_)
-    found, kept, table = _fit(rules, prior, theta, part, log_lik, none, sets, states, step.kept_as)
+    answers = response is not None and tokens.response is not None
+    found, kept, table, counts = _fit(
+        rules, prior, theta, part, log_lik, none, sets, states, step.kept_as, answers, pull
+    )
     docs, log_theta, _ = _group_sums(tokens.times, theta)
     values = _topic_values(found.stats, prior, docs, log_theta)
     values["H"] = found.stats[3] - np.einsum("rk,rk->k", found.sums, table)
-    return GroupStep(found.sums, values, {}, found.mass, kept)
+    if response is not None and counts is not None:
+        own = response.sums(tokens, counts, len(prior))
+        values |= {name: own[name] for name, declared in response.fields.items() if declared.n_cluster_axes}
+    return GroupStep(found.sums, values, {}, found.mass, kept, counts)
 
 
 def _fit(
@@ -252,8 +274,11 @@ def _fit(
     sets: np.ndarray,
     states: GroupStates | None,
     kept_as: np.dtype[Any] | None,
-) -> tuple[kernel_state.Found, GroupStates | None, np.ndarray]:
-    """Call the kernel: its sums, the counts to keep, and the logs of the likelihoods that it used."""
+    answers: bool,
+    pull: Pull | None,
+) -> tuple[kernel_state.Found, GroupStates | None, np.ndarray, GroupStates | None]:
+    """Call the kernel: its sums, the counts to keep, the logs of the likelihoods that it used, and all counts if there
+    are ``answers``."""
     n_rows, k = log_lik.shape
     table = _room(n_rows, k)
     table_of(log_lik, LOWEST, table)
@@ -268,10 +293,11 @@ def _fit(
     )
     begin = prior / prior.sum()
     offsets, place, count = kernel.fit_groups(
-        groups, rules, prior, begin, memory, pairs, sets, kept_as is not None, found
+        groups, rules, prior, begin, memory, pairs, sets, kept_as is not None or answers, found, pull
     )
-    new = None if kept_as is None else GroupStates(offsets, place.astype(np.int64), count.astype(kept_as))
-    return found, new, log_lik
+    whole = GroupStates(offsets, place.astype(np.int64), count) if kept_as is not None or answers else None
+    new = None if kept_as is None or whole is None else replace(whole, count=count.astype(kept_as))
+    return found, new, log_lik, whole if answers else None
 
 
 def _room(n_rows: int, k: int) -> np.ndarray:

@@ -12,8 +12,17 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, rest_shift, share_out
+from bnp_dask.allocation.response import (
+    Coefficients,
+    GaussianResponse,
+    coefficients_of,
+    receivers_pull,
+    response_fields,
+    response_terms,
+)
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -22,7 +31,7 @@ from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
 from bnp_dask.structure.groups import Groups
-from bnp_dask.structure.steps import NO_DONORS, GroupStep, Tokens
+from bnp_dask.structure.steps import NO_DONORS, GroupStep, Receivers, Tokens
 
 
 @register
@@ -34,12 +43,13 @@ class TopicSticks:
     omega: np.ndarray
     pi: np.ndarray
     rest: float
+    response: Coefficients | None = field(default=None, metadata=OPTIONAL)
 
     @classmethod
-    def of(cls, u: np.ndarray, omega: np.ndarray) -> TopicSticks:
+    def of(cls, u: np.ndarray, omega: np.ndarray, response: Coefficients | None = None) -> TopicSticks:
         """Posterior from u and omega, with the weights computed."""
         pi, rest = stick_weights(np.asarray(u, np.float64))
-        return cls(np.asarray(u, np.float64), np.asarray(omega, np.float64), pi, rest)
+        return cls(np.asarray(u, np.float64), np.asarray(omega, np.float64), pi, rest, response)
 
 
 @register
@@ -55,6 +65,8 @@ class HDPTopics:
         Concentration of each document's weights, > 0: small values expect few topics per document.
     step
         Settings of the search for topics of a document's tokens.
+    response
+        Model of the responses of documents, such as ``GaussianResponse()``, for data with ``responses=``; None without.
 
     Notes
     -----
@@ -73,6 +85,7 @@ class HDPTopics:
     gamma: float = 10.0
     alpha: float = 0.5
     step: DocumentStep = field(default_factory=DocumentStep)
+    response: GaussianResponse | None = field(default=None, metadata=OPTIONAL)
     structure = Groups()
     nonparametric = True
 
@@ -81,6 +94,8 @@ class HDPTopics:
             hold(self, name, positive_mass(name, getattr(self, name), "concentration"))
         if not isinstance(self.step, DocumentStep):
             raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
+        if not isinstance(self.response, GaussianResponse | None):
+            raise SettingError(f"response={shown(self.response)}: needs GaussianResponse(), or None")
 
     @property
     def keeps_states(self) -> bool:
@@ -88,13 +103,13 @@ class HDPTopics:
 
     @property
     def counts(self) -> frozenset[str]:
-        return frozenset({"docs"})
+        return frozenset({"docs", *(() if self.response is None else self.response.counts)})
 
     @property
     def fields(self) -> Mapping[str, Field]:
         tracked, plain = Field(("cluster",), merge="tracked"), Field()
         sums = dict.fromkeys(("Q_0", "P_rest", "Q_rest", "docs"), plain)
-        return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, **sums})
+        return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, **sums, **response_fields(self.response)})
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return group_tiles(batch, n_clusters)
@@ -105,18 +120,24 @@ class HDPTopics:
     ) -> GroupStep:  # fmt: skip
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         prior, rest = self.alpha * params.pi, self.alpha * params.rest
-        return document_step(self.step, prior, rest, tokens, log_lik, pairs, sets, states)
+        return document_step(
+            self.step, prior, rest, tokens, log_lik, pairs, sets, states, self.response, params.response
+        )
 
     def reassign(
         self, params: TopicSticks, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
         log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None, freed: np.ndarray = NO_DONORS,
+        receivers: Receivers | None = None,
     ) -> GroupStep:  # fmt: skip
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
         theta = tokens.length + self.alpha * (params.pi.sum() + params.rest)
         freed = freed if params.rest > 0.0 else NO_DONORS
         given = self.alpha * float(params.pi[np.setdiff1d(donors, freed)].sum())
         everything = len(donors) == len(params.pi)
-        step = share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything)
+        pull = receivers_pull(self.response, params.response, tokens, donors, receivers)
+        step = share_out(
+            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything, self.response, pull
+        )
         if len(freed):
             rest = self.alpha * params.rest
             more = rest + self.alpha * float(params.pi[freed].sum())
@@ -135,7 +156,7 @@ class HDPTopics:
         top = self.top_level(summary)
         counts = np.maximum(summary["N"], 0.0)
         u = top.best_u() if top.groups > 0 and summary.n_clusters else u_from_counts(counts, self.gamma)
-        return TopicSticks.of(u, top.omega())
+        return TopicSticks.of(u, top.omega(), coefficients_of(self.response, summary))
 
     def from_counts(self, counts: np.ndarray) -> TopicSticks:
         """See :class:`~bnp_dask.allocation.base.StickAllocation`; ``counts`` are tables."""
@@ -154,7 +175,8 @@ class HDPTopics:
 
     def elbo(self, params: TopicSticks, summary: Summary) -> dict[str, float]:
         value = self.document_term(params, summary) + self.top_term(params, summary)
-        return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+        own = {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+        return {**own, **response_terms(self.response, params.response, summary)}
 
     def document_term(self, params: TopicSticks, summary: Summary) -> float:
         """L_HDP-doc of (5.27) at these weights, nats."""

@@ -12,7 +12,16 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, share_out
+from bnp_dask.allocation.response import (
+    Coefficients,
+    GaussianResponse,
+    coefficients_of,
+    receivers_pull,
+    response_fields,
+    response_terms,
+)
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
@@ -20,7 +29,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.structure.groups import Groups
-from bnp_dask.structure.steps import NO_DONORS, GroupStep, Tokens
+from bnp_dask.structure.steps import NO_DONORS, GroupStep, Receivers, Tokens
 
 
 @register
@@ -29,6 +38,7 @@ class TopicShares:
     """Prior weights of topics in documents, ``(K,)``, all equal; they sum to one."""
 
     pi: np.ndarray
+    response: Coefficients | None = field(default=None, metadata=OPTIONAL)
 
 
 @register
@@ -43,6 +53,8 @@ class LDA:
         per document.
     step
         Settings of the search for topics of a document's tokens.
+    response
+        Model of the responses of documents, such as ``GaussianResponse()``, for data with ``responses=``; None without.
 
     Notes
     -----
@@ -57,6 +69,7 @@ class LDA:
 
     alpha: float = 1.0
     step: DocumentStep = field(default_factory=DocumentStep)
+    response: GaussianResponse | None = field(default=None, metadata=OPTIONAL)
     structure = Groups()
     nonparametric = False
 
@@ -64,6 +77,8 @@ class LDA:
         hold(self, "alpha", positive_mass("alpha", self.alpha, "prior mass"))
         if not isinstance(self.step, DocumentStep):
             raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
+        if not isinstance(self.response, GaussianResponse | None):
+            raise SettingError(f"response={shown(self.response)}: needs GaussianResponse(), or None")
 
     @property
     def keeps_states(self) -> bool:
@@ -71,12 +86,13 @@ class LDA:
 
     @property
     def counts(self) -> frozenset[str]:
-        return frozenset({"docs"})
+        return frozenset({"docs", *(() if self.response is None else self.response.counts)})
 
     @property
     def fields(self) -> Mapping[str, Field]:
         tracked = Field(("cluster",), merge="tracked")
-        return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()})
+        own = {"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()}
+        return MappingProxyType({**own, **response_fields(self.response)})
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return group_tiles(batch, n_clusters)
@@ -86,17 +102,24 @@ class LDA:
         sets: np.ndarray, states: GroupStates | None,
     ) -> GroupStep:  # fmt: skip
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
-        return document_step(self.step, self.alpha * params.pi, 0.0, tokens, log_lik, pairs, sets, states)
+        prior = self.alpha * params.pi
+        return document_step(
+            self.step, prior, 0.0, tokens, log_lik, pairs, sets, states, self.response, params.response
+        )
 
     def reassign(
         self, params: TopicShares, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
         log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None, freed: np.ndarray = NO_DONORS,
+        receivers: Receivers | None = None,
     ) -> GroupStep:  # fmt: skip
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`; no topic is unseen, so none is freed."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
         everything = len(donors) == len(params.pi)
-        return share_out(self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything)
+        pull = receivers_pull(self.response, params.response, tokens, donors, receivers)
+        return share_out(
+            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything, self.response, pull
+        )
 
     def within(self, share: float) -> Self:
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
@@ -107,7 +130,8 @@ class LDA:
         return self.alpha * params.pi, 0.0
 
     def global_step(self, summary: Summary) -> TopicShares:
-        return TopicShares(np.full(summary.n_clusters, 1.0 / summary.n_clusters))
+        pi = np.full(summary.n_clusters, 1.0 / summary.n_clusters)
+        return TopicShares(pi, coefficients_of(self.response, summary))
 
     def log_weights(self, params: TopicShares) -> np.ndarray:
         return log(params.pi)
@@ -120,7 +144,8 @@ class LDA:
         prior = self.alpha * params.pi
         value = summary["docs"] * (gammaln(self.alpha) - k * gammaln(self.alpha / k))
         value += summary["Q_0"] + summary["Q"].sum() + matmul(prior, summary["P"])
-        return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+        own = {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+        return {**own, **response_terms(self.response, params.response, summary)}
 
     # -- learning of concentrations; see bnp_dask.structure.prior
     @property

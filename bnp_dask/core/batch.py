@@ -41,6 +41,9 @@ class Batch:
     labels
         Known labels of the atoms as positions in the list of labels, ``(n,)`` int64, -1 where none is known; None for
         data without labels.  See :class:`bnp_dask.observation.labelled.Labelled`.
+    responses
+        Observed responses of the groups (documents), ``(G,)`` float64, NaN where none is observed; None for data without
+        responses.  See :mod:`bnp_dask.allocation.response`.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -51,11 +54,14 @@ class Batch:
     read_width: int | None = None
     dropped: np.ndarray | None = None
     labels: np.ndarray | None = None
+    responses: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.x, self.name)
         if self.groups is not None:
             check_groups(self.groups, self)
+        if self.responses is not None:
+            check_responses(self.responses, self)
 
     @property
     def n_atoms(self) -> int:
@@ -124,12 +130,25 @@ class Batch:
         labels = None if self.labels is None else self.labels[start:stop]
         if isinstance(self.x, np.ndarray):
             groups = self._groups_between(start, stop)
-            return replace(self, x=self.x[start:stop], weights=weights, groups=groups, dropped=None, labels=labels)
+            responses = None
+            if groups is not None and self.responses is not None and self.groups is not None:
+                first = int(np.searchsorted(self.groups, start, side="left"))
+                responses = self.responses[first : first + len(groups) - 1]
+            return replace(
+                self,
+                x=self.x[start:stop],
+                weights=weights,
+                groups=groups,
+                dropped=None,
+                labels=labels,
+                responses=responses,
+            )
+        responses = None if self.responses is None else self.responses[start:stop]
         indptr = self.x.indptr[start : stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         shape = (len(indptr) - 1, self.n_features)
         x = sparse.csr_array((self.x.data[entries], self.x.indices[entries], indptr - indptr[0]), shape=shape)
-        return replace(self, x=x, weights=weights, dropped=None, labels=labels)
+        return replace(self, x=x, weights=weights, dropped=None, labels=labels, responses=responses)
 
     def widened(self, width: int) -> Batch:
         """These atoms with columns of zeros appended, up to ``width``."""
@@ -146,7 +165,11 @@ class Batch:
         """The atoms at the positions ``index``, ``(m,)``, in that order; each alone, without groups."""
         weights = None if self.weights is None else self.weights[index]
         labels = None if self.labels is None else self.labels[index]
-        return replace(self, x=self.x[index], weights=weights, groups=None, dropped=None, labels=labels)
+        of_rows = self.groups is None and self.responses is not None and not isinstance(self.x, np.ndarray)
+        responses = self.responses[index] if of_rows and self.responses is not None else None
+        return replace(
+            self, x=self.x[index], weights=weights, groups=None, dropped=None, labels=labels, responses=responses
+        )
 
     def counting(self) -> Batch:
         """The atoms of nonzero weight, and the groups that keep an atom or were empty before.
@@ -157,13 +180,15 @@ class Batch:
         if stays.all():
             return self
         left = self.take(np.flatnonzero(stays))
-        groups = None
+        groups, responses = None, left.responses
         if self.groups is not None:
             lengths = np.diff(np.concatenate([[0], np.cumsum(stays)])[self.groups])
-            lengths = lengths[(lengths > 0) | (np.diff(self.groups) == 0)]
+            kept = (lengths > 0) | (np.diff(self.groups) == 0)
+            lengths = lengths[kept]
+            responses = None if self.responses is None else self.responses[kept]
             groups = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         weights = None if np.all(left.weights == 1.0) else left.weights
-        return replace(left, weights=weights, groups=groups, dropped=np.flatnonzero(~stays))
+        return replace(left, weights=weights, groups=groups, dropped=np.flatnonzero(~stays), responses=responses)
 
     def take_groups(self, index: np.ndarray) -> Batch:
         """The groups at the positions ``index``, whole and in that order; rows of sparse counts."""
@@ -173,11 +198,14 @@ class Batch:
         index = np.asarray(index, np.int64)
         if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
             cut = offsets[index[0] : index[-1] + 2]
-            return replace(self.rows(int(cut[0]), int(cut[-1])), groups=cut - cut[0])
+            responses = None if self.responses is None else self.responses[index[0] : index[-1] + 1]
+            part = replace(self.rows(int(cut[0]), int(cut[-1])), responses=None)
+            return replace(part, groups=cut - cut[0], responses=responses)
         parts = [np.arange(offsets[g], offsets[g + 1]) for g in index]
+        responses = None if self.responses is None else self.responses[index]
         rows = np.concatenate([np.zeros(0, np.int64), *parts])
         lengths = np.concatenate([[0], np.cumsum(np.diff(offsets)[index])]).astype(np.int64)
-        return replace(self.take(rows), groups=lengths)
+        return replace(self.take(rows), groups=lengths, responses=responses)
 
     def _groups_between(self, start: int, stop: int) -> np.ndarray | None:
         if self.groups is None:
@@ -219,7 +247,13 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
     labels = None
     if any(b.labels is not None for b in batches):
         labels = np.concatenate([np.full(b.n_atoms, -1) if b.labels is None else b.labels for b in batches])
-    return Batch(x, weights, name, groups, batches[0].names if batches else None, labels=labels)
+    responses = None
+    if any(b.responses is not None for b in batches) and (groups is not None or not isinstance(x, np.ndarray)):
+        responses = np.concatenate(
+            [np.full(b.n_groups, np.nan) if b.responses is None else b.responses for b in batches]
+        )
+    names = batches[0].names if batches else None
+    return Batch(x, weights, name, groups, names, labels=labels, responses=responses)
 
 
 def check_rows(x: object, name: str) -> None:
@@ -235,7 +269,7 @@ def check_rows(x: object, name: str) -> None:
 
 
 def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
-    """Atoms, weights, groups and labels as named arrays; the name is left out."""
+    """Atoms, weights, groups, labels and responses as named arrays; the name is left out."""
     if isinstance(batch.x, np.ndarray):
         out = {"x": batch.x}
     else:
@@ -247,6 +281,8 @@ def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
         out["groups"] = batch.groups
     if batch.labels is not None:
         out["labels"] = batch.labels
+    if batch.responses is not None:
+        out["responses"] = batch.responses
     return out
 
 
@@ -257,7 +293,8 @@ def batch_from_arrays(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
     else:
         n, width = (int(size) for size in arrays["shape"])
         x = from_parts(arrays["data"], arrays["indices"], arrays["indptr"], (n, width), name)
-    return Batch(x, arrays.get("weights"), name, arrays.get("groups"), labels=arrays.get("labels"))
+    labels, responses = arrays.get("labels"), arrays.get("responses")
+    return Batch(x, arrays.get("weights"), name, arrays.get("groups"), labels=labels, responses=responses)
 
 
 def check_groups(groups: np.ndarray, batch: Batch) -> None:
@@ -268,6 +305,16 @@ def check_groups(groups: np.ndarray, batch: Batch) -> None:
         raise DataError(
             f"{batch.name}: groups={groups!r}: needs int64 offsets (G + 1,) of dense rows, from 0 to {batch.n_atoms}, "
             "never falling; rows groups[g]:groups[g + 1] are group g. Sparse counts have a document in each row"
+        )
+
+
+def check_responses(responses: np.ndarray, batch: Batch) -> None:
+    """DataError unless there is one response, or NaN, for each group of a batch; none is infinite."""
+    found = isinstance(responses, np.ndarray) and responses.dtype == np.float64 and not np.isinf(responses).any()
+    if not found or responses.shape != (batch.n_groups,):
+        raise DataError(
+            f"{batch.name}: responses of shape {np.shape(responses)}; needs float64 numbers, NaN where none is observed, "
+            f"one for each of {batch.n_groups} groups (documents)"
         )
 
 

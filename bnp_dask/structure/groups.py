@@ -11,7 +11,7 @@ from scipy import sparse
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates, concatenate_states
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Links, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp
@@ -24,9 +24,9 @@ from bnp_dask.structure.answers.labels import Columns, label_documents, resp_in_
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import NO_PLACES, Trial, Visit, at_most, draw, most_probable
 from bnp_dask.structure.policy import OF_GROUPS
-from bnp_dask.structure.steps import GroupStep, LocalStep, Members
+from bnp_dask.structure.steps import GroupStep, LocalStep, Members, Receivers, Tokens
 from bnp_dask.structure.tokens import Laid, check_tokens, lay_out, summarize_words
-from bnp_dask.structure.verbs import GroupedAllocation
+from bnp_dask.structure.verbs import GroupedAllocation, ResponseModel, response_of
 from bnp_dask.structure.visit import summarize_rows
 
 SIZEABLE = 1.0
@@ -209,8 +209,10 @@ def visit_groups(
     places = posterior.positions(pairs).reshape(-1, 2)
     sets = _sets(posterior, [t.donors for t in trials] + [(int(i),) for i in sought])
     out = Visited(model.empty_summary(posterior.ids, pairs), {}, {})
+    responses = response_of(model.allocation)
     for trial in trials:
-        out.parts[trial.name] = model.empty_summary(trial.beliefs.ids)
+        part = model.empty_summary(trial.beliefs.ids)
+        out.parts[trial.name] = part if responses is None else _with_links(part, posterior, trial, trials, responses)
     before = None if states is None else states.placed(posterior.ids)
     kept: dict[str, list[GroupStates]] = {}
     masses = []
@@ -222,10 +224,16 @@ def visit_groups(
         step = allocation.local_step(posterior.allocation, laid.tokens, table, places, sets, own)
         add_groups(model, out.summary, laid, step, posterior.observation)
         _keep(kept, "", step, posterior.ids)
+        tried: list[GroupStates] = []
         for j, trial in enumerate(trials):
-            given = _try_out(model, posterior, trial, laid, step.mass[:, j], step.states)
+            given = _try_out(model, posterior, trial, laid, step.mass[:, j], step.states, step.counts)
             add_groups(model, out.parts[trial.name], laid, given, trial.beliefs.observation)
             _keep(kept, trial.name, given, trial.beliefs.ids)
+            if responses is not None and step.counts is not None and given.counts is not None:
+                _add_links(
+                    out.parts, posterior, trials[: j + 1], responses, laid.tokens, step.counts, given.counts, tried
+                )
+                tried.append(given.counts)
         masses.append(step.mass[:, len(trials) :])
         start += tile.n_groups
     out.states = {name: concatenate_states(parts) for name, parts in kept.items()}
@@ -263,22 +271,77 @@ def _sets(posterior: Beliefs, wanted: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def _try_out(
-    model: WholeModel, posterior: Beliefs, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None
-) -> GroupStep:
+    model: WholeModel, posterior: Beliefs, trial: Trial, laid: Laid, mass: np.ndarray, states: GroupStates | None,
+    counts: GroupStates | None,
+) -> GroupStep:  # fmt: skip
     """Share out the mass of a trial's donors in each token among its receivers."""
     allocation = as_a(model.allocation, GroupedAllocation)
     donors = posterior.positions(np.array(trial.donors, np.int64))
     beliefs = model.allocation.weights(trial.beliefs.allocation)
     table = laid.log_lik(model.observation, trial.beliefs.observation)
-    start = None
+    start, more = None, dict[str, Any]()
     if states is not None and np.isin(trial.beliefs.ids, trial.donors).any():
         place = np.full(posterior.n_clusters, -1)
         for j, i in enumerate(trial.beliefs.ids.tolist()):
             if i in trial.donors:
                 place[posterior.positions(np.array([i]))] = j
         start = replace(states, cluster=place[states.cluster])
-    freed = {"freed": posterior.positions(np.array(trial.freed, np.int64))} if trial.freed else {}
-    return allocation.reassign(posterior.allocation, donors, beliefs, laid.tokens, table, mass, start, **freed)
+    if trial.freed:
+        more["freed"] = posterior.positions(np.array(trial.freed, np.int64))
+    if counts is not None:
+        everything = len(donors) == posterior.n_clusters
+        place = places_in(posterior.ids, trial.beliefs.ids)
+        more["receivers"] = Receivers(trial.beliefs.allocation if everything else None, place, counts)
+    return allocation.reassign(posterior.allocation, donors, beliefs, laid.tokens, table, mass, start, **more)
+
+
+def places_in(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Positions of ``wanted`` ids among ``ids``, -1 for others."""
+    found = np.full(len(wanted), -1)
+    if len(ids):
+        order = np.argsort(ids, kind="stable")
+        place = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
+        found = np.where(ids[place] == wanted, place, -1)
+    return found
+
+
+def _with_links(
+    part: Summary, posterior: Beliefs, trial: Trial, trials: Sequence[Trial], responses: ResponseModel
+) -> Summary:
+    """Statistics of a trial with links, all zero, to all topics but the donors, and to other trials' receivers."""
+    rest = posterior.ids[~np.isin(posterior.ids, trial.donors)]
+    values = {responses.squares: np.zeros((2, part.n_clusters, len(rest)))}
+    for other in trials:
+        if other.name != trial.name:
+            values[f"{responses.squares}@{other.name}"] = np.zeros((2, part.n_clusters, len(other.beliefs.ids)))
+    return replace(part, links=Links(rest, np.array(trial.donors, np.int64), values))
+
+
+def _add_links(
+    parts: Mapping[str, Summary],
+    posterior: Beliefs,
+    trials: Sequence[Trial],
+    responses: ResponseModel,
+    tokens: Tokens,
+    counts: GroupStates,
+    given: GroupStates,
+    tried: Sequence[GroupStates],
+) -> None:
+    """Add a tile's links of the last of ``trials``, whose receivers have the counts ``given``, to all other topics, which
+    have ``counts``, and to the receivers of the trials before, which have the counts ``tried``."""
+    trial = trials[-1]
+    mine = parts[trial.name]
+    assert mine.links is not None
+    name, rest = responses.squares, mine.links.rest
+    place = places_in(rest, posterior.ids)
+    outside = replace(counts, cluster=place[counts.cluster])
+    mine.links.values[name][...] += responses.links(tokens, given, outside, (mine.n_clusters, len(rest)))
+    for other, theirs in zip(trials, tried, strict=False):
+        part = parts[other.name]
+        assert part.links is not None
+        both = responses.links(tokens, given, theirs, (mine.n_clusters, part.n_clusters))
+        mine.links.values[f"{name}@{other.name}"][...] += both
+        part.links.values[f"{name}@{trial.name}"][...] += both.T
 
 
 def _keep(kept: dict[str, list[GroupStates]], name: str, step: GroupStep, ids: np.ndarray) -> None:
@@ -314,8 +377,8 @@ def take_members(batch: Batch, members: Members, groups: np.ndarray) -> Batch:
         whole = sparse.csr_array((members.mass, x.indices, x.indptr), shape=x.shape)[groups]
         whole.eliminate_zeros()
         weights = None if batch.weights is None else batch.weights[groups]
-        return replace(batch, x=sparse.csr_array(whole), weights=weights)
-    weighted = replace(batch, weights=members.mass).take_groups(groups)
+        return replace(batch, x=sparse.csr_array(whole), weights=weights, responses=None)  # of whole documents alone
+    weighted = replace(batch, weights=members.mass, responses=None).take_groups(groups)
     some = np.asarray(weighted.weights) > 0.0
     lengths = np.concatenate([[0], np.cumsum(some)])[weighted.group_offsets].astype(np.int64)
     return replace(weighted.take(np.flatnonzero(some)), groups=lengths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,8 @@ class Tokens:
 
     ``offsets (G + 1,)`` delimit groups in ``row (T,)``, rows of the table of likelihoods, and in ``weight (T,)``, how
     often each token counts.  ``times (G,)`` is how often each group counts.  ``log_share (T,)`` is the log of the share
-    of each token to assign, empty for all of it.
+    of each token to assign, empty for all of it.  ``response (G,)`` are observed responses, NaN for none; None for data
+    without.
     """
 
     offsets: np.ndarray
@@ -86,6 +88,7 @@ class Tokens:
     weight: np.ndarray
     times: np.ndarray
     log_share: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    response: np.ndarray | None = None
 
     @property
     def length(self) -> np.ndarray:
@@ -115,6 +118,8 @@ class GroupStep:
         Weight times responsibility of each token in each requested set, ``(T, J)``.
     states
         States from which the next visit starts, by position of clusters; None if none are kept.
+    counts
+        Counts of topics in each group, by position of clusters; None for data without responses.
     """
 
     sums: np.ndarray
@@ -122,6 +127,20 @@ class GroupStep:
     pair_values: dict[str, np.ndarray]
     mass: np.ndarray
     states: GroupStates | None
+    counts: GroupStates | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Receivers:
+    """Facts about the receivers of a trial by which responses can pull on the tokens that are shared out.
+
+    ``params`` are their parameters of the allocation, if they take the tokens of all topics, else None; ``places (J,)``
+    their positions among all topics, -1 for new ones; ``counts`` are the counts of all topics in each group.
+    """
+
+    params: Any | None
+    places: np.ndarray
+    counts: GroupStates
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,11 +53,12 @@ def lay_out(batch: Batch) -> Laid:
         used[x.indices] = True
         place = np.cumsum(used) - 1
         times = np.ones(x.shape[0]) if batch.weights is None else np.asarray(batch.weights, np.float64)
-        tokens = Tokens(x.indptr.astype(np.int64), place[x.indices], x.data, times)
+        tokens = Tokens(x.indptr.astype(np.int64), place[x.indices], x.data, times, response=batch.responses)
         return Laid(batch, tokens, np.flatnonzero(used))
     weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
     offsets = batch.group_offsets
-    tokens = Tokens(offsets, np.arange(batch.n_atoms), weights, np.ones(len(offsets) - 1))
+    times = np.ones(len(offsets) - 1)
+    tokens = Tokens(offsets, np.arange(batch.n_atoms), weights, times, response=batch.responses)
     return Laid(batch, tokens, None)
 
 

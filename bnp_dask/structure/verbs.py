@@ -10,7 +10,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field
-from bnp_dask.structure.steps import NO_DONORS, GroupStep, LocalStep, LogLik, LogLikOf, Tokens
+from bnp_dask.structure.steps import NO_DONORS, GroupStep, LocalStep, LogLik, LogLikOf, Receivers, Tokens
 
 Params = Any
 """Frozen dataclass of arrays; each allocation model has its own."""
@@ -94,12 +94,13 @@ class GroupedAllocation(Protocol):
         mass: np.ndarray,
         states: GroupStates | None = None,
         freed: np.ndarray = NO_DONORS,
+        receivers: Receivers | None = None,
     ) -> GroupStep:
         """Share out the mass of the positions ``donors`` in each token, ``mass (T,)``, among receivers.
 
         ``states`` give the present holdings of receivers that are donors too.  Prior mass of the positions ``freed``
         goes to unseen clusters, if the model has a place for them; values without a cluster axis then hold the
-        resulting change.
+        resulting change.  ``receivers`` is given only to allocations with responses, for data with responses.
 
         ``log_lik (R, J)`` is the likelihood under the receivers, ``beliefs (J,)`` their weights.  Statistics cover all
         groups, so that they can replace the statistics of the donors.
@@ -114,6 +115,35 @@ class GroupedAllocation(Protocol):
     def prior_mass(self, params: Params) -> tuple[np.ndarray, float]:
         """Prior mass ``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all unseen topics (0 if the model has none)."""
         ...
+
+
+class ResponseModel(Protocol):
+    """Model of the responses of groups, as a visit uses it."""
+
+    @property
+    def squares(self) -> str:
+        """Name of the field with two cluster axes."""
+        ...
+
+    def links(self, tokens: Tokens, one: GroupStates, other: GroupStates, sizes: tuple[int, int]) -> np.ndarray:
+        """Sums of that field between two sets of topics, ``sizes``, whose counts are by position in their set; -1: in
+        none."""
+        ...
+
+
+@runtime_checkable
+class RespondingAllocation(Protocol):
+    """An allocation whose groups have responses."""
+
+    @property
+    def response(self) -> Any:
+        """A :class:`ResponseModel`, or None without responses."""
+        ...
+
+
+def response_of(allocation: Any) -> ResponseModel | None:
+    """Model of the responses of an allocation's groups; None if it has none."""
+    return allocation.response if isinstance(allocation, RespondingAllocation) else None
 
 
 @runtime_checkable

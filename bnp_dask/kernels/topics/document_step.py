@@ -18,6 +18,7 @@ from bnp_dask.kernels.options import INNER, njit
 from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded, row_totals, sweep
 from bnp_dask.kernels.topics.document_state import COLD, WARM, matrix_of, space_for
 from bnp_dask.kernels.topics.document_sums import assign, group_stats, pair_sums, spread
+from bnp_dask.kernels.topics.response import pulled, tilt
 from bnp_dask.kernels.topics.top_pass import keep_top, places_for, same_sweep, top_sweep
 
 NOTHING = 1e-14
@@ -69,7 +70,7 @@ def _pass(space, slot, lik, width, chosen, choose):
 
 
 @njit(**INNER)
-def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
+def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink, pull, d, is_new):
     """Coordinate ascent from the counts in ``slot`` (Alg. 5.1 lines 6-14, Alg. 7.4); returns the number of topics left.
 
     ``shrink`` must be false unless ``space.grow`` belongs to these counts.  Tokens choose their topics again whenever
@@ -80,6 +81,7 @@ def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
     for s in range(sweeps):
         before = width
         exp_psi(count, space.prior[slot], width, share, space.bits, space.power)
+        tilt(space, slot, width, pull, d, s == 0 and is_new)
         if shrink:
             width = _drop_dead(space, slot, width)
         choose = is_last or s < ALWAYS or s % SELDOM == 0 or width < before or s == sweeps - 1
@@ -98,7 +100,7 @@ def _climb(space, slot, lik, width, chosen, sweeps, tolerance, shrink):
 
 
 @njit(**INNER)
-def _objective(space, slot, weight, width):
+def _objective(space, slot, weight, width, pull, d):
     """The document's own part of the objective (5.40), up to a constant; needs the totals of the last pass."""
     n = len(weight)
     for i in range(n):
@@ -112,7 +114,7 @@ def _objective(space, slot, weight, width):
         if count[k] > 0.0:
             value -= count[k] * math.log(share[k])
             value += math.lgamma(count[k] + prior[k]) - math.lgamma(prior[k])
-    return value
+    return value + pulled(space, slot, width, pull, d)
 
 
 @njit(**INNER)
@@ -131,7 +133,7 @@ def _copy_state(space, source, target, width):
 
 
 @njit(**INNER)
-def _restart(space, lik, weight, width, chosen, rules):
+def _restart(space, lik, weight, width, chosen, rules, pull, d):
     """Sparsity-promoting restarts (Alg. 5.2) of the state in slot 0, smallest topics first."""
     count = space.held[0]
     used = 0
@@ -141,14 +143,14 @@ def _restart(space, lik, weight, width, chosen, rules):
         return
     trials = min(rules.restarts, used - 1)
     order = np.argsort(count[:width])
-    best = _objective(space, 0, weight, width)
+    best = _objective(space, 0, weight, width, pull, d)
     for place in range(width - used, width - used + trials):
         if used < 2:
             break
         _copy_state(space, 0, 1, width)
         space.held[1, order[place]] = 0.0
-        _climb(space, 1, lik, width, chosen, rules.restart_sweeps, -1.0, False)
-        value = _objective(space, 1, weight, width)
+        _climb(space, 1, lik, width, chosen, rules.restart_sweeps, -1.0, False, pull, d, True)
+        value = _objective(space, 1, weight, width, pull, d)
         if value > best:
             _copy_state(space, 1, 0, width)
             best = value
@@ -221,7 +223,7 @@ def _remember(space, prior, memory, d):
 
 
 @njit(**INNER)
-def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
+def _solve(space, groups, rules, prior, begin, begin_total, memory, pull, d):
     """Find the responsibilities of one document, with its state in slot 0; return its matrix and number of topics."""
     first, last = groups.offsets[d], groups.offsets[d + 1]
     rows, weight = groups.row[first:last], groups.weight[first:last]
@@ -234,24 +236,24 @@ def _solve(space, groups, rules, prior, begin, begin_total, memory, d):
     width = known = _remember(space, prior, memory, d) if rules.start & WARM else 0
     if known > 0:
         lik = _lay_some(space, groups, rows, known)
-        width = _climb(space, 0, lik, known, chosen, 1, -1.0, False)
-        width = _climb(space, 0, lik, width, chosen, rules.sweeps - 1, rules.tolerance, rules.shrink)
+        width = _climb(space, 0, lik, known, chosen, 1, -1.0, False, pull, d, True)
+        width = _climb(space, 0, lik, width, chosen, rules.sweeps - 1, rules.tolerance, rules.shrink, pull, d, False)
         both = (rules.start & COLD) != 0
         if both:
-            best = _objective(space, 0, weight, width)
+            best = _objective(space, 0, weight, width, pull, d)
             _copy_state(space, 0, 2, width)
             known = width
     if known == 0 or both:
         lik = _lay_all(space, groups, rows, prior, begin, begin_total)
         _begin_top(space, lik, begin, chosen)
-        width = _climb(space, 0, lik, len(prior), chosen, rules.sweeps, rules.tolerance, rules.shrink)
-        if both and not _objective(space, 0, weight, width) > best:
+        width = _climb(space, 0, lik, len(prior), chosen, rules.sweeps, rules.tolerance, rules.shrink, pull, d, True)
+        if both and not _objective(space, 0, weight, width, pull, d) > best:
             width = known
             _copy_state(space, 2, 0, width)
             lik = _lay_some(space, groups, rows, width)
             _pass(space, 0, lik, width, chosen, True)
     if rules.restarts > 0:
-        _restart(space, lik, weight, width, chosen, rules)
+        _restart(space, lik, weight, width, chosen, rules, pull, d)
     _keep_top(space, lik, width, chosen)
     return lik, width
 
@@ -272,7 +274,7 @@ def _longest(offsets):
 
 
 @njit(nogil=True, cache=True)
-def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found):
+def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found, pull):
     """The document step on all groups.
 
     Parameters
@@ -289,6 +291,8 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
         Whether to return the counts of each group.
     found
         Sums to add to, zeros at first.
+    pull
+        See :class:`Pull`; None without responses.
 
     Returns
     -------
@@ -304,7 +308,7 @@ def fit_groups(groups, rules, prior, begin, memory, pairs, members, keep, found)
     size = 0
     for d in range(n_groups):
         if groups.offsets[d] < groups.offsets[d + 1]:
-            lik, width = _solve(space, groups, rules, prior, begin, begin_total, memory, d)
+            lik, width = _solve(space, groups, rules, prior, begin, begin_total, memory, pull, d)
             _add_up(space, groups, prior, pairs, members, place, lik, width, d, found)
             if keep:
                 if size + width > len(position):

@@ -198,7 +198,7 @@ def _fold_in(
     shapes = (n_rows, k), (4, k), (4, 0), (len(tokens.row), 0)
     found = kernel_state.Found(*(np.zeros(shape) for shape in shapes))
     rules, begin = step.rules(False), prior / prior.sum()
-    return kernel.fit_groups(groups, rules, prior, begin, kernel_state.NO_MEMORY, no_pairs, no_sets, True, found)
+    return kernel.fit_groups(groups, rules, prior, begin, kernel_state.NO_MEMORY, no_pairs, no_sets, True, found, None)
 
 
 def atom_labels(posterior: Beliefs, batch: Batch, found: DocumentTopics) -> np.ndarray:

@@ -1,0 +1,168 @@
+"""Responses of documents: bounds of the exact evidence, statistics of unions and trials, and runs."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+from scipy.special import gammaln, logsumexp
+from scipy.stats import multivariate_t
+
+import bnp_dask as bnp
+from bnp_dask.allocation.response import PRODUCTS, SQUARES
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.edits import Exchange, Merge, replay
+from bnp_dask.core.group_states import replay_states
+from bnp_dask.core.summary import Summary
+from bnp_dask.structure.base import Trial
+from bnp_dask.testing import survey_of
+
+DOCS = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [0.0, 0.0, 1.0]])
+Y = np.array([1.5, -1.0, np.nan, 0.3])
+ALPHA, LAM = 0.8, 0.7
+RESPONSE = bnp.GaussianResponse(mean=0.2, kappa=0.5, shape=1.5, rate=0.4)
+
+
+def batch_of(x=DOCS, y=Y, weights=None):
+    return Batch(sparse.csr_array(np.asarray(x, np.float64)), weights, responses=y)
+
+
+def tokens_of(x):
+    """Document and word of each token."""
+    return np.array([(d, v) for d, row in enumerate(x) for v, n in enumerate(row) for _ in range(int(n))])
+
+
+def log_response(z, doc, k, y=Y, response=RESPONSE):
+    """Exact marginal of the responses given the topics of all tokens: a multivariate t distribution."""
+    known = np.flatnonzero(~np.isnan(y))
+    bar = np.array([np.bincount(z[doc == d], minlength=k) / (doc == d).sum() for d in known])
+    a, b = response.shape, response.rate
+    spread = b / a * (np.eye(len(known)) + bar @ bar.T / response.kappa)
+    return multivariate_t.logpdf(y[known], np.full(len(known), response.mean), spread, df=2.0 * a)
+
+
+def log_joint(z, tokens, k, n_words):
+    """log p(z, w, y) of LDA, topics and shares of documents integrated out."""
+    doc, word = tokens.T
+    value = log_response(z, doc, k)
+    for d in range(doc.max() + 1):
+        n = np.bincount(z[doc == d], minlength=k)
+        value += gammaln(ALPHA) - gammaln(ALPHA + n.sum()) + (gammaln(ALPHA / k + n) - gammaln(ALPHA / k)).sum()
+    for j in range(k):
+        n = np.bincount(word[z == j], minlength=n_words)
+        value += gammaln(n_words * LAM) - gammaln(n_words * LAM + n.sum()) + (gammaln(LAM + n) - gammaln(LAM)).sum()
+    return value
+
+
+def started(k, seed, x=DOCS, y=Y, response=RESPONSE, allocation=None):
+    model = bnp.Model(allocation or bnp.LDA(ALPHA, response=response), bnp.Multinomial(LAM, 0.0), learn_prior="never")
+    batch = batch_of(x, y)
+    model = model.with_prior(survey_of(batch))
+    rng = np.random.default_rng(seed)
+    summary = model.summarize(np.arange(k), batch, rng.dirichlet(np.ones(k), size=x.shape[0]))
+    return model, batch, summary
+
+
+def test_the_objective_never_falls_and_is_below_the_evidence_of_all_assignments():
+    tokens = tokens_of(DOCS)
+    evidence = logsumexp([log_joint(np.array(z), tokens, 2, 3) for z in itertools.product(range(2), repeat=len(tokens))])
+    for seed in range(3):
+        model, batch, summary = started(2, seed)
+        values, states = [], None
+        for _ in range(60):
+            posterior = model.global_step(summary)
+            visit = model.visit(posterior, batch, states=states)
+            summary, states = visit.summary, visit.states[""]
+            values.append(sum(model.elbo(model.global_step(summary), summary).values()))
+        assert (np.diff(values[1:]) > -1e-9).all()
+        assert values[-1] <= evidence
+        assert values[-1] > evidence - 6.0
+        assert_allclose(model.best_objective(summary), values[-1], rtol=1e-12)
+
+
+def corpus(n=24, seed=0, n_words=9, k=3):
+    """Documents of three clear topics, whose responses follow their shares."""
+    rng = np.random.default_rng(seed)
+    phi = np.kron(np.eye(k), np.ones(n_words // k)) * 3 / n_words + 0.01
+    phi /= phi.sum(axis=1, keepdims=True)
+    share = rng.dirichlet(np.full(k, 0.4), n)
+    x = np.array([rng.multinomial(rng.integers(0, 40), p) for p in share @ phi]).astype(np.float64)
+    y = share @ np.linspace(-2.0, 2.0, k) + 0.2 * rng.normal(size=n)
+    y[::5] = np.nan
+    return x, y
+
+
+def squares_of(states, ids, batch):
+    """Sums of S_d and of y_d z_d from counts, by dense matrices."""
+    total, products = np.zeros((len(ids), len(ids))), np.zeros(len(ids))
+    times = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
+    place = {int(i): j for j, i in enumerate(ids)}
+    for d, y in enumerate(batch.responses):
+        n = np.zeros(len(ids))
+        for s in range(states.offsets[d], states.offsets[d + 1]):
+            n[place[int(states.cluster[s])]] += states.count[s]
+        if np.isnan(y) or n.sum() == 0:
+            continue
+        z, size = n / n.sum(), n.sum()
+        total += times[d] * ((1 - 1 / size) * np.outer(z, z) + np.diag(z) / size)
+        products += times[d] * (y - RESPONSE.mean) * z
+    return total, products
+
+
+@pytest.mark.parametrize("allocation", [bnp.LDA(ALPHA, response=RESPONSE), bnp.HDPTopics(3.0, ALPHA, response=RESPONSE)])
+def test_unions_and_two_trials_have_exactly_the_statistics_of_their_documents(allocation):
+    x, y = corpus()
+    model, batch, summary = started(5, 1, x, y, allocation=allocation)
+    batch = replace(batch, weights=np.arange(24) % 3 + 0.5)
+    posterior = model.global_step(model.local_step(model.global_step(summary), batch))
+    rng = np.random.default_rng(2)
+
+    def beliefs(ids):
+        return model.global_step(model.summarize(np.array(ids), batch, rng.dirichlet(np.ones(len(ids)), size=len(x))))
+
+    trials = [Trial("a", (1,), beliefs([7, 8])), Trial("b", (3, 4), beliefs([4, 9]))]
+    found = model.visit(posterior, batch, np.array([[0, 2]]), trials)
+    edits = [Exchange("a", (1,)), Exchange("b", (3, 4)), Merge(0, 2)]
+    after = replay(found.summary, edits, found.parts)
+    states = replay_states(found.states[""], edits, found.states)
+    squares, products = squares_of(states, after.ids, batch)
+    assert_allclose(after[SQUARES], squares, rtol=1e-10, atol=1e-12)
+    assert_allclose(after[PRODUCTS], products, rtol=1e-10, atol=1e-12)
+    known = ~np.isnan(y) & (x.sum(axis=1) > 0)
+    assert_allclose(after["responses"], batch.weights[known].sum())
+    assert_allclose(after["response_squares"], (batch.weights * (y - RESPONSE.mean) ** 2)[known].sum())
+    everything = Trial("c", tuple(range(5)), beliefs([0, 1, 2, 11]))
+    found = model.visit(posterior, batch, trials=[everything])
+    edits = [Exchange("c", everything.donors)]
+    after, states = replay(found.summary, edits, found.parts), replay_states(found.states[""], edits, found.states)
+    assert_allclose(after[SQUARES], squares_of(states, after.ids, batch)[0], rtol=1e-10, atol=1e-12)
+
+
+def test_predictions_at_given_shares_are_those_of_the_exact_conjugate_regression():
+    rng = np.random.default_rng(0)
+    z, y = rng.dirichlet(np.ones(3), 12), rng.normal(size=12)
+    fields = RESPONSE.fields
+    centred = y - RESPONSE.mean
+    values = {SQUARES: z.T @ z, PRODUCTS: z.T @ centred, "responses": np.array(12.0)}
+    summary = Summary(np.arange(3), fields, {**values, "response_squares": np.asarray(centred @ centred)})
+    params = RESPONSE.global_step(summary)
+    # with certain shares the term is the exact log evidence
+    spread = RESPONSE.rate / RESPONSE.shape * (np.eye(12) + z @ z.T / RESPONSE.kappa)
+    exact = multivariate_t(np.full(12, RESPONSE.mean), spread, df=2 * RESPONSE.shape)
+    assert_allclose(RESPONSE.term(params, summary), exact.logpdf(y), rtol=1e-10)
+    # predictive: the conditional of the joint t distribution
+    new = rng.dirichlet(np.ones(3))
+    whole = RESPONSE.rate / RESPONSE.shape * (np.eye(13) + np.vstack([z, new]) @ np.vstack([z, new]).T / RESPONSE.kappa)
+    solved = np.linalg.solve(spread, whole[:12, 12])
+    mean = RESPONSE.mean + solved @ centred
+    freedom = 2 * RESPONSE.shape
+    factor = (freedom + centred @ np.linalg.solve(spread, centred)) / (freedom + 12)
+    scale = factor * (whole[12, 12] - whole[12, :12] @ solved)
+    variance = scale * (freedom + 12) / (freedom + 10)
+    found = RESPONSE.predict(params, new[None], np.array([1e15]))
+    assert_allclose(found[0], mean, rtol=1e-10)
+    assert_allclose(found[1], variance, rtol=1e-10)
