@@ -18,6 +18,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source, columns_of, opened_as
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.labels import labels_of, with_labels
+from bnp_dask.data.responses import responses_of, with_responses
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import SettingError, warn
@@ -34,6 +35,7 @@ from bnp_dask.inference import (
 )
 from bnp_dask.inference.sampling.gibbs import Gibbs
 from bnp_dask.initialize import Initialization
+from bnp_dask.allocation.response import GaussianResponse
 from bnp_dask.initialize.labelled import LabelledStart
 from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.gaussian.quadratic import n_packed
@@ -47,6 +49,7 @@ from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.structure.nouns import noun_of
+from bnp_dask.structure.verbs import RespondingAllocation
 from bnp_dask.training.alternatives.shadow import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun
@@ -87,6 +90,7 @@ def train(
     collapsed: int | None = None,
     weights: Any = None,
     labels: Any = None,
+    responses: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
     on_bad_batch: Literal["raise", "skip"] = "raise",
@@ -167,6 +171,12 @@ def train(
         only come from clusters of this label; all others may come from any.  A label may own several clusters, and a
         cluster belongs to one label or to none: :func:`bnp_dask.label_of`.  Mixtures, and states of sequences (a label
         for each step).  The objective and all moves respect it, see :class:`~bnp_dask.observation.labelled.Labelled`.
+    responses
+        Numbers that are observed for some documents: an array ``(n,)`` in the order of the documents, NaN where none is
+        known, or the path of a .npy file.  Topic models of counts, ``HDPTopics()`` and ``LDA()``: their topics and a
+        regression of the response on the shares of topics are learned together, by one objective with the term
+        ``response``; see :class:`bnp_dask.GaussianResponse` (``HDPTopics(response=GaussianResponse(...))`` for its
+        prior) and :func:`bnp_dask.predict_response`.
     batch_size
         Atoms per batch; default: the chunks of the data, or batches of about 32 MB.
     checkpoint_minutes
@@ -228,11 +238,13 @@ def train(
     first = FirstRun.of(model, source, moves, schedule)
     if labels is not None:
         model, source = with_known_labels(model, source, labels, schedule, shadow)
+    if responses is not None:
+        model, source = with_known_responses(model, source, responses, schedule)
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     # sampling notes clusters of rows by their number in the data, and draws none for rows that count nothing
     counting = source if isinstance(schedule, Gibbs) else CountedSource(source, model.structure.counted)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
-    place, skips = opened_as(data, source, batch_size, weights, labels), on_bad_batch == "skip"
+    place, skips = opened_as(data, source, batch_size, weights, labels, responses), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init, shadow)
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, _what_is_kept(store)) as executor:
         plan = MemoryPlan(executor.memory_limit)
@@ -377,6 +389,34 @@ def require_labels(model: Model, schedule: Schedule, shadow: Any = None) -> None
 def start_with_labels(model: Model, init: Initialization) -> Initialization:
     """The initialization, with a cluster for every label of the model, if it has labels."""
     return LabelledStart(init) if isinstance(model.observation, Labelled) else init
+
+
+# -- observed responses --------------------------------------------------------------------------------------------
+def with_known_responses(model: Model, source: Source, responses: Any, schedule: Schedule) -> tuple[Model, Source]:
+    """Model and data with responses ``(n,)`` of the documents; the prior of their regression is set from them.
+
+    Raises
+    ------
+    SettingError
+        No topic model, or a schedule whose local steps do not look at responses.
+    DataError
+        Responses that are no numbers, or not one for each document.
+    """
+    allocation: Any = model.allocation
+    if not isinstance(allocation, RespondingAllocation):
+        raise SettingError(
+            f"responses: {type(allocation).__name__} gives documents no shares of topics, on which a response could "
+            "depend; use HDPTopics() or LDA()"
+        )
+    if not isinstance(schedule, SCHEDULES):
+        raise SettingError(
+            f"responses: {type(schedule).__name__}() does not look at responses of documents; use Memoized(), "
+            "FullBatch() or Stochastic()"
+        )
+    known = responses_of(responses)
+    response = GaussianResponse() if allocation.response is None else allocation.response
+    ready: Any = replace(allocation, response=response.with_prior(known[~np.isnan(known)]))  # type: ignore[type-var]
+    return model.with_allocation(ready), with_responses(source, known)
 
 
 # -- lines of the log about clusters -------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from bnp_dask.analysis.topics.completion import Completion, CompletionScore
 from bnp_dask.analysis.topics.explain import Explanation, TopicReason, explain
 from bnp_dask.analysis.topics.likelihood import word_score
 from bnp_dask.analysis.topics.over import TopicShares, topics_over
+from bnp_dask.analysis.topics.responses import ResponsePrediction, predict_response
 from bnp_dask.analysis.topics.tables import to_pyldavis, topic_relations, topic_table
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
 from bnp_dask.analysis.topics.words import (
@@ -22,6 +23,7 @@ __all__ = [
     "Completion",
     "CompletionScore",
     "Explanation",
+    "ResponsePrediction",
     "TopWords",
     "TopicList",
     "TopicReason",
@@ -31,6 +33,7 @@ __all__ = [
     "explain",
     "hellinger",
     "lift",
+    "predict_response",
     "relevance",
     "survey_documents",
     "to_pyldavis",

@@ -256,7 +256,7 @@ def require_atoms(total: Survey | None) -> Survey:
 
 
 def checksum(batch: Batch) -> int:
-    """CRC-32 of shape, kind, values, weights, groups and labels of a batch, without columns beyond ``read_width``."""
+    """CRC-32 of shape, kind, values, weights, groups, labels and responses of a batch, without columns beyond ``read_width``."""
     if isinstance(batch.x, np.ndarray):
         parts = [batch.x[:, : batch.read_width]]
     else:
@@ -267,6 +267,8 @@ def checksum(batch: Batch) -> int:
         parts.append(batch.groups)
     if batch.labels is not None:
         parts.append(batch.labels)
+    if batch.responses is not None:
+        parts.append(batch.responses)
     # index arrays may be 32 or 64 bit, depending on where the batch came from
     kinds = [np.dtype(np.int64) if p.dtype.kind == "i" else p.dtype for p in parts]
     shape = batch.x.shape if batch.read_width is None else (batch.n_atoms, batch.read_width)

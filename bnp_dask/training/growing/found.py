@@ -54,6 +54,8 @@ class Given:
         Names of the files if a folder is one piece, or the file if it is a recording; None for other pieces.
     labels
         How to open its known labels again, JSON-able; None if there are none.
+    responses
+        Place of its responses; None if there are none, and empty if they were in memory.
     """
 
     piece: Piece
@@ -63,6 +65,7 @@ class Given:
     files: tuple[str, ...] | None = None
     placed: Placed | None = None
     labels: Mapping[str, Any] | None = None
+    responses: str | None = None
 
     @property
     def source(self) -> Source:
@@ -158,6 +161,7 @@ class Found:
             if given.placed is not None and widens(self.base.model):
                 facts["n_words"] = n_words(given.placed.base)
             more: dict[str, Any] = {"files": given.files, "item": given.piece.item, "labels": given.labels}
+            more["responses"] = given.responses
             pieces.append({**facts, **{name: value for name, value in more.items() if value is not None}})
         return np.concatenate(rows), pieces
 

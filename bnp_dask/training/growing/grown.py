@@ -18,10 +18,12 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.labels import labels_of, with_labels
-from bnp_dask.errors import BnpDaskError, DataError, StoreError
+from bnp_dask.data.responses import responses_of, with_responses
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.observation.labelled import Labelled
+from bnp_dask.structure.verbs import response_of
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
 from bnp_dask.training.copies import OnceSource, kept_in
 from bnp_dask.training.run_settings import OPENED, Begun
@@ -159,7 +161,7 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
     if opened is None:
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
-        source = opened_again(opened, begun.columns(), *facts, labels=opened.get("labels"))
+        source = opened_again(opened, begun.columns(), *facts, labels=opened.get("labels"), responses=opened.get("responses"))
         kept = kept_in(manifest.arrays)
         source = source if kept is None or isinstance(source, Absent) else OnceSource(source, kept)
     return surveyed(manifest, source)
@@ -179,6 +181,7 @@ def opened_again(
     n_features: int,
     is_sparse: bool,
     labels: Mapping[str, Any] | None = None,
+    responses: str | None = None,
 ) -> Source:
     """Data opened again as the run ``opened`` them; a stand-in if they are gone, or cut otherwise."""
     try:
@@ -188,7 +191,7 @@ def opened_again(
             weights=weights_in_file(opened["weights"]),
             columns=columns,
         )
-        source = with_labels_again(source, labels)
+        source = with_responses_again(with_labels_again(source, labels), responses)
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
@@ -204,6 +207,29 @@ def labels_as_opened(base: Posterior, labels: Any) -> dict[str, Any] | None:
     observation = base.model.observation
     place = Location.of(os.fspath(labels)).place if isinstance(labels, (str, os.PathLike)) else None
     return {"place": place, "names": list(observation.names) if isinstance(observation, Labelled) else None}
+
+
+def responding_as(base: Posterior, source: Source, responses: Any) -> Source:
+    """The source with responses ``(n,)`` of its documents; SettingError if the run was begun without."""
+    if response_of(base.model.allocation) is None:
+        raise SettingError("responses: the run was begun without; begin a new one with train(..., responses=y)")
+    return with_responses(source, responses_of(responses))
+
+
+def responses_as_opened(responses: Any) -> str | None:
+    """Place of the responses of a piece; empty if they are in memory, None if there are none."""
+    if responses is None:
+        return None
+    return Location.of(os.fspath(responses)).place if isinstance(responses, (str, os.PathLike)) else ""
+
+
+def with_responses_again(source: Source, place: str | None) -> Source:
+    """The source with the responses that the data had; DataError if these were an array in memory."""
+    if place is None:
+        return source
+    if not place:
+        raise DataError("its responses were given as an array in memory")
+    return with_responses(source, responses_of(place_in_file(place, "responses that the run had")))
 
 
 def with_labels_again(source: Source, opened: Mapping[str, Any] | None) -> Source:

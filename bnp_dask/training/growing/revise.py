@@ -139,10 +139,11 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
                 f"{', '.join(list(before)[:5]) or 'none'}. update() takes in new data"
             )
         size, weights = known["batch_size"], known.get("weights")
-        if known.get("labels") is not None:
-            raise SettingError(
-                f"source: {piece.name} came with labels; retire() it, and update(..., labels=) with the new"
-            )
+        for what in ("labels", "responses"):
+            if known.get(what) is not None:
+                raise SettingError(
+                    f"source: {piece.name} came with {what}; retire() it, and update(..., {what}=) with the new"
+                )
         is_recording = known.get("files") == [known["place"]]
         data = place_again(known) if is_recording else piece.data
         if weights is None:

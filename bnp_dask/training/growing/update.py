@@ -23,7 +23,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.found import Found, Given, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
-from bnp_dask.training.growing.grown import labels_as_opened
+from bnp_dask.training.growing.grown import labels_as_opened, responding_as, responses_as_opened
 from bnp_dask.training.growing.incoming.aside import ON_BAD, Aside, OnBad
 from bnp_dask.training.growing.incoming.pieces import Feed, Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
@@ -46,6 +46,7 @@ def update(
     laps: int = 0,
     batch_size: int | None = None,
     labels: Any = None,
+    responses: Any = None,
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
     versions: int = KEPT,
@@ -95,6 +96,9 @@ def update(
     labels
         Known labels of the new atoms, as for :func:`bnp_dask.train`, among the labels of a run that was begun with
         some; for data that are one piece.  None: no label is known of them.
+    responses
+        Responses of the new documents, as for :func:`bnp_dask.train`, if the run was begun with some; for data that are
+        one piece.  None: none is known.
     client, memory
         As for :func:`bnp_dask.train`; the bits do not depend on them.
     versions
@@ -171,9 +175,10 @@ def update(
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        if labels is not None:
-            pieces = require_one(pieces)
+        if labels is not None or responses is not None:
+            pieces = require_one(pieces, "labels" if responses is None else "responses")
         facts = {"batch_size": batch_size, "new_words": new_words, "in_groups": has_recordings(run), "labels": labels}
+        facts["responses"] = responses
         openings = ((p, partial(_opened, piece=p, **facts)) for p in pieces)
         aside = Aside.of_run(run.on_disk, data, on_bad)
         return look_for_new(run, openings, executor, new_words=new_words, time=time, aside=aside)
@@ -187,11 +192,11 @@ def has_recordings(run: GrowingRun) -> bool:
     return run.first.n_groups > 0 and are_recordings(opened.get("files") or ())
 
 
-def require_one(pieces: Iterable[Piece]) -> list[Piece]:
-    """The only piece of data; SettingError for several, of which no one says which labels are whose."""
+def require_one(pieces: Iterable[Piece], what: str) -> list[Piece]:
+    """The only piece of data; SettingError for several, of which no one says which labels or responses are whose."""
     found = list(pieces)
     if len(found) > 1:
-        raise SettingError(f"labels: the data are {len(found)} pieces; take them in one by one, each with its labels")
+        raise SettingError(f"{what}: the data are {len(found)} pieces; take them in one by one, each with its {what}")
     return found
 
 
@@ -202,6 +207,7 @@ def _opened(
     new_words: NewWords | None,
     in_groups: bool,
     labels: Any,
+    responses: Any,
 ) -> Given:
     if piece.item is not None:
         piece = replace(piece, data=piece.data())
@@ -211,7 +217,10 @@ def _opened(
         data = Chosen(piece.place, files)
     with naming(piece):
         counts = open_counts(base, data, batch_size, new_words, labels)
-        return Given(piece, counts, batch_size, files=files, labels=labels_as_opened(base, labels))
+        if responses is not None:
+            counts = replace(counts, source=responding_as(base, counts.source, responses))
+        known = labels_as_opened(base, labels)
+        return Given(piece, counts, batch_size, files=files, labels=known, responses=responses_as_opened(responses))
 
 
 def rules_of(
