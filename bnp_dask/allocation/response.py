@@ -1,7 +1,7 @@
 """Responses of documents: a regression of an observed number on the shares of topics in a document.
 
-A document d with tokens z_d1, ..., z_dn has the shares ``zbar_d = (1/n) sum_i e(z_di)`` of topics (Blei & McAuliffe 2007,
-"Supervised topic models"), and its response, where one is observed, is
+A document d with tokens z_d1, ..., z_dn has the shares ``zbar_d = (1/n) sum_i e(z_di)`` of topics (Blei & McAuliffe
+2007, "Supervised topic models"), and its response, where one is observed, is
 
     y_d ~ N(mean + eta . zbar_d, s2),   eta_k ~ N(0, s2 / kappa),   1 / s2 ~ Gamma(shape, rate),
 
@@ -16,8 +16,8 @@ It needs ``E[zbar zbar^T]``.  For tokens with independent responsibilities r_i a
 
     E[zbar zbar^T] <= S_d = (1 - 1/n) z z^T + (1/n) diag(z).
 
-S_d in place of ``E[zbar zbar^T]`` gives a lower bound of the objective, tight for tokens with equal responsibilities.  This
-is the term of this module: exact for any parameters and responsibilities, from sums over documents alone,
+S_d in place of ``E[zbar zbar^T]`` gives a lower bound of the objective, tight for tokens with equal responsibilities.
+This bound is the term of this module.  It is known for any parameters and responsibilities from sums over documents:
 
     sum_d S_d (K, K),   sum_d y_d z_d (K,),   sum_d y_d^2,   the number of responses.
 
@@ -260,12 +260,18 @@ class GaussianResponse:
         return 1.0 if self.rate is None else self.rate
 
     # -- answers --------------------------------------------------------------------------------------------------
+    def coefficients(self, params: Coefficients) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each topic's coefficient, ``(K,)``, in units of the response: the expected
+        response of a document that is all about this topic."""
+        noise = params.b / (params.a - 1.0) if params.a > 1.0 else math.inf
+        return params.m + (0.0 if self.mean is None else self.mean), np.sqrt(noise * np.diag(params.V))
+
     def predict(self, params: Coefficients, z: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the responses of documents with expected shares ``z (G, K)`` and ``length (G,)`` tokens.
 
-        The variance has the noise, the uncertainty of the coefficients, and that of the shares: a document of few tokens
-        has ``E[zbar zbar^T] = S_d``.  Infinitely many tokens give the exact predictive mean and variance of the conjugate
-        regression at shares z, a t distribution with 2 a degrees of freedom.
+        The variance has the noise, the uncertainty of the coefficients, and that of the shares: ``E[zbar zbar^T]`` is
+        taken to be S_d.  Infinitely many tokens give the exact predictive mean and variance of the conjugate regression
+        at shares z, a t distribution with 2 a degrees of freedom.
         """
         mean = matmul(z, params.m)
         n = np.maximum(length, 1.0)

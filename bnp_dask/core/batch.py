@@ -42,8 +42,8 @@ class Batch:
         Known labels of the atoms as positions in the list of labels, ``(n,)`` int64, -1 where none is known; None for
         data without labels.  See :class:`bnp_dask.observation.labelled.Labelled`.
     responses
-        Observed responses of the groups (documents), ``(G,)`` float64, NaN where none is observed; None for data without
-        responses.  See :mod:`bnp_dask.allocation.response`.
+        Observed responses of the groups (documents), ``(G,)`` float64, NaN where none is observed; None for data
+        without responses.  See :mod:`bnp_dask.allocation.response`.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -313,8 +313,8 @@ def check_responses(responses: np.ndarray, batch: Batch) -> None:
     found = isinstance(responses, np.ndarray) and responses.dtype == np.float64 and not np.isinf(responses).any()
     if not found or responses.shape != (batch.n_groups,):
         raise DataError(
-            f"{batch.name}: responses of shape {np.shape(responses)}; needs float64 numbers, NaN where none is observed, "
-            f"one for each of {batch.n_groups} groups (documents)"
+            f"{batch.name}: responses of shape {np.shape(responses)}; needs float64 numbers, NaN where none is "
+            f"observed, one for each of {batch.n_groups} groups (documents)"
         )
 
 

@@ -44,7 +44,7 @@ def responses_of(given: Any) -> np.ndarray:
             raise DataError(f"responses={where!r} cannot be read: {error}") from error
     try:
         if isinstance(given, np.ma.MaskedArray):
-            given = given.astype(np.float64).filled(np.nan)
+            given = np.where(np.ma.getmaskarray(given), np.nan, np.asarray(given, np.float64))
         values = np.array(given, np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(f"{where}: {shown(given)} are no numbers: {error}") from error
@@ -95,8 +95,8 @@ def with_responses(source: Source, responses: np.ndarray) -> RespondingSource:
     """
     if not source.is_sparse:
         raise DataError(
-            f"{source.name}: dense rows; responses belong to documents of counts, each a row of a sparse matrix. Groups "
-            "of dense rows can have them too: give a Source whose batches are Batch(x, groups=..., responses=...)"
+            f"{source.name}: dense rows; responses belong to documents of counts, each a row of a sparse matrix. "
+            "Groups of dense rows can have them: give a Source whose batches are Batch(x, groups=..., responses=...)"
         )
     spans = spans_of(source)
     if spans is None:

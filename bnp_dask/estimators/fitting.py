@@ -256,6 +256,7 @@ def run_estimator(
     store: str | os.PathLike[str] | None = None,
     collapsed: int | None = None,
     labels: Any = None,
+    responses: Any = None,
 ) -> TrainResult:
     """Train with an estimator's settings; ``init`` and ``moves`` are its defaults, None as in ``train``;
     a schedule that opens clusters itself starts from none.
@@ -283,6 +284,7 @@ def run_estimator(
             shadow=estimator.shadow,
             collapsed=collapsed,
             labels=labels,
+            responses=responses,
             store=estimator.store if store is None else store,
         )
     estimator.converged_ = result.converged

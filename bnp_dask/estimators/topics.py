@@ -6,18 +6,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.allocation import LDA, HDPTopics
+from bnp_dask.allocation import LDA, GaussianResponse, HDPTopics
 from bnp_dask.analysis.matching import needs_of_likelihood, words_in
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score
 from bnp_dask.analysis.topics.likelihood import word_score
+from bnp_dask.analysis.topics.responses import predict_response
 from bnp_dask.analysis.topics.words import by_size
+from bnp_dask.data.responses import responses_of, with_responses
 from bnp_dask.data.sources.forms import Documents
 from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError
@@ -55,12 +57,18 @@ from bnp_dask.training.results import TrainResult
 try:
     from sklearn.base import BaseEstimator, TransformerMixin
     from sklearn.utils import Tags
+    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError('TopicModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+def _responds(estimator: TopicModel) -> bool:
+    """Whether an estimator models responses, so that it can predict them."""
+    return estimator.response is not None
 
 
 class TopicModel(TransformerMixin, BaseEstimator):
@@ -113,6 +121,10 @@ class TopicModel(TransformerMixin, BaseEstimator):
     store
         Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.
+    response
+        ``"gaussian"``, or :class:`bnp_dask.GaussianResponse` with a prior: ``fit(X, y)`` learns topics together with a
+        regression of the numbers ``y`` on the shares of topics, and :meth:`predict` predicts them.  None: ``y`` is
+        ignored.
     text
         How raw texts become counts, such as ``Text(analyzer=my_words.cut)``; None for ``Text()``.  ``fit`` of texts
         chooses the vocabulary.  Documents that are counts need none.
@@ -171,6 +183,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         client: Client | None = None,
         reproducible: bool = False,
         store: str | os.PathLike[str] | None = None,
+        response: Literal["gaussian"] | GaussianResponse | None = None,
         text: Text | None = None,
     ) -> None:
         self.n_topics = n_topics
@@ -191,6 +204,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         self.client = client
         self.reproducible = reproducible
         self.store = store
+        self.response = response
         self.text = text
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -199,8 +213,10 @@ class TopicModel(TransformerMixin, BaseEstimator):
         ``X`` holds counts ``(n, V)`` of words, sparse or dense, which may be fractions; or texts: a list of str, a
         column of a table, or a table with a column of texts; lists of words; mappings from words to counts; documents
         as in gensim.  Later texts are read by the words of these; one line says how many tokens are unknown.
+
+        ``y (n,)`` are the responses of the documents if ``response`` is set, NaN where none is known.
         """
-        result = self._trained(_with_words(self._checked(X, reset=True)))
+        result = self._trained(*_with_words(self._checked(X, reset=True), self._responses(y)))
         self._keep()
         warn_unless_converged(self, result)
         return self
@@ -211,23 +227,41 @@ class TopicModel(TransformerMixin, BaseEstimator):
         Later documents are visited once; existing topics keep their ids (``ids_``) and their places in
         ``components_``.  Documents count as often as they are given; documents without words are skipped.  New topics
         need visits of all documents, so only the first call finds them, or :meth:`fit`, after which it continues.
+        ``y`` is as in :meth:`fit`.
         """
         first = "posterior_" not in vars(self)
         X = self._checked(X, reset=first, least=2 if is_first(self) else 1)
         if not (is_first(self) or X.sum() > 0):
             return self
-        X, known = _with_words(X), np.zeros(0, np.int64) if first else self.ids_
+        X, y = _with_words(X, None if y is None and not is_first(self) else self._responses(y))
+        known = np.zeros(0, np.int64) if first else self.ids_
         source = source_of(self, self._words(), X, batch_size=self.batch_size)
-        take_in(self, source, partial(self._trained, X))
+        if y is not None and not np.isnan(y).all():
+            source = with_responses(source, y)
+        take_in(self, source, partial(self._trained, X, y))
         self._keep(known)
         return self
 
-    def _trained(self, X: Any, store: str | os.PathLike[str] | None = None) -> TrainResult:
+    def _trained(self, X: Any, y: Any, store: str | os.PathLike[str] | None = None) -> TrainResult:
         given = whole_or_none("n_topics", self.n_topics, "a number of topics")
         allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
+        if isinstance(self.response, GaussianResponse):
+            allocation = replace(allocation, response=self.response)
         model = Model(allocation, self._words(), reproducible=self.reproducible)
         how: dict[str, Any] = {"batch_size": self.batch_size, "store": store, "collapsed": self.collapsed}
-        return run_estimator(self, model, X, SampledTopics(given), **how)
+        return run_estimator(self, model, X, SampledTopics(given), responses=y, **how)
+
+    def _responses(self, y: Any) -> np.ndarray | None:
+        """Responses of the documents; None if none are modelled."""
+        if self.response is None:
+            return None
+        if self.response != "gaussian" and not isinstance(self.response, GaussianResponse):
+            raise SettingError(f'response={shown(self.response)}: needs "gaussian", GaussianResponse(...), or None')
+        if y is None:
+            raise DataError(
+                "y is None: a topic model with response= needs one number for each document, NaN if unknown"
+            )
+        return responses_of(y)
 
     def _words(self) -> Multinomial:
         if self.word_prior is not None:
@@ -260,6 +294,17 @@ class TopicModel(TransformerMixin, BaseEstimator):
         shares = predict(self.posterior_, X, soft=True, batch_size=self.batch_size, client=self.client)
         shares = shares[:, self.order_]
         return shares / shares.sum(axis=1, keepdims=True)
+
+    @available_if(_responds)
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Expected response of each document, ``(n,)``; with ``return_std`` its standard deviation too.
+
+        Only with ``response=``.  See :func:`bnp_dask.predict_response`.
+        """
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        found = predict_response(self.posterior_, X, batch_size=self.batch_size, client=self.client)
+        return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
 
     def score(self, X: Any, y: Any = None) -> float:
         """Document completion: mean log probability of held-out words, nats per token; see :func:`bnp_dask.score`."""
@@ -354,9 +399,12 @@ class TopicModel(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _with_words(X: sparse.csr_array) -> sparse.csr_array:
-    """Documents that have words; SettingError if none has."""
-    found = sparse.csr_array(X[np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)])
+def _with_words(X: sparse.csr_array, y: np.ndarray | None) -> tuple[sparse.csr_array, np.ndarray | None]:
+    """Documents that have words, and their responses; SettingError if none has words."""
+    if y is not None and len(y) != X.shape[0]:
+        raise DataError(f"y has {len(y)} responses for {X.shape[0]} documents")
+    some = np.flatnonzero(np.asarray(X.sum(axis=1)) > 0)
+    found = sparse.csr_array(X[some])
     if found.shape[0] == 0:
         raise SettingError(f"X holds {X.shape[0]} documents without any word; topics need some")
-    return found
+    return found, None if y is None else y[some]

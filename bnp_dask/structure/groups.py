@@ -17,7 +17,7 @@ from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
-from bnp_dask.observation.interface.describing import Estimate
+from bnp_dask.observation.interface.describing import Estimate, each
 from bnp_dask.structure.answers.density import mixture_density
 from bnp_dask.structure.answers.drawing import draw_groups
 from bnp_dask.structure.answers.labels import Columns, label_documents, resp_in_groups
@@ -178,7 +178,12 @@ class Groups:
         return posterior.weights
 
     def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
-        return {}
+        """Mean and standard deviation of each topic's coefficient of the response, in its units, if there is one."""
+        response = response_of(posterior.model.allocation)
+        if response is None or posterior.allocation.response is None:
+            return {}
+        mean, deviation = response.coefficients(posterior.allocation.response)
+        return {"response": each(mean), "response_sd": each(deviation)}
 
     def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
         return draw_groups(posterior, n, length, rng)
@@ -327,8 +332,8 @@ def _add_links(
     given: GroupStates,
     tried: Sequence[GroupStates],
 ) -> None:
-    """Add a tile's links of the last of ``trials``, whose receivers have the counts ``given``, to all other topics, which
-    have ``counts``, and to the receivers of the trials before, which have the counts ``tried``."""
+    """Add a tile's links of the last of ``trials``, whose receivers have the counts ``given``, to all other topics,
+    which have ``counts``, and to the receivers of the trials before, which have the counts ``tried``."""
     trial = trials[-1]
     mine = parts[trial.name]
     assert mine.links is not None

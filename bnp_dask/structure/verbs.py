@@ -125,6 +125,10 @@ class ResponseModel(Protocol):
         """Name of the field with two cluster axes."""
         ...
 
+    def coefficients(self, params: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each topic's coefficient, ``(K,)``, in units of the response."""
+        ...
+
     def links(self, tokens: Tokens, one: GroupStates, other: GroupStates, sizes: tuple[int, int]) -> np.ndarray:
         """Sums of that field between two sets of topics, ``sizes``, whose counts are by position in their set; -1: in
         none."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bnp_dask.allocation.response import GaussianResponse
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
@@ -35,7 +36,6 @@ from bnp_dask.inference import (
 )
 from bnp_dask.inference.sampling.gibbs import Gibbs
 from bnp_dask.initialize import Initialization
-from bnp_dask.allocation.response import GaussianResponse
 from bnp_dask.initialize.labelled import LabelledStart
 from bnp_dask.inputs.settings import flag, seed_of
 from bnp_dask.kernels.gaussian.quadratic import n_packed

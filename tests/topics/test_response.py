@@ -69,7 +69,9 @@ def started(k, seed, x=DOCS, y=Y, response=RESPONSE, allocation=None):
 
 def test_the_objective_never_falls_and_is_below_the_evidence_of_all_assignments():
     tokens = tokens_of(DOCS)
-    evidence = logsumexp([log_joint(np.array(z), tokens, 2, 3) for z in itertools.product(range(2), repeat=len(tokens))])
+    evidence = logsumexp(
+        [log_joint(np.array(z), tokens, 2, 3) for z in itertools.product(range(2), repeat=len(tokens))]
+    )
     for seed in range(3):
         model, batch, summary = started(2, seed)
         values, states = [], None
@@ -113,7 +115,9 @@ def squares_of(states, ids, batch):
     return total, products
 
 
-@pytest.mark.parametrize("allocation", [bnp.LDA(ALPHA, response=RESPONSE), bnp.HDPTopics(3.0, ALPHA, response=RESPONSE)])
+@pytest.mark.parametrize(
+    "allocation", [bnp.LDA(ALPHA, response=RESPONSE), bnp.HDPTopics(3.0, ALPHA, response=RESPONSE)]
+)
 def test_unions_and_two_trials_have_exactly_the_statistics_of_their_documents(allocation):
     x, y = corpus()
     model, batch, summary = started(5, 1, x, y, allocation=allocation)

@@ -256,7 +256,7 @@ def require_atoms(total: Survey | None) -> Survey:
 
 
 def checksum(batch: Batch) -> int:
-    """CRC-32 of shape, kind, values, weights, groups, labels and responses of a batch, without columns beyond ``read_width``."""
+    """CRC-32 of shape, kind, and all arrays of a batch, without columns beyond ``read_width``."""
     if isinstance(batch.x, np.ndarray):
         parts = [batch.x[:, : batch.read_width]]
     else:

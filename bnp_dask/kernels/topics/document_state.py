@@ -64,9 +64,10 @@ class Pull(NamedTuple):
     """Term of the objective by which observed responses pull on the shares z_d = N_d / N_d. of topics in a group.
 
     It is ``first_d . z - ((1 - 1/n) z . second z + (1/n) diag(second) . z) / 2`` with ``n = max(N_d., 1)``: see
-    :mod:`bnp_dask.allocation.response`.  ``first (G, K)``, ``second (K, K)``, positive semidefinite.  ``on (G,)`` bool says in which
-    groups, and ``size (G,)`` are all tokens N_d. of a group, also those that are not assigned here.  ``steep`` bounds the term's curvature: a quarter of the largest
-    ``second_kk + second_ll - 2 second_kl``.  Scratch: ``last (K,)``, the log of the factors of topics in the last sweep,
+    :mod:`bnp_dask.allocation.response`.  ``first (G, K)``, ``second (K, K)``, positive semidefinite.  ``on (G,)`` bool
+    says in which groups, and ``size (G,)`` are all tokens N_d. of a group, also tokens that are not assigned here.
+    ``steep`` bounds the term's curvature: a quarter of the largest ``second_kk + second_ll - 2 second_kl``.  Scratch:
+    ``last (K,)``, the log of the factors of topics in the last sweep,
     and ``share (K,)``, ``slope (K,)``.
     """
 

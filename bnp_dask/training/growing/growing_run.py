@@ -277,7 +277,9 @@ class GrowingRun:
         if columns is not None and widens(self.base.model):
             columns = columns.first(n_then)
         facts = (name, count, self.first.n_features, is_sparse)
-        return self._placed(opened_again(piece, columns, *facts, labels=piece.get("labels"), responses=piece.get("responses")), n_then)
+        return self._placed(
+            opened_again(piece, columns, *facts, labels=piece.get("labels"), responses=piece.get("responses")), n_then
+        )
 
     def publish(self) -> None:
         """Put the version of the run's checkpoint in force, after a kill at any point."""

@@ -23,8 +23,8 @@ from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.observation.labelled import Labelled
-from bnp_dask.structure.verbs import response_of
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
+from bnp_dask.structure.verbs import response_of
 from bnp_dask.training.copies import OnceSource, kept_in
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import PER_BATCH, Surveyed, surveyed
@@ -161,7 +161,9 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
     if opened is None:
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
-        source = opened_again(opened, begun.columns(), *facts, labels=opened.get("labels"), responses=opened.get("responses"))
+        source = opened_again(
+            opened, begun.columns(), *facts, labels=opened.get("labels"), responses=opened.get("responses")
+        )
         kept = kept_in(manifest.arrays)
         source = source if kept is None or isinstance(source, Absent) else OnceSource(source, kept)
     return surveyed(manifest, source)

@@ -1,0 +1,183 @@
+"""Runs with responses of documents: moves, files, updates, job files, the estimator, and errors."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+import bnp_dask as bnp
+from bnp_dask.allocation.response import PRODUCTS, SQUARES
+from bnp_dask.cli.jobfile import parse_job
+from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.training.train import ConvergenceWarning
+
+
+@cache
+def corpus(n=120, k=4, n_words=24, seed=0):
+    """Documents of clear topics, and responses that follow their shares; one in four is unknown."""
+    rng = np.random.default_rng(seed)
+    phi = np.kron(np.eye(k), np.ones(n_words // k)) + 0.02
+    share = rng.dirichlet(np.full(k, 0.3), n)
+    x = np.array([rng.multinomial(30, p) for p in share @ (phi / phi.sum(axis=1, keepdims=True))]).astype(np.float64)
+    y = share @ np.linspace(-3.0, 3.0, k) + 0.2 * rng.normal(size=n)
+    known = np.where(np.arange(n) % 4 == 3, np.nan, y)
+    return sparse.csr_array(x), y, known
+
+
+def trained(x, y, laps=8, **more):
+    model = bnp.Model(bnp.HDPTopics(2.0), bnp.Multinomial())
+    facts = {"init": bnp.SampledTopics(7), "batch_size": 30, "schedule": bnp.Memoized(laps=laps), **more}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return bnp.train(model, x, responses=y, **facts)
+
+
+def values_of(result):
+    return [row["elbo"] for row in result.history]
+
+
+def test_the_objective_never_falls_with_all_moves_and_totals_are_those_of_the_documents():
+    x, y, known = corpus()
+    moves = [bnp.Birth(), bnp.DocumentBirth(every=2, passes=10), bnp.Merge(), bnp.Delete()]
+    found = trained(x, known, laps=12, moves=moves)
+    laps = [row["elbo"] for row in found.history if row["lap"] >= 1]
+    assert (np.diff(laps) > -1e-7).all()
+    summary, mean = found.posterior.summary, np.nanmean(known)
+    assert_allclose(summary["responses"], (~np.isnan(known)).sum(), rtol=1e-12)
+    # shares of a document sum to one, so the sums over all topics are known whatever the moves did
+    assert_allclose(summary[SQUARES].sum(), summary["responses"], rtol=1e-10)
+    assert_allclose(summary[SQUARES], summary[SQUARES].T, atol=1e-9)
+    assert_allclose(summary[PRODUCTS].sum(), 0.0, atol=1e-9)
+    assert_allclose(summary["response_squares"], np.nansum((known - mean) ** 2), rtol=1e-10)
+    guess = bnp.predict_response(found.posterior, x)
+    hidden = np.isnan(known)
+    assert np.mean((guess.mean - y)[hidden] ** 2) < 0.1 * np.var(y)
+    assert np.mean(np.abs(guess.mean - y) < 2.0 * np.sqrt(guess.variance)) > 0.9
+    estimates = found.posterior.to_xarray()
+    assert estimates["response"].shape == estimates["response_sd"].shape == (found.posterior.n_clusters,)
+
+
+def test_the_same_bits_after_a_resume_and_from_a_file(tmp_path):
+    x, _, known = corpus()
+    whole = trained(x, known)
+    trained(x, known, laps=3, store=tmp_path / "run")
+    again = trained(x, known, store=tmp_path / "run", resume=True)
+    assert_array_equal(values_of(again), values_of(whole))
+    loaded = bnp.load(tmp_path / "run" / "posterior.zarr")
+    assert loaded.model == whole.posterior.model
+    assert_array_equal(bnp.predict_response(loaded, x).mean, bnp.predict_response(whole.posterior, x).mean)
+    np.save(tmp_path / "y.npy", known)
+    assert_array_equal(values_of(trained(x, str(tmp_path / "y.npy"))), values_of(whole))
+    with pytest.raises(StoreError, match="response"):
+        trained(x, np.where(np.arange(120) == 0, 1.0, known), store=tmp_path / "run", resume=True)
+
+
+def test_more_documents_come_with_responses_or_without(tmp_path):
+    x, y, known = corpus()
+    trained(x, known, laps=3, store=tmp_path / "run", moves=())
+    found = bnp.update(tmp_path / "run", x[:60], responses=y[:60], revisit=0, batch_size=30)
+    assert_allclose(found.posterior.summary["responses"], 90 + 60, rtol=1e-12)
+    found = bnp.update(tmp_path / "run", x[60:90], revisit=0)
+    assert_allclose(found.posterior.summary["responses"], 150, rtol=1e-12)
+    bnp.ingest(x[90:], tmp_path / "more.zarr")
+    np.save(tmp_path / "y.npy", y[90:])
+    facts = {"responses": str(tmp_path / "y.npy"), "revisit": 0.5}
+    found = bnp.update(tmp_path / "run", str(tmp_path / "more.zarr"), **facts)
+    assert_allclose(found.posterior.summary["responses"], 180, rtol=1e-12)
+    found = bnp.update(tmp_path / "run", x[:30] + x[30:60], revisit=9)  # visits the data in the file once more
+    assert_allclose(found.posterior.summary["responses"], 180, rtol=1e-12)
+    found = bnp.retire(tmp_path / "run", str(tmp_path / "more.zarr"))
+    assert_allclose(found.summary["responses"], 150, rtol=1e-12)
+    with pytest.raises(DataError, match="59 responses for the 60 documents"):
+        bnp.update(tmp_path / "run", x[:60], responses=y[1:60])
+
+
+def test_a_job_file_names_a_file_of_responses(tmp_path):
+    x, _, known = corpus()
+    bnp.ingest(x, tmp_path / "x.zarr", batch_size=30)
+    np.save(tmp_path / "y.npy", known)
+    content = {
+        "model": {
+            "allocation": {"type": "HDPTopics", "gamma": 2.0, "response": {"kappa": 0.2}},
+            "observation": "Multinomial",
+        },
+        "data": {"path": "x.zarr", "responses": "y.npy"},
+        "init": {"type": "SampledTopics", "n_clusters": 7},
+        "schedule": {"type": "Memoized", "laps": 2},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = parse_job(content, tmp_path).train()
+    response = found.posterior.model.allocation.response
+    assert response.kappa == 0.2
+    assert_allclose(response.mean, np.nanmean(known), rtol=1e-9)
+    assert_allclose(found.posterior.summary["responses"], 90.0, rtol=1e-12)
+
+
+def test_the_estimator_predicts_responses():
+    x, y, known = corpus()
+    made = bnp.TopicModel(5, response="gaussian", max_laps=40, tol=0.1, random_state=0).fit(x, known)
+    mean, deviation = made.predict(x, return_std=True)
+    assert np.corrcoef(mean, y)[0, 1] > 0.95 and (deviation > 0).all()
+    assert_array_equal(made.predict(x), mean)
+    assert not hasattr(bnp.TopicModel(), "predict")
+    before = float(made.posterior_.summary["responses"])
+    made.partial_fit(x[:20], y[:20])
+    assert float(made.posterior_.summary["responses"]) == before + 20
+    with pytest.raises(DataError, match="y is None"):
+        bnp.TopicModel(2, response="gaussian").fit(x)
+    with pytest.raises(SettingError, match="response="):
+        bnp.TopicModel(2, response="poisson").fit(x, y)
+
+
+def test_responses_travel_with_the_documents_of_a_batch():
+    x, y, _ = corpus()
+    counts = Batch(x[:6], np.array([1.0, 0, 1, 1, 0, 1]), responses=y[:6])
+    assert_array_equal(counts.rows(2, 5).responses, y[2:5])
+    assert_array_equal(counts.take(np.array([4, 1])).responses, y[[4, 1]])
+    assert_array_equal(counts.counting().responses, y[[0, 2, 3, 5]])
+    assert_array_equal(batch_from_arrays(batch_to_arrays(counts), "again").responses, y[:6])
+    both = concatenate([counts, Batch(x[6:8])])
+    assert_array_equal(both.responses, [*y[:6], np.nan, np.nan])
+    points = Batch(np.arange(12.0).reshape(6, 2), groups=np.array([0, 2, 2, 6]), responses=y[:3])
+    assert_array_equal(points.take_groups(np.array([2, 0])).responses, y[[2, 0]])
+    assert_array_equal(points.take_groups(np.array([1, 2])).responses, y[1:3])
+    assert_array_equal(points.rows(2, 6).responses, points.responses[len(y[:3]) - points.rows(2, 6).n_groups :])
+    assert points.take(np.arange(3)).responses is None
+    with pytest.raises(DataError, match="one for each of 3 groups"):
+        Batch(points.x, groups=points.groups, responses=y[:2])
+
+
+@pytest.mark.parametrize(
+    ("responses", "message"),
+    [
+        ([1.0], "1 responses for the 120 documents"),
+        (np.full(120, np.nan), "no response is observed"),
+        (np.full(120, np.inf), "is infinite"),
+        (np.ones((120, 2)), "one number for each document"),
+        (["a"] * 120, "are no numbers"),
+        ("y.csv", "path of a .npy file"),
+        ("none.npy", "cannot be read"),
+    ],
+)
+def test_responses_that_are_none(responses, message):
+    with pytest.raises(DataError, match=message):
+        trained(corpus()[0], responses)
+
+
+def test_models_schedules_and_posteriors_without_responses():
+    x, y, _ = corpus()
+    with pytest.raises(SettingError, match="use HDPTopics"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.Multinomial()), x, responses=y)
+    with pytest.raises(SettingError, match="does not look at responses"):
+        trained(x, y, schedule=bnp.Gibbs(laps=20), init=None)
+    with pytest.raises(SettingError, match="trained without responses"):
+        bnp.predict_response(trained(x, None, laps=1).posterior, x)
+    with pytest.raises(SettingError, match="needs GaussianResponse"):
+        bnp.LDA(response=3)
