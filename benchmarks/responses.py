@@ -1,6 +1,6 @@
 """Responses of held-out documents: topics that were trained with them, beside ridge regression on topics without.
 
-    python -m benchmarks.responses [--sets imdb,nips] [--topics 20] [--words 2000] [--laps 30] [--seeds 3] [--data FOLDER]
+    python -m benchmarks.responses [--sets imdb,nips] [--topics 20] [--words 2000] [--laps 30] [--seeds 3] [--data DIR]
 
 ``imdb``   2,000 film reviews, their rating (1 to 10); 1,000 of the other half are held out
 ``nips``   1,740 papers, their volume (0 to 12); a fifth is held out
@@ -159,7 +159,7 @@ def main() -> None:
                 if args.methods and method not in args.methods.split(","):
                     continue
                 begun = time.process_time()
-                found, n_topics = run(split, seed, laps)
+                found, n_topics = run(split, seed)
                 r2 = 1.0 - float(np.mean((found - y) ** 2) / np.var(y))
                 rows.setdefault(method, []).append((r2, time.process_time() - begun, n_topics))
                 print(
