@@ -24,7 +24,7 @@ TWINS = {
 
 LEARNED = "called where priors are learned, which tests/observation/test_learned.py holds to BFGS"
 GIVEN_FEW = "called by sequential_predictive, which the suite of likelihoods holds against summaries of all"
-RESPONSES = "called by visits with responses, which tests/topics/test_response.py holds to dense matrices and all assignments"
+RESPONSES = "called by visits with responses, which tests/topics/test_response.py holds to dense matrices"
 UNTESTED = {
     "back": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
     "bits_density": GIVEN_FEW,
