@@ -1,7 +1,8 @@
 """Every public name and the module that defines it: for type checkers, and for the package, which looks names up here.
 
 A class that is imported from one of the packages ``allocation``, ``observation``, ``schedules``, ``streaming``,
-``sampling``, ``initialize`` and ``moves`` itself is one that a job file may name.
+``sampling``, ``initialize`` and ``moves`` itself is one that a job file may name; so is a source of the module
+``data.sources.virtual``.
 """
 
 from bnp_dask._version import __version__ as __version__
@@ -56,6 +57,7 @@ from bnp_dask.data import load_documents as load_documents
 from bnp_dask.data import load_dropped as load_dropped
 from bnp_dask.data import load_vocabulary as load_vocabulary
 from bnp_dask.data.base import Source as Source
+from bnp_dask.data.sources.virtual import VirtualMixture as VirtualMixture
 from bnp_dask.errors import BnpDaskError as BnpDaskError
 from bnp_dask.estimators.mixture import DirichletProcessMixture as DirichletProcessMixture
 from bnp_dask.estimators.sequences import SequenceModel as SequenceModel
@@ -75,6 +77,7 @@ from bnp_dask.initialize import BregmanKMeans as BregmanKMeans
 from bnp_dask.initialize import ContiguousBlocks as ContiguousBlocks
 from bnp_dask.initialize import FromNothing as FromNothing
 from bnp_dask.initialize import FromPosterior as FromPosterior
+from bnp_dask.initialize import FromSample as FromSample
 from bnp_dask.initialize import KMeansParallel as KMeansParallel
 from bnp_dask.initialize import RandomExamples as RandomExamples
 from bnp_dask.initialize import Responsibilities as Responsibilities

@@ -36,6 +36,7 @@ OBSERVATIONS = _of("observation")
 SCHEDULES = _of("inference", "inference.streaming", "inference.sampling")
 INITIALIZATIONS = _of("initialize")
 MOVES = _of("moves")
+SOURCES = _of("data.sources.virtual")
 
 METHODS: Group = MappingProxyType(
     {

@@ -19,7 +19,7 @@ from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
 from bnp_dask.cli.job_parts import ClientSpec, DataSpec, UpdateSpec
 from bnp_dask.cli.jobfile import Top
-from bnp_dask.cli.settings import ALLOCATION, INIT, INTENSITY, MOVE, OBSERVATION, SCHEDULE, known_settings
+from bnp_dask.cli.settings import ALLOCATION, INIT, INTENSITY, MOVE, OBSERVATION, SCHEDULE, SOURCE, known_settings
 from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
@@ -57,14 +57,15 @@ def job_schema() -> Schema:
 
     It contains names, types, and required settings; numbers out of range are found when the job is read.
     """
-    classes = {kind: getattr(import_module(known[kind]), kind) for known in ROLES.values() for kind in sorted(known)}
+    named = (*ROLES.values(), SOURCE.known)
+    classes = {kind: getattr(import_module(known[kind]), kind) for known in named for kind in sorted(known)}
     own = {kind: _settings(cls, kind) for kind, cls in classes.items()}
     roles = {role: _any_of(_of_role(known)) for role, known in ROLES.items()}
     numbers: Schema = {"type": "array", "items": {"anyOf": [{"type": "number"}, _reference("numbers")]}, "minItems": 1}
     top = _settings(Top)
     parts = {
         "model": _reference("Model"),
-        "data": _any_of([{"type": "string"}, _reference("Data"), GUEST]),
+        "data": _any_of([{"type": "string"}, _reference("Data"), *map(_reference, sorted(SOURCE.known)), GUEST]),
         "init": _any_of([_reference("Initialization"), {"type": "null"}]),
         "schedule": _any_of([_reference("Schedule"), {"type": "null"}]),
         "moves": _any_of([{"type": "array", "items": _reference("Move")}, {"type": "null"}]),

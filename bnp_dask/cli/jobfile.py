@@ -6,7 +6,8 @@
       allocation: {type: DPMixture, gamma: 10.0}
       observation: ZeroMeanGaussian          # the short form of {type: ZeroMeanGaussian}
     data: patches.zarr                       # or {path: ..., batch_size: ..., columns: [...], groups: ..., order: ...,
-                                             # on_bad_cell: missing}
+                                             # on_bad_cell: missing}, or a source without files,
+                                             # {type: VirtualMixture, n_rows: ..., n_columns: ..., n_clusters: ...}
     init: {type: BregmanKMeans, n_clusters: 25}
     schedule: {type: Memoized, laps: 50}
     moves: [Birth, Merge, {type: Delete, per_lap: 3}]   # [] for none; left out: all, if the model learns K
@@ -401,7 +402,7 @@ def to_text(job: Job) -> str:
 
 
 def _data(value: Any, folder: Path) -> DataSpec | Source:
-    """Where the data are, or a source of another package that has a ``type``."""
+    """Where the data are, or a source that has a ``type``: of this package, or of another."""
     if isinstance(value, Mapping) and "type" in value:
         return object_of(SOURCE, value, "data", folder)
     data = build(DataSpec, short(value, "path"), "data", folder)

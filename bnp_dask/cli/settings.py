@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, INTENSITIES, MOVES, OBSERVATIONS, SCHEDULES, Group
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, INTENSITIES, MOVES, OBSERVATIONS, SCHEDULES, SOURCES, Group
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
 from bnp_dask.core.registry import REGISTRY
@@ -51,7 +51,7 @@ OBSERVATION = Role(OBSERVATIONS, Observation, "Gaussian")
 INIT = Role(INITIALIZATIONS, Initialization, "RandomExamples")
 SCHEDULE = Role(SCHEDULES, Schedule, "Memoized")
 MOVE = Role(MOVES, Move, "Merge")
-SOURCE = Role({}, Source, "sqlite_rows.SqliteRows")
+SOURCE = Role(SOURCES, Source, "sqlite_rows.SqliteRows")
 EXECUTOR = Role({}, Executor, "pool.Pool")
 
 

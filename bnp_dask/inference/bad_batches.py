@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey, survey_batch
@@ -80,20 +79,4 @@ def require_enough(work: Work, lost: Mapping[int, Loss]) -> None:
         f"{work.source.name}: {len(lost)} of {work.source.n_batches} batches have gone bad since the run began, "
         f"more than half of the data; the last: {lost[last].why}. See that the data can be reached; what was "
         "committed to the run directory is safe: resume=True goes on from there"
-    )
-
-
-def without(survey: Survey, batches: list[int]) -> Survey:
-    """Survey of the data without the atoms of some batches; moments still cover all batches."""
-    atoms, sizes, weights = list(survey.batch_atoms), list(survey.batch_bytes), list(survey.batch_weights)
-    for b in batches:
-        atoms[b], sizes[b], weights[b] = 0, 0, 0.0
-    return replace(
-        survey,
-        n_atoms=sum(atoms),
-        total_weight=math.fsum(weights),
-        nbytes=sum(sizes),
-        batch_atoms=tuple(atoms),
-        batch_bytes=tuple(sizes),
-        batch_weights=tuple(weights),
     )

@@ -17,7 +17,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.gathered import Gathered
 from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
-from bnp_dask.inference.state import Loss, Sealed, State, Stream
+from bnp_dask.inference.state import Loss, Sample, Sealed, State, Stream
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     AnyProposal,
@@ -82,6 +82,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "sealed": None if state.sealed is None else {"seen": state.sealed.seen},
         "checksums": checksums_of(state),
         "sampler": sampler_to_json(state.sampler),
+        "sample": None if state.sample is None else asdict(state.sample),
         "stream": None if state.stream is None else {"seen": state.stream.seen},
     }
 
@@ -219,9 +220,14 @@ def state_from_saved(
         sealed=None if sealed is None else Sealed(total("sealed"), sealed["seen"]),
         sampler=sampler_from_saved(model, numbers["sampler"], arrays),
         stream=_stream(numbers["stream"], arrays),
+        sample=_sample(numbers.get("sample")),
         lost={b: Loss(*rest) for b, *rest in numbers["lost"]},
         **{name: numbers[name] for name in NUMBERS},
     )
+
+
+def _sample(numbers: Mapping[str, Any] | None) -> Sample | None:
+    return None if numbers is None else Sample(**_with_tuples(numbers))
 
 
 def _stream(numbers: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]) -> Stream | None:

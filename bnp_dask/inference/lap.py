@@ -16,7 +16,7 @@ from bnp_dask.execute.base import Task, in_order
 from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
-from bnp_dask.inference.state import State, Work, are_sealed
+from bnp_dask.inference.state import State, Work
 from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.merge import Merge, pair_empty
@@ -25,13 +25,14 @@ from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import acts
 
 
-def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False) -> None:
+def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False, proposes: bool = True) -> None:
     """Plan the lap's proposals, once whole-data statistics exist, and start their sums beside ``total``.
 
-    ``pends``: births that single batches found in the last lap are now tried on all data.
+    ``pends``: births that single batches found in the last lap are now tried on all data.  ``proposes``: whether the
+    lap visits every batch in the total, so that proposals can be tracked; else it only prepares the next.
     """
     context = replace(plan_context(work, state), pending=state.pending if pends else None)
-    state.plan, state.pending = plan_lap(work.moves, context) if work.moves else Plan(), {}
+    state.plan, state.pending = plan_lap(work.moves, context, proposes) if work.moves else Plan(), {}
     work.memo.forget_parts(state.gathered.parts())
     state.gathered = Gathered()
     state.void = False
@@ -58,20 +59,22 @@ def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanC
         draft=Draft(free={int(i) for i in value.ids} - set(taken)),
         atoms=GatheredAtoms(state.gathered, work.memo.part_files, work.room, work.source.n_features),
         calm=state.calm,
+        batches=work.batches,
     )
 
 
 # -- the plan -----------------------------------------------------------------------------------------------------
-def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
+def plan_lap(moves: Sequence[Move], context: PlanContext, proposes: bool = True) -> Plan:
     """Let every move plan; the clusters that it takes are then no longer free.
 
     They plan in the order of :class:`~bnp_dask.moves.base.Turn`; moves of the same place alternate in going first.  The
-    first lap has no whole-data statistics yet, so it only prepares the next.  A move that does not act in this lap
-    proposes nothing; a move that does not act in the next prepares nothing.
+    first lap has no whole-data statistics yet, so it only prepares the next; so does a lap that does not visit all
+    batches in the total (``proposes`` is False).  A move that does not act in this lap proposes
+    nothing; a move that does not act in the next prepares nothing.
     """
     in_turn = list(moves) if context.lap % 2 else list(reversed(moves))
     order = [move for move in in_turn if acts(move, context.lap)]
-    if context.lap > 0:
+    if context.lap > 0 and proposes:
         turns: dict[str, Turn] = {}
         for move in order:  # moves of one kind go together
             turns[move.kind] = min(_turn(move, context), turns.get(move.kind, Turn.USUAL))
@@ -157,7 +160,7 @@ def _end(work: Work, state: State, edits: list[Edit]) -> None:
 
 def trim(state: State) -> None:
     """Drop edits that every stored summary has seen."""
-    done = int(np.min(state.seen[~are_sealed(state.visits)], initial=len(state.edits)))
+    done = int(np.min(state.seen[state.visits >= 0], initial=len(state.edits)))
     if state.sealed is not None:
         done = min(done, state.sealed.seen)
         state.sealed.seen -= done

@@ -29,7 +29,7 @@ def require_sound(state: State, survey: Survey, what: str, loses: bool = False, 
     Parameters
     ----------
     state
-        State of which every batch was visited.
+        State of which every batch was visited, or every batch of its sample.
     survey
         Survey of all its batches, including any that were left out.
     what
@@ -92,6 +92,8 @@ def _weight(state: State, survey: Survey) -> float:
     """Weight of all atoms in the total, according to the survey of the batches."""
     weights = np.array(survey.batch_weights, np.float64)
     weights[list(state.lost)] = 0.0
+    if state.sample is not None and not state.sample.is_whole:
+        weights[state.visits < 0] = 0.0  # a run that was stopped on a sample
     return math.fsum((weights if state.weights is None else weights * state.weights).tolist())
 
 

@@ -144,7 +144,8 @@ class Work:
     worked on, so that assignments may be kept in place of statistics; None: no batch can.  ``in_ensemble``: whether
     other states visit the same batches at the same time; schedules then also yield a step once the first batches of a
     lap are sent out.  ``first_lap``: number of laps of the run before the state's first; batches are visited in the
-    order of the run's lap.
+    order of the run's lap.  ``batches``, ascending: the sample that is visited at present, which the survey covers;
+    None: all.
     """
 
     model: Model
@@ -161,6 +162,7 @@ class Work:
     readable: np.ndarray | None = None
     in_ensemble: bool = False
     first_lap: int = 0
+    batches: np.ndarray | None = None
 
     def rng(self, lap: int, purpose: str) -> np.random.Generator:
         """Random numbers that depend on the seed, the lap and their purpose, and on nothing else."""
@@ -197,6 +199,46 @@ class Stream:
 
     seen: float
     tables: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Growing samples of a run, see :mod:`bnp_dask.inference.variational.sampled`.
+
+    Parameters
+    ----------
+    sizes
+        Number of batches of each sample, ascending; the last holds all.
+    laps
+        Most laps on a sample before it grows.
+    stage
+        Number of the present sample, from 0.
+    begun
+        First lap on it.
+    calm
+        Calm laps on the sample before that count for this one.
+    """
+
+    sizes: tuple[int, ...]
+    laps: int
+    stage: int = 0
+    begun: int = 0
+    calm: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Number of batches of the present sample."""
+        return self.sizes[self.stage]
+
+    @property
+    def before(self) -> int:
+        """Number of batches of the sample before, 0 for the first."""
+        return self.sizes[self.stage - 1] if self.stage else 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the present sample holds all batches."""
+        return self.stage == len(self.sizes) - 1
 
 
 @dataclass
@@ -248,6 +290,8 @@ class State:
         Chains of a sampling schedule.
     stream
         Progress of a schedule that learns from a stream of minibatches.
+    sample
+        Sample of the batches that laps visit; None for a run on all of them from its first lap on.
     finished
         Why the run stopped: ``"converged"``, ``"laps"``, or None while it goes on.
     """
@@ -279,6 +323,7 @@ class State:
     sealed: Sealed | None = None
     sampler: Sampler | None = None
     stream: Stream | None = None
+    sample: Sample | None = None
     finished: str | None = None
 
     @classmethod
@@ -297,6 +342,13 @@ class State:
     def model(self) -> Model:
         """The model with the current prior: the run's model, except for learned settings."""
         return self.posterior.model
+
+    @property
+    def laps_before(self) -> int:
+        """Laps on samples so far, which do not count as laps of the schedule."""
+        if self.sample is None:
+            return 0
+        return self.sample.begun if self.sample.is_whole else self.lap
 
     @property
     def elbo(self) -> float:

@@ -3,6 +3,7 @@
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import InitContext, Initialization
 from bnp_dask.initialize.blocks import ContiguousBlocks
+from bnp_dask.initialize.from_sample import FromSample
 from bnp_dask.initialize.given import FromNothing, FromPosterior, RandomExamples, Responsibilities
 from bnp_dask.initialize.kmeans import BregmanKMeans
 from bnp_dask.initialize.parallel import KMeansParallel
@@ -14,6 +15,7 @@ __all__ = [
     "ContiguousBlocks",
     "FromNothing",
     "FromPosterior",
+    "FromSample",
     "InitContext",
     "Initialization",
     "KMeansParallel",

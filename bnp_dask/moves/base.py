@@ -331,6 +331,8 @@ class PlanContext:
         Whether no cluster came, went or noticeably changed its count in that lap.
     pending
         Births found at single batches in the lap before; None if the schedule keeps none.
+    batches
+        Batches of the sample to which the run, and its survey, are limited at present, ascending; None: all.
     """
 
     model: Model
@@ -347,6 +349,7 @@ class PlanContext:
     atoms: Mapping[int, Batch] = field(default_factory=dict)
     calm: bool = False
     pending: Mapping[int, tuple[Basis, ...]] | None = None
+    batches: np.ndarray | None = None
 
     # -- the draft --------------------------------------------------------------------------------------------------
     @property
@@ -439,6 +442,11 @@ class PlanContext:
         return [self.count(c) for c in clusters]
 
     @property
+    def visited(self) -> np.ndarray:
+        """Batches that laps visit at present, ascending."""
+        return np.arange(self.source.n_batches) if self.batches is None else self.batches
+
+    @property
     def numbers_per_atom(self) -> float:
         """Average count of numbers in an atom, at least one."""
         return max(1.0, self.survey.nbytes / np.dtype(np.float64).itemsize / max(1, self.survey.n_atoms))
@@ -453,7 +461,7 @@ class PlanContext:
 
     def room_left(self, atoms: int) -> int:
         """Number of clusters whose ``atoms`` may still be gathered in this lap, over all moves."""
-        asked = self.numbers_per_atom * sum(self.draft.gather.limits) * self.source.n_batches
+        asked = self.numbers_per_atom * sum(self.draft.gather.limits) * len(self.visited)
         return max(0, int((LAP.gathered_in_all - asked) / (max(1, atoms) * self.numbers_per_atom)))
 
     def rng(self, *key: int) -> np.random.Generator:

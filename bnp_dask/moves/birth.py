@@ -200,7 +200,7 @@ class Birth:
         targets = [target for target in self._candidates(context) if target.id not in planned and not target.waits]
         chosen = self._within_budget(context, targets[: max(self.per_lap, most)])
         chosen = chosen[: max(1, context.room_left(documents))]
-        limit = -(-documents // context.source.n_batches)
+        limit = -(-documents // len(context.visited))
         context.ask([target.id for target in chosen], limit)
         near = dict.fromkeys(i for target in chosen for i in target.near)
         context.ask(list(near)[: context.room_left(documents)], limit)
@@ -448,8 +448,8 @@ class Birth:
 
     def _batches(self, context: PlanContext) -> np.ndarray:
         """Batches to look into in this lap, drawn at random."""
-        n_batches = context.source.n_batches
-        order = context.rng(SPLIT_BATCHES).permutation(n_batches)
+        n_batches = len(context.visited)
+        order = context.visited[context.rng(SPLIT_BATCHES).permutation(n_batches)]
         return order[: max(1, round(self.share * n_batches))]
 
 

@@ -109,7 +109,7 @@ class Delete:
             if policy.refines_on_samples:
                 near = np.argsort(-context.pair_gains()[context.value.position(target)], kind="stable")
                 wanted += context.value.ids[near[: min(self.absorbers, len(near) - 1)]].tolist()
-        context.ask(wanted, -(-atoms // context.source.n_batches))
+        context.ask(wanted, -(-atoms // len(context.visited)))
 
     def plan(self, context: PlanContext) -> Planning:
         left = self.per_lap

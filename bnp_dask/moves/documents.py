@@ -159,7 +159,7 @@ class DocumentBirth:
             return
         length = max(float(np.sum(context.survey.mean)), 1.0)
         wanted = context.at_most_sampled(min(context.survey.n_atoms, max(1, int(self.tokens / length))))
-        context.ask([WHOLE], -(-wanted // context.source.n_batches))
+        context.ask([WHOLE], -(-wanted // len(context.visited)))
 
     def _next_size(self, context: PlanContext, calm: bool) -> Size | None:
         """Size of the next candidate; None if all that are worth a try have failed."""

@@ -82,8 +82,8 @@ def plan_windows(
 
 def _look(context: PlanContext, length: tuple[int, int], policy: WindowPolicy) -> list[Window]:
     """Windows from some batches, found by separate tasks."""
-    n_batches = context.source.n_batches
-    order = context.rng(WINDOW_BATCHES).permutation(n_batches)
+    n_batches = len(context.visited)
+    order = context.visited[context.rng(WINDOW_BATCHES).permutation(n_batches)]
     batches = order[: max(policy.one_in, -(-n_batches // policy.one_in))].tolist()
     posterior = context.executor.share(
         f"windows-lap{context.lap}", replace(context.posterior, summary=context.value, words=None)

@@ -12,7 +12,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.inference.sampling import Gibbs
 from bnp_dask.inference.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
-from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, Initialization, SampledTopics
+from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, FromSample, Initialization, SampledTopics
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
@@ -78,8 +78,13 @@ def _as_corpus_grows(move: DocumentBirth) -> DocumentBirth:
     return move if move.kept else replace(move, every=1, policy=policy)
 
 
-def start_of(schedule: Schedule, model: Model, survey: Survey) -> Initialization:
-    """Start of a run of a schedule: schedules of streams open their clusters themselves."""
+def start_of(init: Initialization | None, schedule: Schedule, model: Model, survey: Survey) -> Initialization:
+    """Start of a run of a schedule, or of its sample, as given or by default: schedules of streams open their clusters
+    themselves."""
+    if isinstance(init, FromSample):
+        return replace(init, init=start_of(init.init, schedule, model, survey))
+    if init is not None:
+        return init
     if isinstance(schedule, OPENING):
         return FromNothing()
     return default_init(model, survey.is_sparse, survey.n_atoms)
@@ -102,6 +107,18 @@ def check_schedule(
         schedule.check(model)
     elif isinstance(model.allocation, UnscoredAllocation):
         raise SettingError(f"{type(schedule).__name__}(): {model.allocation.no_objective}")
+
+
+def check_sample(init: Initialization | None, schedule: Schedule, n_init: int, shadow: Any, labels: Any) -> None:
+    """SettingError if the run is to begin on a sample and its other settings do not allow it."""
+    if not isinstance(init, FromSample):
+        return
+    if not isinstance(schedule, Memoized):
+        raise SettingError(f"FromSample: {type(schedule).__name__}() keeps no statistics of batches; use Memoized()")
+    given = {"n_init": n_init > 1, "shadow": shadow is not None, "labels": labels is not None}
+    for name, is_given in given.items():
+        if is_given:
+            raise SettingError(f"{name}: a run from a sample has one state, without known labels; leave {name} out")
 
 
 def _check_shadow(shadow: Any, model: Model, schedule: Schedule, moves: Sequence[Move]) -> None:

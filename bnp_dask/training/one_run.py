@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.survey import without
 from bnp_dask.data.view import CheckedSource
 from bnp_dask.inference import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
-from bnp_dask.inference.bad_batches import require_enough, usable, without
+from bnp_dask.inference.bad_batches import require_enough, usable
 from bnp_dask.inference.drive import in_flight
 from bnp_dask.inference.gathered import EMBEDDED
 from bnp_dask.inference.sampling.gibbs import SAMPLED, Gibbs, kept_draws
@@ -21,6 +22,7 @@ from bnp_dask.inference.shared_reads import SharedReads
 from bnp_dask.inference.sound import require_sound
 from bnp_dask.inference.state import Loss
 from bnp_dask.inference.streaming.truncation_free import STREAMED
+from bnp_dask.inference.variational.sampled import first_sample, on_sample
 from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.kernels.options import n_kept
 from bnp_dask.observation.base import Observation
@@ -138,7 +140,12 @@ class OneRun:
         before = rows[-1]["seconds"] if rows else 0.0
         clock = before - started
         info = RunInfo(
-            self.work.source.n_batches, self.work.survey.n_atoms, self.schedule.laps, state.lap, state.position, where
+            n_batches=self.work.source.n_batches,
+            n_atoms=self.work.survey.n_atoms,
+            laps=self.schedule.laps + state.laps_before,
+            first_lap=state.lap,
+            first_batch=state.position,
+            where=where,
         )
         for callback in self.callbacks:
             callback.on_start(info)
@@ -307,7 +314,7 @@ class OneRun:
         self.change = other_moves(self.memo, checkpoint.history, self.work.moves)
         for loss in state.lost.values():
             logger.warning("skipped since lap %d: %s", loss.lap, loss.why)
-        if state.finished in ("laps", SAMPLED, STREAMED) and state.lap < self.schedule.laps:
+        if state.finished in ("laps", SAMPLED, STREAMED) and state.lap < self.schedule.laps + state.laps_before:
             state = replace(state, finished=None)
         return state, Rows(checkpoint.history)
 
@@ -317,8 +324,10 @@ class OneRun:
         If that fails because batches have gone bad since the survey, it is begun anew without them.
         """
         work, lost = self.work, dict[int, Loss]()
+        sample = first_sample(self.init, work)
+        shown = on_sample(work, sample).survey
         while True:
-            survey = without(work.survey, list(lost)) if lost else work.survey
+            survey = without(shown, list(lost)) if lost else shown
             try:
                 rng, drafts = work.rng(0, "init"), self.memo.drafts if isinstance(self.memo, RunStore) else None
                 source = CheckedSource(work.source, work.survey.checksums)
@@ -334,7 +343,7 @@ class OneRun:
                     logger.warning("skipped from the start: %s", why)
                 require_enough(work, lost)
                 continue
-            state.lost = lost
+            state.lost, state.sample = lost, sample
             return state
 
 

@@ -53,7 +53,7 @@ from bnp_dask.structure.verbs import RespondingAllocation
 from bnp_dask.training.alternatives.shadow import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun
-from bnp_dask.training.defaults import check_schedule, default_moves, filled_in, start_of
+from bnp_dask.training.defaults import check_sample, check_schedule, default_moves, filled_in, start_of
 from bnp_dask.training.for_scores import ForScores
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
 from bnp_dask.training.one_run import OneRun
@@ -229,6 +229,7 @@ def train(
     (room, second), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
     init, schedule, moves = filled_in(begun, init, schedule, moves)
     check_schedule(model, schedule, n_init, shadow, moves)
+    check_sample(init, schedule, n_init, shadow, labels)
     scores = ForScores.of(model, schedule, collapsed, store if resume else None)
     require_savable(model, init, schedule, moves or (), store is not None)
     before = None if begun is None else begun.columns()
@@ -256,7 +257,7 @@ def train(
                 found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint, skips)
             warn_of_light_weights(found.survey)
             plan.require_surveyed(found.source, found.survey)
-            init = start_with_labels(model, start_of(schedule, model, found.survey) if init is None else init)
+            init = start_with_labels(model, start_of(init, schedule, model, found.survey))
             known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
             ready = named.with_prior(known, may_learn=schedule.decides_moves)
             shelf = memo.shared if isinstance(memo, RunStore) else None

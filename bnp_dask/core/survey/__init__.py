@@ -13,6 +13,7 @@ from bnp_dask.core.survey.survey import (
     extend,
     require_atoms,
     survey_batch,
+    without,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "extend",
     "require_atoms",
     "survey_batch",
+    "without",
 ]

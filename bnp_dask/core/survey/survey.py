@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -253,6 +254,22 @@ def require_atoms(total: Survey | None) -> Survey:
             "counts; leave them out"
         )
     return total
+
+
+def without(survey: Survey, batches: Collection[int]) -> Survey:
+    """Survey of the data without the atoms of some batches; moments still cover all batches."""
+    atoms, sizes, weights = list(survey.batch_atoms), list(survey.batch_bytes), list(survey.batch_weights)
+    for b in batches:
+        atoms[b], sizes[b], weights[b] = 0, 0, 0.0
+    return replace(
+        survey,
+        n_atoms=sum(atoms),
+        total_weight=math.fsum(weights),
+        nbytes=sum(sizes),
+        batch_atoms=tuple(atoms),
+        batch_bytes=tuple(sizes),
+        batch_weights=tuple(weights),
+    )
 
 
 def checksum(batch: Batch) -> int:

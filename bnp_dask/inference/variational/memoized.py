@@ -14,6 +14,7 @@ from bnp_dask.inference.fold import Folded, fold_again, keep, lose_with_step
 from bnp_dask.inference.lap import begin_lap
 from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work, remember
+from bnp_dask.inference.variational.sampled import adds, n_of_lap, of_lap, on_sample
 from bnp_dask.inference.variational.stopping import end_exact_lap, hold_common
 from bnp_dask.inputs.settings import hold, number_from, one_of
 from bnp_dask.moves.memory import note
@@ -78,29 +79,31 @@ class Memoized:
 
     def groups(self, work: Work, state: State) -> Flight[Taken]:
         """Groups of half a window."""
-        order = lap_order(work, state.lap, self.order)
+        order = of_lap(work, state, lap_order(work, state.lap, self.order))
         if state.position == 0:
-            begin_lap(work, state, state.total, pends=True)
+            shown = on_sample(work, state.sample)
+            begin_lap(shown, state, state.total, pends=True, proposes=not adds(state))
         visits = LocalSteps(work, state, len(order))
         window = in_flight(self.window, work.source.n_batches)
         return Flight(work, state, order, window, size=max(1, window // 2), visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
         """Replace the batches' summaries and take the global step; in the first lap, only add them at first."""
-        folded = fold_again(work, state, group, pends=True) if state.lap > 0 else self._add(work, state, group)
+        folded = self._add(work, state, group) if adds(state) else fold_again(work, state, group, pends=True)
         action, gain, moves = folded
-        return {"exact": state.lap > 0, "action": action, "gain": gain, "moves": moves}
+        sample = {} if state.sample is None or state.sample.is_whole else {"sample": state.sample.size}
+        return {"exact": state.lap > 0, "action": action, "gain": gain, "moves": moves, **sample}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
         """Decide the moves."""
-        moves = end_exact_lap(self, work, state, told["gain"])
+        moves = end_exact_lap(self, on_sample(work, state.sample), state, told["gain"])
         return {**told, "exact": True, "moves": [*told["moves"], *moves]}
 
     def _add(self, work: Work, state: State, group: Taken) -> Folded:
-        """Add batches that were never visited; the posterior stays until ``delay`` of them were."""
+        """Add batches that were never visited; in the first lap the posterior stays until ``delay`` of them were."""
         group = lose_with_step(work, state, group)
         state.total.join(group.change.delta)
-        if state.position / work.source.n_batches >= self.delay:
+        if state.lap > 0 or state.position / n_of_lap(state) >= self.delay:
             state.settle()
         else:
             state.terms = state.model.elbo(state.posterior, state.total.value())

@@ -9,6 +9,7 @@ import numpy as np
 from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.lap import settle_lap
 from bnp_dask.inference.state import State, Work
+from bnp_dask.inference.variational.sampled import grow
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import is_to_come
@@ -71,6 +72,7 @@ def decide_to_stop(rule: Stopping, work: Work, state: State, n_proposed: int) ->
     comes, goes or changes its count by more than ``LAP.calm_count``, and the objective rises by less than
     ``LAP.calm_gain`` nats per atom (in topic models: token).  A calm lap in which deletes are refined counts as
     :data:`REFINING` of one.  A run whose moves have not all begun to act is not converged.
+    A run on a sample of the data goes on with a larger one where it would stop, or before (:func:`grow`).
     """
     tolerance, count_tolerance = rule.tolerance, rule.count_tolerance
     exact = TOLERANCE if tolerance is None else tolerance
@@ -89,8 +91,10 @@ def decide_to_stop(rule: Stopping, work: Work, state: State, n_proposed: int) ->
         if quiet and not waits and gain <= exact * weight and moved.max(initial=0.0) <= count_tolerance * mass:
             state.finished = "converged"
     state.calm_laps = state.calm_laps + (REFINING if state.memory.sweeps else 1.0) if state.calm else 0.0
-    if tolerance is None and not waits and state.calm_laps >= PATIENCE:
+    before = 0.0 if state.sample is None else state.sample.calm
+    if tolerance is None and not waits and state.calm and state.calm_laps + before >= PATIENCE:
         state.finished = "converged"
     state.lap_elbo, state.lap_counts = state.elbo, counts
-    if state.finished is None and state.lap + 1 >= rule.laps:
+    if state.finished is None and state.lap + 1 >= rule.laps + state.laps_before:
         state.finished = "laps"
+    grow(state, quiet)
