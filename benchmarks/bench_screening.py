@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 import bnp_dask as bnp
-from benchmarks.mixtures import Size, posterior_at_truth, sample
+from benchmarks.mixtures import Size, posterior_at_truth, posterior_of_moments, sample
 from benchmarks.timing import dgemm_rate, emit, median
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
@@ -51,6 +51,21 @@ def patches(n_clusters: int = 200) -> None:
     report(f"patches, D={d} K={n_clusters}", posterior, batch.rows(0, VISITED))
 
 
+def many() -> None:
+    """Thousands of separated clusters, a batch of 2**18 atoms: CPU per atom, and its ratio to that of a thousand."""
+    for d, ks in ((16, (1_000, 3_000, 10_000)), (64, (1_000, 10_000))):
+        first = 0.0
+        for k in ks:
+            size = Size(10_000_000, d, k, 4.0)
+            batch = Batch(sample(size, 2**18)[0])
+            posterior = posterior_of_moments(size, batch)
+            warm(posterior, batch)
+            seconds = median(lambda: posterior.model.visit(posterior, batch), 3)  # noqa: B023
+            first = first or seconds
+            facts = {"K": k, "D": d, "over_1000": round(seconds / first, 2)}
+            emit(f"separated, D={d} K={k}", 1e6 * seconds / batch.n_atoms, "us CPU per atom", 3, **facts)
+
+
 def report(name: str, posterior: bnp.Posterior, batch: Batch) -> None:
     """Emit the figures of one posterior and batch."""
     start = time.perf_counter()
@@ -76,7 +91,7 @@ def report(name: str, posterior: bnp.Posterior, batch: Batch) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Run all, or those named: large, small, patches."""
+    """Run all, or those named: large, small, patches, many."""
     with one_blas_thread():
         for size in [
             *(LARGE if not names or "large" in names else []),
@@ -85,6 +100,8 @@ def main(names: list[str]) -> None:
             compare(size)
         if not names or "patches" in names:
             patches()
+        if not names or "many" in names:
+            many()
 
 
 if __name__ == "__main__":

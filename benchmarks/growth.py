@@ -1,7 +1,7 @@
 """How time grows: with atoms, features and clusters of mixtures, with words of topics, and with workers.
 
-``python -m benchmarks.growth [names]``; names: atoms, features, clusters, words, states, scaling, memory.  One
-JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall seconds.
+``python -m benchmarks.growth [names]``; names: atoms, features, clusters, words, states, scaling, memory,
+sampled.  One JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall seconds.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -139,12 +140,52 @@ def memory() -> None:
         emit("worker's peak memory, growth after its first lap", max(grown) / 1e6, "MB", 1, **facts)
 
 
+def sampled() -> None:
+    """A mixture of 64 clusters that is learned from nothing by a growing sample, of rows that no disk holds.
+
+    Where a run of a billion rows would end: the CPU of its survey, and of a lap over all data, grow with the rows.
+    """
+    data = bnp.VirtualMixture(10_000_000, 16, 64)
+    marks = _Marks()
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
+    found = bnp.train(model, data, init=bnp.FromSample(), callbacks=[marks])
+    facts = {"rows": data.n_rows, "K": found.posterior.n_clusters, "MB": round(_peak() / 1e6)}
+    emit("from a sample, survey and start", marks.begun, "s CPU", 1, **facts)
+    on_sample = [cpu for sample, cpu in marks.laps if sample]
+    emit("from a sample, laps on the sample", sum(on_sample), "s CPU", 1, laps=len(on_sample))
+    whole = [cpu for sample, cpu in marks.laps if not sample]
+    emit("from a sample, laps on all rows", sum(whole), "s CPU", 1, laps=len(whole), last=round(whole[-1], 1))
+
+
+class _Marks:
+    """Callback that notes the CPU seconds before the first lap, and of each lap, with its sample."""
+
+    def __init__(self) -> None:
+        self.last, self.begun, self.laps = time.process_time(), 0.0, list[tuple[int, float]]()
+
+    def _since(self) -> float:
+        before, self.last = self.last, time.process_time()
+        return self.last - before
+
+    def on_start(self, info: Any) -> None:
+        self.begun = self._since()
+
+    def on_batch(self, done: int) -> None:
+        """Do nothing."""
+
+    def on_lap(self, row: Any, posterior: bnp.Posterior) -> None:
+        self.laps.append((row.get("sample", 0), self._since()))
+
+    def on_end(self, reason: str) -> None:
+        """Do nothing."""
+
+
 def _peak() -> int:
     """Most bytes that this process ever held."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, scaling, memory)}
+ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, scaling, memory, sampled)}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +35,16 @@ class Size:
         return 4.0 * self.n * self.k * (1 + self.d + self.d * (self.d + 1) / 2)
 
 
+def clusters(size: Size, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations of the clusters along the features, both ``(K, D)``."""
+    means = size.spread * rng.normal(size=(size.k, size.d))
+    return means, rng.uniform(0.5, 1.5, size=(size.k, size.d))
+
+
 def pieces(size: Size, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Atoms and their clusters, some at a time."""
     rng = np.random.default_rng(0)
-    means = size.spread * rng.normal(size=(size.k, size.d))
-    scale = rng.uniform(0.5, 1.5, size=(size.k, size.d))
+    means, scale = clusters(size, rng)
     for start in range(0, size.n, rows):
         label = rng.integers(size.k, size=min(rows, size.n - start))
         yield means[label] + scale[label] * rng.normal(size=(len(label), size.d)), label
@@ -66,3 +71,20 @@ def posterior_at_truth(size: Size, n: int = 40_000) -> bnp.Posterior:
     resp = SparseResp(label[:, None], np.ones((len(label), 1)), size.k)
     summary = model.summarize(np.arange(size.k), batch, resp)
     return model.global_step(summary.scale(size.n / len(x)))
+
+
+def posterior_of_moments(size: Size, batch: bnp.Batch) -> bnp.Posterior:
+    """A posterior of as many atoms in each true cluster, with its true moments: for more clusters than a sample holds.
+
+    ``batch`` are atoms from which the prior is set.
+    """
+    means, scale = clusters(size, np.random.default_rng(0))
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian()).with_prior(survey_batch(batch))
+    away = means - model.observation.center
+    products = np.einsum("ki,kj->kij", away, away)
+    products[:, np.arange(size.d), np.arange(size.d)] += scale**2
+    rows, columns = np.triu_indices(size.d)
+    n = np.full(size.k, size.n / size.k)
+    empty = model.empty_summary(np.arange(size.k))
+    found = {"N": n, "x": away * n[:, None], "xx": products[:, rows, columns] * n[:, None]}
+    return model.global_step(replace(empty, values={**empty.values, **found}))

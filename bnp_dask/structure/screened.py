@@ -8,12 +8,18 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.gaussian.bounds import LARGEST, SMALLEST, Forms
-from bnp_dask.kernels.gaussian.screen import Costs, Screen, screened_weights
+from bnp_dask.kernels.gaussian.screen import Costs, Screen, screened_weights, suits_homes, weights_by_home
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.observation.missing.entries import lacks_any
 
 PIECE_NUMBERS = 2**21
 """Float32 numbers in an (n, K) tile (8 MB)."""
+
+MANY = 2048
+"""Clusters from which atoms are screened by their homes, if each belongs to few clusters: a guess."""
+
+AT_ONCE = 2**18
+"""Atoms that are screened by their homes at a time: the more, the more share one."""
 
 
 def screened_pieces(
@@ -43,6 +49,12 @@ def screened_pieces(
         yield batch, None
         return
     screen = Screen(forms, log_weights)
+    is_whole = k >= MANY and not (may_miss and lacks_any(batch))
+    if is_whole and suits_homes(screen, np.asarray(batch.x)):
+        for start in range(0, batch.n_atoms, AT_ONCE):
+            piece = batch.rows(start, min(start + AT_ONCE, batch.n_atoms))
+            yield piece, weights_by_home(screen, np.asarray(piece.x))
+        return
     size = int(np.clip(PIECE_NUMBERS // k, 512, 8192))
     for start in range(0, batch.n_atoms, size):
         piece = batch.rows(start, min(start + size, batch.n_atoms))

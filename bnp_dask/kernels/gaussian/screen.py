@@ -28,6 +28,7 @@ import numpy as np
 
 from bnp_dask.kernels.gaussian.bounds import UNIT, Bound, Forms, bound_products
 from bnp_dask.kernels.gaussian.factors import cholesky_factor, cholesky_factors
+from bnp_dask.kernels.gaussian.homes import FAR, Diagonal, Groups, merged_lists
 from bnp_dask.kernels.gaussian.quadratic import n_packed, quadratic_coefficients
 from bnp_dask.kernels.mixture.ragged import by_cluster, whitened_pairs
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
@@ -143,8 +144,8 @@ class Screen:
         return (to_z / unit, unit[:, None] * from_z) if lost < UNIT / 4 else None
 
     @cached_property
-    def coarse(self) -> Bound | None:
-        """The coarse bound on log weight plus log likelihood."""
+    def diagonal(self) -> Diagonal | None:
+        """The coarse bound on log weight plus log likelihood, as a sum of squares."""
         if self.basis is None:
             return None
         to_z, _ = self.basis
@@ -159,10 +160,23 @@ class Screen:
             root = np.sqrt(variance[few])
             largest[few] = _largest_eigenvalue(spread / root[:, :, None] / root[:, None, :])
         inverse = 1.0 / (variance * largest[:, None])
-        mean = matmul(self.forms.shift, to_z.T)
+        return Diagonal(matmul(self.forms.shift, to_z.T), inverse, self.log_weights + self.forms.level)
+
+    @cached_property
+    def coarse(self) -> Bound | None:
+        """The coarse bound as a product of features."""
+        if self.diagonal is None:
+            return None
+        mean, inverse = self.diagonal.mean, self.diagonal.precision
         linear = inverse * mean
-        constant = self.log_weights + self.forms.level - 0.5 * np.sum(linear * mean, axis=1)
+        constant = self.diagonal.top - 0.5 * np.sum(linear * mean, axis=1)
         return _usable(Bound.of(linear, constant, -0.5 * inverse, inverse.max(axis=1)))
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The clusters in groups, for atoms that are screened by their homes."""
+        assert self.diagonal is not None and self.coarse is not None
+        return Groups.of(self.diagonal, self.coarse)
 
     @cached_property
     def fine(self) -> Bound | None:
@@ -228,6 +242,53 @@ def _way(screen: Screen, x: np.ndarray, tail: bool) -> str:
     return min(cost, key=cost.__getitem__)
 
 
+def suits_homes(screen: Screen, x: np.ndarray) -> bool:
+    """Whether the atoms ``(n, D)`` of a batch, judged by some of them, belong to few clusters each."""
+    if screen.coarse is None:
+        return False
+    few = x[:: -(-len(x) // PROBE)]
+    return len(_Seen(screen, screen.coarse, few).candidates(MARGIN)[1]) <= FEW * len(few)
+
+
+def weights_by_home(screen: Screen, x: np.ndarray) -> ScreenedWeights:
+    """As :func:`screened_weights` by the coarse bound, for many atoms ``(n, D)`` and clusters at once."""
+    groups, d = screen.groups, screen.n_features
+    assert screen.basis is not None and screen.coarse is not None
+    y = np.subtract(x, screen.forms.center)
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = matmul(y, screen.basis[0].T).astype(np.float32)
+        size = np.sqrt(np.einsum("nd,nd->n", z, z, dtype=np.float64) + 1.0)
+    home = groups.homes(z)
+    level = (screen.log_weights + screen.forms.level)[home]
+    weight = exact_pairs(screen, y, np.arange(len(y) + 1), home)
+    # NaN and what float32 cannot represent are far from everything
+    is_near = (level - weight <= 0.5 * (d + FAR * np.sqrt(2.0 * d))) & (size < SQUARE_FITS)
+    near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)
+    offsets, index = groups.candidates(z[near], home[near], weight[near] - MARGIN, size[near])
+    ends, others = np.zeros(1, np.int64), [np.zeros(0, np.int64)]
+    for start in range(0, len(far), ALONE):
+        own, found = _Seen(screen, screen.coarse, x[far[start : start + ALONE]]).candidates(MARGIN)
+        ends, others = np.append(ends, ends[-1] + own[1:]), [*others, found]
+    offsets, index = merged_lists(near, offsets, index, far, ends, np.concatenate(others), len(x))
+    return ScreenedWeights(offsets, index, exact_pairs(screen, y, offsets, index), screen.n_clusters)
+
+
+FEW = 8.0
+"""Clusters that an atom may belong to, on average, where atoms are screened by their homes: a guess."""
+
+ALONE = 512
+"""Atoms far from their homes that are screened against all clusters at a time."""
+
+
+def exact_pairs(screen: Screen, y: np.ndarray, offsets: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """W of some pairs in float64; ``y (n, D)`` are the atoms about the center."""
+    forms, out = screen.forms, np.empty(len(index))
+    atoms, places, starts = by_cluster(offsets, index, screen.n_clusters)
+    level = forms.level + screen.log_weights
+    whitened_pairs(y, atoms, places, starts, forms.shift, screen.factors[1], forms.nu, level, is_fixed(), out)
+    return out
+
+
 class _Seen:
     """Bounds of all clusters for some atoms."""
 
@@ -246,13 +307,7 @@ class _Seen:
 
     def exact(self, offsets: np.ndarray, index: np.ndarray) -> np.ndarray:
         """W of some pairs in float64."""
-        forms, out = self.screen.forms, np.empty(len(index))
-        atoms, places, starts = by_cluster(offsets, index, self.screen.n_clusters)
-        level = forms.level + self.screen.log_weights
-        whitened_pairs(
-            self.y, atoms, places, starts, forms.shift, self.screen.factors[1], forms.nu, level, is_fixed(), out
-        )
-        return out
+        return exact_pairs(self.screen, self.y, offsets, index)
 
     def candidates(self, margin: float) -> tuple[np.ndarray, np.ndarray]:
         """Pairs that may be within ``margin`` of the best; below MARGIN, also pairs whose error may matter."""
