@@ -43,8 +43,7 @@ class FromSample:
     Notes
     -----
     Rows of the history on a sample have ``"sample"``, its number of batches; the objective is that of the batches
-    visited so far.  Growing samples for fits of mixtures go back to Moore (1999), and for variational inference to
-    Kurihara, Welling & Vlassis (2006); here they are batches of one run, so that no visit is made for the sample alone.
+    visited so far.
     """
 
     init: Initialization | None = None
