@@ -31,8 +31,8 @@ def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False
     ``pends``: births that single batches found in the last lap are now tried on all data.  ``proposes``: whether the
     lap visits every batch in the total, so that proposals can be tracked; else it only prepares the next.
     """
-    context = replace(plan_context(work, state), pending=state.pending if pends else None)
-    state.plan, state.pending = plan_lap(work.moves, context, proposes) if work.moves else Plan(), {}
+    context = replace(plan_context(work, state), pending=state.pending if pends else None, proposes=proposes)
+    state.plan, state.pending = plan_lap(work.moves, context) if work.moves else Plan(), {}
     work.memo.forget_parts(state.gathered.parts())
     state.gathered = Gathered()
     state.void = False
@@ -64,17 +64,17 @@ def plan_context(work: Work, state: State, taken: Collection[int] = ()) -> PlanC
 
 
 # -- the plan -----------------------------------------------------------------------------------------------------
-def plan_lap(moves: Sequence[Move], context: PlanContext, proposes: bool = True) -> Plan:
+def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
     """Let every move plan; the clusters that it takes are then no longer free.
 
     They plan in the order of :class:`~bnp_dask.moves.base.Turn`; moves of the same place alternate in going first.  The
     first lap has no whole-data statistics yet, so it only prepares the next; so does a lap that does not visit all
-    batches in the total (``proposes`` is False).  A move that does not act in this lap proposes
+    batches in the total (``context.proposes`` is False).  A move that does not act in this lap proposes
     nothing; a move that does not act in the next prepares nothing.
     """
     in_turn = list(moves) if context.lap % 2 else list(reversed(moves))
     order = [move for move in in_turn if acts(move, context.lap)]
-    if context.lap > 0 and proposes:
+    if context.lap > 0 and context.proposes:
         turns: dict[str, Turn] = {}
         for move in order:  # moves of one kind go together
             turns[move.kind] = min(_turn(move, context), turns.get(move.kind, Turn.USUAL))

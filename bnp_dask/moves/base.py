@@ -333,6 +333,8 @@ class PlanContext:
         Births found at single batches in the lap before; None if the schedule keeps none.
     batches
         Batches of the sample to which the run, and its survey, are limited at present, ascending; None: all.
+    proposes
+        Whether the lap visits every batch in the total, so that proposals can be tracked.
     """
 
     model: Model
@@ -350,6 +352,7 @@ class PlanContext:
     calm: bool = False
     pending: Mapping[int, tuple[Basis, ...]] | None = None
     batches: np.ndarray | None = None
+    proposes: bool = True
 
     # -- the draft --------------------------------------------------------------------------------------------------
     @property
