@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -84,6 +85,9 @@ def _is_default(value: Any, default: Any) -> bool:
         return False
     return value is default or (type(value) is type(default) and bool(value == default))
 
+
+COUNT = Field(("cluster",))
+"""Field of the counts N."""
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
 
@@ -258,8 +262,7 @@ class Model:
     @property
     def fields(self) -> Mapping[str, Field]:
         """All fields of this model's summaries."""
-        count = {"N": Field(("cluster",))}
-        return {**count, **self.allocation.fields, **self.observation.fields}
+        return {"N": COUNT, **self.allocation.fields, **self.observation.fields}
 
     @property
     def counts(self) -> frozenset[str]:
@@ -464,7 +467,12 @@ class Model:
     def _terms(self, data_terms: np.ndarray, allocation: Any, summary: Summary) -> dict[str, float]:
         data = float(data_terms.sum() + summary.values.get(LOG_BASE, 0.0))
         require_finite_terms({"data": data})
-        return {"data": data, **self._allocation_terms(allocation, summary), **prior_terms(self)}
+        return {"data": data, **self._allocation_terms(allocation, summary), **self._prior_terms}
+
+    @cached_property
+    def _prior_terms(self) -> dict[str, float]:
+        """Log density of learned settings of the prior; a model with other settings is another model."""
+        return prior_terms(self)
 
     def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
         is_map = self.estimate == "map"

@@ -22,6 +22,9 @@ from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.steps import LocalStep, LogLik
 
+FIELDS: Mapping[str, Field] = MappingProxyType({"H": Field(("cluster",), merge="tracked")})
+"""Entropies of the clusters."""
+
 
 @register
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,7 @@ class DPMixture:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"H": Field(("cluster",), merge="tracked")})
+        return FIELDS
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return mixture_tiles(batch, n_clusters)

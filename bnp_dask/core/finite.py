@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -88,6 +89,13 @@ def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tuple):
         for i, item in enumerate(value):
             yield from _arrays(item, f"{path}[{i}].")
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _arrays(getattr(value, field.name), f"{path}{field.name}")
+    else:
+        kind: Any = type(value)  # classes are cache keys, which the type checker does not accept
+        for name in _names(kind):
+            yield from _arrays(getattr(value, name), f"{path}{name}")
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Names of the fields of a dataclass; none of another class."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()

@@ -183,6 +183,8 @@ class Summary:
     # -- verbs that change clusters -------------------------------------------------------------------------
     def without_pairs(self) -> Summary:
         """Summary with no tracked pairs."""
+        if not self.n_pairs and not self.pair_values:
+            return self
         return replace(self, pairs=_no_pairs(), pair_values=_nothing())
 
     def without_pairs_of(self, clusters: Sequence[int]) -> Summary:
@@ -206,13 +208,13 @@ class Summary:
     def take(self, ids: Sequence[int] | np.ndarray) -> Summary:
         """Summary of only the clusters ``ids``, in that order; other clusters are deleted."""
         wanted = np.asarray(ids, np.int64)
-        if len(np.unique(wanted)) < len(wanted):
+        if len(set(wanted.tolist())) < len(wanted):
             raise SummaryError(f"ids {wanted.tolist()} name a cluster twice")
         index = self.positions(wanted)
         values = {n: select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
-        kept = np.all(np.isin(self.pairs, wanted), axis=1)
         links = self.links and self.links.take(index)
-        return replace(self, ids=wanted, values=values, links=links)._keep_pairs(kept)
+        taken = replace(self, ids=wanted, values=values, links=links)
+        return taken._keep_pairs(np.all(np.isin(self.pairs, wanted), axis=1)) if self.n_pairs else taken
 
     def widen(self, dim: str, size: int) -> Summary:
         """Append zeros to the axis ``dim`` until its length is ``size``; no atom contributes to the new positions.

@@ -66,6 +66,14 @@ from bnp_dask.observation.priors import (
 )
 from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
+FIELDS: Mapping[str, Field] = MappingProxyType({"x": Field(("cluster", "feature")), "xx": Field(("cluster", "packed"))})
+"""Statistics of complete rows; made once, since steps of small runs ask for them thousands of times."""
+
+FIELDS_WITH_MISSING: Mapping[str, Field] = MappingProxyType(
+    {**FIELDS, ENTROPY: Field(("cluster",)), GONE: Field(("cluster",))}
+)
+"""Statistics of rows with missing entries."""
+
 ROUNDS = 3
 """Passes over atoms with missing entries when their clusters have no posterior yet."""
 
@@ -133,9 +141,7 @@ class Gaussian:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        own = {"x": Field(("cluster", "feature")), "xx": Field(("cluster", "packed"))}
-        one = Field(("cluster",))
-        return MappingProxyType({**own, ENTROPY: one, GONE: one} if self.marginalises else own)
+        return FIELDS_WITH_MISSING if self.marginalises else FIELDS
 
     @property
     def marginalises(self) -> bool:
@@ -239,7 +245,12 @@ class Gaussian:
 
     @property
     def _unrecorded(self) -> np.ndarray | None:
-        return unrecorded_covariance(self.grain, self.null)
+        return self._unrecorded_held[0]
+
+    @cached_property
+    def _unrecorded_held(self) -> tuple[np.ndarray | None]:
+        # in a tuple, because arrays among the attributes are settings of the prior
+        return (unrecorded_covariance(self.grain, self.null),)
 
     def _unrecorded_loss(self, params: NormalWishart) -> np.ndarray | float:
         """Loss of an atom's log likelihood by its unrecorded covariance, ``(K,)`` nats."""
