@@ -17,6 +17,7 @@ from bnp_dask.allocation import HDPTopics as HDPTopics
 from bnp_dask.allocation import NGGPMixture as NGGPMixture
 from bnp_dask.allocation import NRMMixture as NRMMixture
 from bnp_dask.allocation import PitmanYorMixture as PitmanYorMixture
+from bnp_dask.allocation import StrataMixture as StrataMixture
 from bnp_dask.allocation.document_step import DocumentStep as DocumentStep
 from bnp_dask.allocation.levy import GeneralizedGamma as GeneralizedGamma
 from bnp_dask.analysis.grid import Grid as Grid
@@ -94,6 +95,7 @@ from bnp_dask.observation import Categorical as Categorical
 from bnp_dask.observation import DiagGaussian as DiagGaussian
 from bnp_dask.observation import FixedVarianceGaussian as FixedVarianceGaussian
 from bnp_dask.observation import Gaussian as Gaussian
+from bnp_dask.observation import Given as Given
 from bnp_dask.observation import Multinomial as Multinomial
 from bnp_dask.observation import NegativeBinomial as NegativeBinomial
 from bnp_dask.observation import Poisson as Poisson

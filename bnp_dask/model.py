@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask._names import method
-from bnp_dask.allocation.base import Allocation, PointAllocation, require_allocation
+from bnp_dask.allocation.base import Allocation, PointAllocation, PreparedAllocation, require_allocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
 from bnp_dask.core.fields import Counting
@@ -293,7 +293,10 @@ class Model:
         """
         found = self.observation.with_prior(survey)
         learns = self.learn_prior in ("diagonal", "full") or (may_learn and learns_by_default(self))
-        ready = replace(self, observation=found, reference=found if learns else None)
+        own: Any = self.allocation
+        if isinstance(own, PreparedAllocation):
+            own = own.with_prior(survey, found)
+        ready = replace(self, allocation=own, observation=found, reference=found if learns else None)
         learner = learner_of(ready)
         return ready if learner is None else replace(ready, allocation=as_a(learner.to_learn(), Allocation))
 
@@ -397,7 +400,8 @@ class Model:
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """Summary of no atoms."""
-        sizes, fields = {"cluster": len(ids), **self.observation.sizes}, self.fields
+        own = self.allocation.sizes if isinstance(self.allocation, PreparedAllocation) else {}
+        sizes, fields = {"cluster": len(ids), **own, **self.observation.sizes}, self.fields
         values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in fields.items()}
         tracked = [name for name, f in fields.items() if f.has_pairs]
         pair_values = {name: np.zeros((len(pairs), *values[name].shape[1:])) for name in tracked}

@@ -14,6 +14,7 @@ from bnp_dask.allocation.nggp import NGGPMixture
 from bnp_dask.allocation.nrm import NRMMixture, SeatParams
 from bnp_dask.allocation.pitman_yor import PitmanYorMixture
 from bnp_dask.allocation.response import Coefficients, GaussianResponse
+from bnp_dask.allocation.strata import StrataMixture, StrataParams
 from bnp_dask.kernels.streaming.urn import Urn
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
     "StateRows",
     "StateSticks",
     "StickParams",
+    "StrataMixture",
+    "StrataParams",
     "TopicShares",
     "TopicSticks",
     "Urn",

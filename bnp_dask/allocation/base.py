@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import require
 from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.observation.base import Observation
 from bnp_dask.structure.base import Structure
 from bnp_dask.structure.verbs import CommonAllocation
 
@@ -49,6 +52,20 @@ class PointAllocation(Protocol):
 
     def log_joint(self, params: Params, summary: Summary) -> dict[str, float]:
         """Terms of the point-estimate objective, nats: ``entropy`` and ``allocation`` (thesis eq. 2.74)."""
+        ...
+
+
+@runtime_checkable
+class PreparedAllocation(Protocol):
+    """Allocation model with settings that come from the data, or with statistics that have axes of their own."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Length of every axis other than ``"cluster"`` that the fields name."""
+        ...
+
+    def with_prior(self, survey: Survey, observation: Observation) -> Self:
+        """Allocation with every setting that was None computed from the data; the likelihood is ready already."""
         ...
 
 

@@ -6,7 +6,9 @@ pi_k = u_k prod_{l<k} (1 - u_l), and the rest, pi_{>K}, belongs to unused cluste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.special import betaln, expit, log_expit, psi, zeta
@@ -76,20 +78,36 @@ class TopLevel:
 
     def best_u(self) -> np.ndarray:
         """Maximizer u of (5.37), ``(K,)``: a function of these numbers alone, so a resumed run has the same bits."""
-        scale = 1.0 / (self.groups + 1.0)
-
-        def loss(logit: np.ndarray) -> tuple[float, np.ndarray]:
-            return _times(-scale, *self.value_and_slope(logit))
-
         begin = log(self.ones) - log(self.zeros)  # the optimum for alpha = 0: even weights
-        if is_fixed():
-            return expit(maximise(lambda x: _times(scale, *self.value_and_slope(x)), begin, LARGEST_LOGIT, 1e-9, 2000))
-        from scipy.optimize import minimize
+        return expit(climb(self.value_and_slope, begin, 1.0 / (self.groups + 1.0), LARGEST_LOGIT))
 
-        bounds = [(-LARGEST_LOGIT, LARGEST_LOGIT)] * len(begin)
-        options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 10}
-        found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return expit(found.x)
+
+def climb(
+    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    begin: np.ndarray,
+    scale: float,
+    largest: float,
+    enough: float = 1e-9,
+) -> np.ndarray:
+    """Maximizer ``(n,)`` of a smooth function, times ``scale``, within ``largest`` of zero in each number.
+
+    The climb ends where no number of the gradient is larger than ``enough``.
+    """
+    if is_fixed():
+        return maximise(lambda x: _times(scale, *value_and_slope(x)), begin, largest, enough, 2000)
+    from scipy.optimize import minimize
+
+    bounds = [(-largest, largest)] * len(begin)
+    options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": enough, "maxcor": 10}
+    loss = partial(_loss, value_and_slope, scale)
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(found.x)
+
+
+def _loss(
+    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]], scale: float, point: np.ndarray
+) -> tuple[float, np.ndarray]:
+    return _times(-scale, *value_and_slope(point))
 
 
 def _times(scale: float, value: float, slope: np.ndarray) -> tuple[float, np.ndarray]:

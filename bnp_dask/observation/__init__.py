@@ -6,6 +6,7 @@ from bnp_dask.observation.diag_gaussian import DiagGaussian, NormalGamma
 from bnp_dask.observation.embeddings.von_mises_fisher import Directions, VonMisesFisher
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian, NormalMean
 from bnp_dask.observation.gaussian import Gaussian
+from bnp_dask.observation.given import Given, GivenParams
 from bnp_dask.observation.multinomial import DirichletWords, Multinomial
 from bnp_dask.observation.negative_binomial import BetaOdds, NegativeBinomial
 from bnp_dask.observation.normal_wishart import MatrixNormalWishart, NormalWishart
@@ -26,6 +27,8 @@ __all__ = [
     "FixedVarianceGaussian",
     "GammaRates",
     "Gaussian",
+    "Given",
+    "GivenParams",
     "LevelShares",
     "MatrixNormalWishart",
     "Multinomial",

@@ -20,7 +20,7 @@ from bnp_dask.observation.missing.entries import CompletingObservation, lacks_an
 from bnp_dask.structure.asking import Beliefs, WholeModel
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.steps import LocalStep
-from bnp_dask.structure.verbs import MixtureAllocation
+from bnp_dask.structure.verbs import MixtureAllocation, linear_sums
 
 NOTICEABLE = 1e-3
 """Responsibility of the clusters in focus below which an atom is not reassigned."""
@@ -124,10 +124,9 @@ class TrialRun:
         if isinstance(self.model.observation, CompletingObservation) and lacks_any(atoms):
             return self._assign_by_beliefs(atoms, held, step)
         # both at once: reading the atoms costs more than a few more clusters
-        both = LocalStep(
-            np.concatenate([np.asarray(step.resp), held], axis=1),
-            {"H": np.concatenate([step.values["H"], resp_entropy(held, atoms.weights)])},
-        )
+        resp = np.concatenate([np.asarray(step.resp), held], axis=1)
+        entropy = np.concatenate([step.values["H"], resp_entropy(held, atoms.weights)])
+        both = LocalStep(resp, {**linear_sums(allocation, atoms, resp), "H": entropy})
         names = np.concatenate([beliefs.ids, beliefs.ids.max() + 1 + np.arange(len(donors))])
         whole = clusters_only(self.model.summary_of(names, atoms, both, None))
         old = whole.take(names[len(beliefs.ids) :])
@@ -141,7 +140,8 @@ class TrialRun:
         before[:, self.donors] = held
         entropy = np.zeros(posterior.n_clusters)
         entropy[self.donors] = resp_entropy(held, atoms.weights)
-        old = self.model.summary_of(posterior.ids, atoms, LocalStep(before, {"H": entropy}), posterior.observation)
+        values = {**linear_sums(self.model.allocation, atoms, before), "H": entropy}
+        old = self.model.summary_of(posterior.ids, atoms, LocalStep(before, values), posterior.observation)
         return new, clusters_only(old).take(np.array(self.trial.donors, np.int64))
 
     def _left_alone(self, total: Summary, inside: Summary) -> Summary:

@@ -10,6 +10,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field
+from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.structure.steps import NO_DONORS, GroupStep, LocalStep, LogLik, LogLikOf, Receivers, Tokens
 
 Params = Any
@@ -53,6 +54,20 @@ class MixtureAllocation(Protocol):
     def reassign(self, params: Params, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
         """Restricted local step (thesis 4.2.1, 4.3.1): share out ``mass (n,)``, which includes the atoms' weights."""
         ...
+
+
+@runtime_checkable
+class SummingAllocation(Protocol):
+    """Allocation of independent atoms with fields that are linear in responsibilities, such as counts by stratum."""
+
+    def sums(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+        """Values of these fields; ``resp`` is already multiplied by the atoms' weights."""
+        ...
+
+
+def linear_sums(allocation: Any, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+    """Values of the allocation's fields that are linear in responsibilities; none for most."""
+    return allocation.sums(batch, resp) if isinstance(allocation, SummingAllocation) else {}
 
 
 @runtime_checkable

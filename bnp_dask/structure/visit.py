@@ -16,6 +16,7 @@ from bnp_dask.structure.assignments import Collector
 from bnp_dask.structure.base import Trial, Visit
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.trials import Shares
+from bnp_dask.structure.verbs import linear_sums
 
 MOSTLY = 0.1
 """Responsibility above which an atom is taken to belong to a cluster (Hughes & Sudderth 2013, supplement, eq. 23)."""
@@ -90,5 +91,6 @@ def visit_rows(
 def summarize_rows(model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
     """Summary of atoms that are rows, with given responsibilities (times weights); their entropy counts as zero."""
     empty = model.empty_summary(ids)
-    values = {**empty.values, "N": cluster_sums(resp), **model.observation.summarize(batch, resp)}
+    own = linear_sums(model.allocation, batch, resp)
+    values = {**empty.values, "N": cluster_sums(resp), **own, **model.observation.summarize(batch, resp)}
     return replace(empty, values=values)
