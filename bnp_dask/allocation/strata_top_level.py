@@ -24,9 +24,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaln, gammaln, psi, zeta
+from scipy.special import betaln, gammaln, psi
 
 from bnp_dask.allocation.sticks import climb
+from bnp_dask.kernels.mixture import strata_top_level as kernel
 from bnp_dask.kernels.numeric.arithmetic import exp, log
 
 LEAST = 1e-300
@@ -109,12 +110,6 @@ class StrataCounts:
     alpha: float
     is_chain: bool
 
-    @property
-    def parents(self) -> np.ndarray:
-        """Row of each stratum's parent: 0 for the sticks, i + 1 for stratum i, ``(S,)``."""
-        n = len(self.counts)
-        return np.arange(n) if self.is_chain else np.zeros(n, np.int64)
-
     def best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``a (K,)``, ``b (K,)`` and ``theta (S, K + 1)`` at the optimum: a function of the counts alone."""
         k = self.counts.shape[1]
@@ -143,63 +138,8 @@ class StrataCounts:
     def value_and_slope(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Top level's term of the objective at the logs of a, b and theta of all parents, and its gradient.
 
-        Row p of the moments belongs to parent p, the first to the sticks.  A stratum that is no parent has its best
-        theta.  ``psi(x + 1)`` is ``psi(x) + 1 / x``.
+        A stratum that is no parent has its best theta.
         """
-        k, alpha = self.counts.shape[1], self.alpha
-        a, b = ab = exp(point[: 2 * k]).reshape(2, k)
-        shares = exp(point[2 * k :]).reshape(-1, k + 1)
-        total, whole = a + b, shares.sum(axis=1)
-        log_total = log(total)
-        log_mean = np.vstack([_along(log(a) - log_total, log(b) - log_total), log(shares) - log(whole)[:, None]])
-        mean = np.maximum(exp(log_mean), LEAST)
-        wanted = np.maximum(np.pad(self.counts, ((0, 0), (0, 1))) + alpha * mean[self.parents], LEAST)
-        theta = wanted.copy()
-        theta[: len(shares)] = shares
-        rows, n_children = theta.sum(axis=1), np.bincount(self.parents, minlength=len(mean)).astype(np.float64)[:, None]
-
-        sizes = np.cumsum([2 * k, k, theta.size, len(rows)])
-        values = np.concatenate([ab.ravel(), total, theta.ravel(), rows, (1.0 + alpha * mean).ravel()])
-        psi_ab, psi_total, psi_theta, psi_rows, psi_mean = np.split(psi(values), sizes)
-        gam_ab, gam_total, gam_theta, gam_rows, gam_mean = np.split(gammaln(values), sizes)
-        psi_ab, psi_mean = psi_ab.reshape(2, k), psi_mean.reshape(mean.shape)
-        log_pi = psi_theta.reshape(theta.shape) - psi_rows[:, None]
-        own = log_pi[: len(shares)]
-        mean_log = np.vstack([_along(psi_ab[0] - psi_total, psi_ab[1] - psi_total), own])
-        more = 1.0 / total
-        first = _along(psi_ab[0] - psi_total + 1.0 / a - more, psi_ab[1] - psi_total + 1.0 / b - more)
-        tilted = np.vstack([first, own + 1.0 / shares - 1.0 / whole[:, None]])
-        lift = tilted - log_mean
-
-        short = wanted - theta
-        value = float(np.sum(short * log_pi) + gam_theta.sum() - gam_rows.sum())
-        each = log(alpha) + mean_log - gam_mean.reshape(mean.shape) - alpha * mean * lift
-        value += float(np.sum(n_children * each) + len(rows) * gammaln(alpha))
-        value += float(gam_ab.sum() - gam_total.sum() - k * betaln(1.0, self.gamma))
-        value += float(np.sum((1.0 - a) * (psi_ab[0] - psi_total) + (self.gamma - b) * (psi_ab[1] - psi_total)))
-
-        below = np.zeros_like(mean)
-        np.add.at(below, self.parents, log_pi)
-        by_mean = alpha * mean * (below + n_children * (1.0 - psi_mean - lift))
-        by_tilted = -alpha * n_children * mean
-        sizes = np.cumsum([2 * k, k, shares.size])
-        tri_ab, tri_total, tri_shares, tri_whole = np.split(
-            zeta(2.0, np.concatenate([ab.ravel(), total, shares.ravel(), whole])), sizes
-        )
-        tri_ab, tri_shares, tri_whole = tri_ab.reshape(2, k), tri_shares.reshape(shares.shape), tri_whole[:, None]
-        slopes = np.stack([by_mean[0], np.full(k + 1, n_children[0, 0]), by_tilted[0]])
-        passing = np.cumsum(slopes[:, ::-1], axis=1)[:, ::-1][:, 1:]
-        of_ab = np.stack([1.0 / ab, tri_ab, tri_ab - 1.0 / (ab * ab)], axis=1)
-        of_total = np.stack([more, tri_total, tri_total - more * more])
-        shared = np.sum((slopes[:, :-1] + passing) * of_total, axis=0)
-        shared = shared + (1.0 - a + self.gamma - b) * tri_total
-        by_a = np.sum(slopes[:, :-1] * of_ab[0], axis=0) + (1.0 - a) * tri_ab[0] - shared
-        by_b = np.sum(passing * of_ab[1], axis=0) + (self.gamma - b) * tri_ab[1] - shared
-        out = [a * by_a, b * by_b]
-        if len(shares):
-            by_mean, by_log, by_tilted = by_mean[1:], n_children[1:] + short[: len(shares)], by_tilted[1:]
-            own = by_mean / shares + by_log * tri_shares + by_tilted * (tri_shares - 1.0 / (shares * shares))
-            own -= (by_mean.sum(axis=1) / whole)[:, None] + by_log.sum(axis=1, keepdims=True) * tri_whole
-            last = by_tilted.sum(axis=1, keepdims=True) * (tri_whole - 1.0 / (whole * whole)[:, None])
-            out.append((shares * (own - last)).ravel())
-        return value, np.concatenate(out)
+        slope = np.empty(len(point))
+        counts = np.ascontiguousarray(self.counts)
+        return float(kernel.value_and_slope(point, counts, self.gamma, self.alpha, slope)), slope
