@@ -56,10 +56,11 @@ ALLOCATIONS: dict[str, Any] = {
     "FiniteHMM": bnp.FiniteHMM(),
     "HDPHMM": bnp.HDPHMM(),
     "FiniteHMT": bnp.FiniteHMT(branching=2),
+    "StrataMixture": bnp.StrataMixture(1.0, 2.0),
 }
 MEASURES = ("NGGPMixture", "NRMMixture")
 URNS = ("DPMixture", "PitmanYorMixture", *MEASURES)
-MIXTURES = ("FiniteMixture", *URNS)
+MIXTURES = ("FiniteMixture", *URNS, "StrataMixture")
 TOPICS = ("LDA", "HDPTopics")
 CHAINS = ("FiniteHMM", "HDPHMM", "FiniteHMT")
 
@@ -73,6 +74,8 @@ def marginal(kind: Any, missing: bool, **settings: Any) -> Any:
 
 def likelihood(name: str, missing: bool) -> Any:
     """Likelihood of a cell."""
+    if name == "Product of Given":
+        return bnp.Product({(0,): bnp.Given(), (1, 2): bnp.DiagGaussian()})
     if name.startswith("Product"):
         second = bnp.Gaussian if name.endswith(" Gaussian") else bnp.DiagGaussian
         return bnp.Product({(0,): marginal(bnp.Poisson, missing), (1, 2): marginal(second, missing)})
@@ -87,8 +90,9 @@ def likelihood(name: str, missing: bool) -> Any:
 LIKELIHOODS = (
     "AutoRegressiveGaussian", "Gaussian", "ZeroMeanGaussian", "DiagGaussian", "FixedVarianceGaussian", "Bernoulli",
     "Categorical", "Multinomial", "Poisson", "VonMisesFisher", "Product of Gaussian", "Product of DiagGaussian",
+    "Product of Given",
 )  # fmt: skip
-NEVER_MISSING = ("AutoRegressiveGaussian", "ZeroMeanGaussian", "Multinomial", "VonMisesFisher")
+NEVER_MISSING = ("AutoRegressiveGaussian", "ZeroMeanGaussian", "Multinomial", "VonMisesFisher", "Product of Given")
 """Likelihoods that integrate over no missing entry."""
 
 COMPLETING = ("Gaussian", "Product of Gaussian")
@@ -148,6 +152,10 @@ FACTORS = (tuple(SCHEDULES), LIKELIHOODS, tuple(ALLOCATIONS), MISSING, WEIGHTS, 
 CELLS = tuple(Cell(*levels) for levels in itertools.product(*FACTORS))
 
 
+LEVELS: dict[str, Any] = {"Categorical": True, "Product of Given": "0"}
+"""Columns of levels."""
+
+
 # -- which cells are refused ----------------------------------------------------------------------------------------
 def refusals(cell: Cell) -> list[str]:
     """Words that the error of a cell must have, one for each reason to refuse it; none where the cell runs."""
@@ -163,10 +171,12 @@ def refusals(cell: Cell) -> list[str]:
         words.append(rf"{schedule}\(\): HDPTopics of {own.split()[0]}.*use Multinomial\(\)")
     if schedule == "Gibbs" and allocation == "HDPTopics" and own != "Multinomial":
         words.append(rf"Gibbs\(\): topics of {own.split()[0]} are not sampled; use Multinomial\(\)")
-    if schedule == "Gibbs" and allocation in ("LDA", "FiniteHMM", "FiniteHMT"):
+    if schedule == "Gibbs" and allocation in ("LDA", "FiniteHMM", "FiniteHMT", "StrataMixture"):
         words.append(rf"Gibbs\(\): {allocation} is not sampled; use FiniteMixture.*DPMixture.*NGGPMixture")
     if schedule in SEATING and cell.missing == "holes" and own in COMPLETING:
         words.append(rf'{schedule}\(\): Gaussian\(missing="marginalise"\).*use DiagGaussian\(missing="marginalise"\)')
+    if allocation == "StrataMixture" and own != "Product of Given":
+        words.append(r"StrataMixture needs to know which column holds the strata")
     if own == "AutoRegressiveGaussian" and allocation in TOPICS:
         words.append(rf"AutoRegressiveGaussian\(lags=1\).*{allocation}.*use HDPHMM, FiniteHMM or a mixture")
     if cell.missing == "holes" and own in NEVER_MISSING:
@@ -194,6 +204,8 @@ def rows_of(name: str, missing: str) -> Any:
         x = counts
     elif name == "VonMisesFisher":
         x = points / np.linalg.norm(points, axis=1, keepdims=True)
+    elif name == "Product of Given":
+        x = np.column_stack([np.arange(n) % 2, points])
     elif name.startswith("Product"):
         x = np.concatenate([counts[:, :1], points], axis=1)
     else:
@@ -217,7 +229,7 @@ def source_of(cell: Cell, data: Any) -> Any:
         batch_size=cell.batch_size,
         groups=cell.offsets if cell.has_groups else None,
         weights=np.repeat(cell.times, cell.lengths).astype(float) if cell.weights == "whole" else None,
-        levels=True if cell.likelihood == "Categorical" else None,
+        levels=LEVELS.get(cell.likelihood),
     )
 
 
