@@ -12,7 +12,6 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import require
 from bnp_dask.kernels.streaming.urn import Urn
-from bnp_dask.observation.base import Observation
 from bnp_dask.structure.base import Structure
 from bnp_dask.structure.verbs import CommonAllocation
 
@@ -64,7 +63,7 @@ class PreparedAllocation(Protocol):
         """Length of every axis other than ``"cluster"`` that the fields name."""
         ...
 
-    def with_prior(self, survey: Survey, observation: Observation) -> Self:
+    def with_prior(self, survey: Survey, observation: Any) -> Self:
         """Allocation with every setting that was None computed from the data; the likelihood is ready already."""
         ...
 

@@ -104,6 +104,9 @@ class Given:
     def at_mode(self, params: GivenParams) -> GivenParams:
         return params
 
+    def at_draw(self, params: GivenParams, rng: np.random.Generator) -> GivenParams:
+        return params
+
     def expected_log_lik(self, params: GivenParams, batch: Batch) -> np.ndarray:
         return np.zeros((batch.n_atoms, len(params.nothing)))
 

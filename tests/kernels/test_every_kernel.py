@@ -15,6 +15,7 @@ TWINS = {
     "chains/": "tests/chains/naive.py: one step after the other, or all paths",
     "topics/": "tests/topics/naive.py: one token after the other",
     "streaming/": "all partitions of some atoms (oracle.py), and the way of any likelihood",
+    "allocation/test_strata.py": "tests/twins/strata_top_level.py: the same in NumPy",
     "sampling/test_exact.py": "all partitions of some atoms, and quadrature",
     "sampling/test_top_levels.py": "plain loops",
     "initialize/test_topics.py": "all assignments of some tokens, and solvers of NumPy",
@@ -56,7 +57,6 @@ UNTESTED = {
     "sweep_topics": "called by TopicLearner, which tests/streaming/test_minibatches.py holds against enumerations",
     "tilt": RESPONSES,
     "turn": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
-    "value_and_slope": "called by the top level's fit, which tests/chains/test_transitions.py holds to L-BFGS-B",
 }
 """Kernels that no test names, and which test reaches them; it is the twin of those that have loops."""
 
