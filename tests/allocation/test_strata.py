@@ -238,8 +238,10 @@ def test_a_job_file_trains_with_births_resumes_and_reports(tmp_path, monkeypatch
         "store": "run",
     }
     Path("run.yaml").write_text(yaml.safe_dump(job))
-    assert main(["train", "run.yaml", "--laps", "2"]) == 0
-    assert main(["resume", "run", "--laps", "4"]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["train", "run.yaml", "--laps", "2"]) == 0
+        assert main(["resume", "run", "--laps", "4"]) == 0
     trained = bnp.load("run/posterior.zarr")
     assert trained.model.allocation.alpha == 5.0
     assert main(["report", "run", "page.html"]) == 0
