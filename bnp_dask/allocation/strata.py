@@ -27,7 +27,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import flag, hold, positive_mass, whole_or_none
+from bnp_dask.inputs.settings import flag, hold, positive_mass, whole_number, whole_or_none
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 from bnp_dask.structure.steps import LocalStep
@@ -118,6 +118,9 @@ class StrataMixture:
         hold(self, "alpha", positive_mass("alpha", self.alpha, "concentration"))
         flag("ordered", self.ordered)
         hold(self, "top", whole_or_none("top", self.top, "a whole number of clusters per atom"))
+        if self.column is not None:
+            hold(self, "column", whole_number("column", self.column, what="None, or the position of a column"))
+        hold(self, "n_strata", whole_or_none("n_strata", self.n_strata, "a number of strata"))
 
     def with_prior(self, survey: Survey, observation: Any) -> Self:
         """See :class:`~bnp_dask.allocation.base.PreparedAllocation`."""

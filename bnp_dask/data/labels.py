@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.data.base import Reader, Source, fingerprint_of, spans_of
-from bnp_dask.data.view import Changed, View
+from bnp_dask.data.base import Source
+from bnp_dask.data.beside import is_unknown, loaded, with_beside
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.settings import shown
 
@@ -58,17 +54,7 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
     DataError
         Not one-dimensional, labels that are neither texts nor whole numbers, no known label, or unknown names.
     """
-    where = "labels"
-    if isinstance(given, (str, os.PathLike)):
-        where = os.fspath(given)
-        if not where.endswith(".npy"):
-            raise DataError(
-                f"labels={where!r}: needs an array with one label for each atom, or the path of a .npy file"
-            )
-        try:
-            given = np.load(where, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataError(f"labels={where!r} cannot be read: {error}") from error
+    given, where = loaded(given, "labels", "label for each atom")
     values = _array(given, where)
     known, values = _known(values, where)
     found, codes = np.unique(values[known], return_inverse=True)
@@ -132,7 +118,7 @@ def _known(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _text(value: Any, where: str) -> str | int:
     """A label as text or number; "" for an unknown one."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas: NA is not even equal to itself
+    if is_unknown(value):
         return ""
     if isinstance(value, str):
         return str(value)
@@ -146,51 +132,13 @@ def _text(value: Any, where: str) -> str | int:
     raise DataError(f"{where}: {shown(value)} is neither text nor a whole number; unknown labels are None or -1")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LabelledSource(View):
-    """A source whose atoms have labels, some of them known."""
-
-    spans: Sequence[tuple[int, int]]
-    labels: Labels
-
-    def reader(self, index: int) -> Reader:
-        start, stop = self.spans[index]
-        return Changed(self.whole.reader(index), partial(_labelled, codes=self.labels.codes[start:stop]))
-
-    def fingerprint(self) -> Any:
-        return [fingerprint_of(self.whole), self._digest()]
-
-    def describe(self) -> dict[str, Any]:
-        return {**self.whole.describe(), "labels": self._digest()}
-
-    def _digest(self) -> str:
-        return f"crc32 {zlib.crc32(self.labels.codes.tobytes())}"
-
-
-def _labelled(batch: Batch, codes: np.ndarray) -> Batch:
+def _labelled(batch: Batch, values: np.ndarray) -> Batch:
     """The batch with labels ``(n,)`` of its atoms."""
-    if batch.n_atoms != len(codes):
-        raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(codes)} labels; the data changed")
-    return replace(batch, labels=codes.astype(np.int64))
+    if batch.n_atoms != len(values):
+        raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(values)} labels; the data changed")
+    return replace(batch, labels=values.astype(np.int64))
 
 
-def with_labels(source: Source, labels: Labels) -> LabelledSource:
-    """The source with one label, known or not, for each atom.
-
-    Raises
-    ------
-    DataError
-        Another number of labels than of atoms, or a source whose batches have unknown lengths.
-    """
-    spans = spans_of(source)
-    if spans is None:
-        raise DataError(
-            f"{source.name}: the lengths of its batches are unknown, so that labels cannot be cut as they are; "
-            "ingest the data into a Zarr store first (bnp-dask ingest)"
-        )
-    n = spans[-1][1] if spans else 0
-    if len(labels.codes) != n:
-        raise DataError(
-            f"{len(labels.codes)} labels for the {n} atoms of {source.name}; needs one for each, -1 unknown"
-        )
-    return LabelledSource(source, tuple(spans), labels)
+def with_labels(source: Source, labels: Labels) -> Source:
+    """The source with one label, known or not, for each atom; DataError as :func:`with_beside`."""
+    return with_beside(source, labels.codes, "labels", "atoms", "-1", _labelled)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.data.base import Reader, Source, fingerprint_of, spans_of
-from bnp_dask.data.view import Changed, View
+from bnp_dask.data.base import Source
+from bnp_dask.data.beside import is_unknown, loaded, with_beside
 from bnp_dask.errors import DataError
+from bnp_dask.inputs.arrays import require_real
 from bnp_dask.inputs.settings import shown
 
 
@@ -29,25 +26,10 @@ def responses_of(given: Any) -> np.ndarray:
     Raises
     ------
     DataError
-        Not one-dimensional, no numbers, infinite numbers, or no observed response.
+        Not one-dimensional, no real numbers, infinite numbers, or no observed response.
     """
-    where = "responses"
-    if isinstance(given, (str, os.PathLike)):
-        where = os.fspath(given)
-        if not where.endswith(".npy"):
-            raise DataError(
-                f"responses={where!r}: needs an array with one number for each document, or the path of a .npy file"
-            )
-        try:
-            given = np.load(where, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataError(f"responses={where!r} cannot be read: {error}") from error
-    try:
-        if isinstance(given, np.ma.MaskedArray):
-            given = np.where(np.ma.getmaskarray(given), np.nan, np.asarray(given, np.float64))
-        values = np.array(given, np.float64)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{where}: {shown(given)} are no numbers: {error}") from error
+    given, where = loaded(given, "responses", "number for each document")
+    values = _numbers(given, where)
     if values.ndim != 1:
         raise DataError(f"{where} have shape {values.shape}; needs one number for each document, (n,)")
     if np.isinf(values).any():
@@ -57,56 +39,46 @@ def responses_of(given: Any) -> np.ndarray:
     return values
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class RespondingSource(View):
-    """A source whose documents have responses, some of them observed."""
-
-    spans: Sequence[tuple[int, int]]
-    responses: np.ndarray
-
-    def reader(self, index: int) -> Reader:
-        start, stop = self.spans[index]
-        return Changed(self.whole.reader(index), partial(_responding, responses=self.responses[start:stop]))
-
-    def fingerprint(self) -> Any:
-        return [fingerprint_of(self.whole), self._digest()]
-
-    def describe(self) -> dict[str, Any]:
-        return {**self.whole.describe(), "responses": self._digest()}
-
-    def _digest(self) -> str:
-        return f"crc32 {zlib.crc32(self.responses.tobytes())}"
+def _numbers(given: Any, where: str) -> np.ndarray:
+    """Values as a new array of float64, NaN where unknown."""
+    try:
+        values = np.asarray(given)
+        if values.dtype.kind == "O" and values.ndim == 1:
+            values = np.array([_number(value) for value in values.tolist()])
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{where}: {shown(given)} are no numbers: {error}") from error
+    require_real(values.dtype, where)
+    values = values.astype(np.float64)
+    if isinstance(given, np.ma.MaskedArray):
+        values[np.ma.getmaskarray(given)] = np.nan
+    return values
 
 
-def _responding(batch: Batch, responses: np.ndarray) -> Batch:
+def _number(value: Any) -> float:
+    """A number, NaN for an unknown one; texts are none."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError("some are texts")
+    return np.nan if is_unknown(value) else float(value)
+
+
+def _responding(batch: Batch, values: np.ndarray) -> Batch:
     """The batch with responses ``(n,)`` of its documents."""
-    if batch.n_groups != len(responses):
-        raise DataError(f"{batch.name}: {batch.n_groups} documents, but {len(responses)} responses; the data changed")
-    return replace(batch, responses=responses)
+    if batch.n_groups != len(values):
+        raise DataError(f"{batch.name}: {batch.n_groups} documents, but {len(values)} responses; the data changed")
+    return replace(batch, responses=values)
 
 
-def with_responses(source: Source, responses: np.ndarray) -> RespondingSource:
+def with_responses(source: Source, responses: np.ndarray) -> Source:
     """The source of documents of counts with one response, observed or NaN, for each document.
 
     Raises
     ------
     DataError
-        Dense rows, another number of responses than of documents, or a source whose batches have unknown lengths.
+        Dense rows, or as :func:`with_beside`.
     """
     if not source.is_sparse:
         raise DataError(
             f"{source.name}: dense rows; responses belong to documents of counts, each a row of a sparse matrix. "
             "Groups of dense rows can have them: give a Source whose batches are Batch(x, groups=..., responses=...)"
         )
-    spans = spans_of(source)
-    if spans is None:
-        raise DataError(
-            f"{source.name}: the lengths of its batches are unknown, so that responses cannot be cut as they are; "
-            "ingest the data into a Zarr store first (bnp-dask ingest)"
-        )
-    n = spans[-1][1] if spans else 0
-    if len(responses) != n:
-        raise DataError(
-            f"{len(responses)} responses for the {n} documents of {source.name}; needs one for each, NaN for unknown"
-        )
-    return RespondingSource(source, tuple(spans), responses)
+    return with_beside(source, responses, "responses", "documents", "NaN", _responding)

@@ -43,7 +43,8 @@ class FromSample:
     Notes
     -----
     Rows of the history on a sample have ``"sample"``, its number of batches; the objective is that of the batches
-    visited so far.
+    visited so far, so that these rows are not ``"exact"``.  :func:`bnp_dask.plan` forecasts laps over all data, without
+    those on samples.
     """
 
     init: Initialization | None = None

@@ -89,6 +89,11 @@ class Given:
             wrong = ~((batch.x >= 0) & (batch.x < most) & (batch.x == np.floor(batch.x)))
         if wrong.any():
             row, column, value = where_first(batch, wrong)
+            if np.isnan(value):
+                raise DataError(
+                    f"{batch.name}: row {row}, {batch.column(column)} is missing; a row is in one stratum. Drop such "
+                    "rows, or give them a level of their own, such as \"unknown\""
+                )
             said = "" if self.levels is None else f", 0 to {len(self.levels) - 1}"
             raise DataError(
                 f"{batch.name}: row {row}, {batch.column(column)} is {value}; Given needs the place of a level in each "

@@ -37,6 +37,15 @@ class Strata(Independent):
                 f"{type(model.allocation).__name__} needs to know which column holds the strata; use "
                 'Product({"site": Given(), ("height", "weight"): Gaussian()})'
             )
+        allocation: Any = model.allocation
+        if not isinstance(observation, Product) or observation.places is None or allocation.column is None:
+            return  # its prior is not set yet
+        names, place = self.given(observation)
+        if (allocation.column, allocation.n_strata) != (place, len(names)):
+            raise SettingError(
+                f"column={allocation.column}, n_strata={allocation.n_strata}: the data have {len(names)} strata in "
+                f"column {place}; leave both out"
+            )
 
     def screens(self, model: WholeModel) -> bool:
         return False
@@ -69,7 +78,8 @@ class Strata(Independent):
         if length is not None:
             raise SettingError(f"length={length!r}: rows have no length; leave it out")
         allocation: Any = posterior.model.allocation
-        mass, shares = posterior.allocation.mass, allocation.shares(posterior.allocation)[:, :-1]
+        mass = np.maximum(posterior.allocation.mass, 0.0)  # sums that cancelled may have left less than nothing
+        shares = allocation.shares(posterior.allocation)[:, :-1]
         stratum = rng.choice(len(mass), n, p=mass / mass.sum())
         edges = np.cumsum(shares, axis=1)[stratum]
         chosen = np.sum(rng.random(n)[:, None] * edges[:, -1:] >= edges, axis=1)

@@ -82,7 +82,10 @@ def start_of(init: Initialization | None, schedule: Schedule, model: Model, surv
     """Start of a run of a schedule, or of its sample, as given or by default: schedules of streams open their clusters
     themselves."""
     if isinstance(init, FromSample):
-        return replace(init, init=start_of(init.init, schedule, model, survey))
+        first = init.sizes(len(survey.batch_atoms))[0]
+        # which batches the seed will choose is not known here
+        least = max(1, sum(sorted(survey.batch_atoms)[:first]))
+        return replace(init, init=start_of(init.init, schedule, model, replace(survey, n_atoms=least)))
     if init is not None:
         return init
     if isinstance(schedule, OPENING):

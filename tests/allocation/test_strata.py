@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -221,6 +222,28 @@ def test_a_likelihood_without_a_column_of_strata_is_refused():
             bnp.Model(bnp.StrataMixture(), observation)
     with pytest.raises(SettingError, match="alpha"):
         bnp.StrataMixture(alpha=0.0)
+    for wrong in ({"column": -1}, {"column": "site"}, {"n_strata": 0}, {"n_strata": np.ones(2)}):
+        with pytest.raises(SettingError, match=next(iter(wrong))):
+            bnp.StrataMixture(**wrong)
+
+
+def test_rows_without_a_stratum_and_other_columns_than_those_of_the_data_are_refused():
+    table = sites(40, np.random.default_rng(0))
+    model = bnp.Model(bnp.StrataMixture(), PARTS)
+    facts = {"init": bnp.RandomExamples(2), "schedule": bnp.Memoized(laps=1), "moves": ()}
+    with pytest.raises(DataError, match=r"row 3, column 'site' is missing; a row is in one stratum"):
+        bnp.train(model, table.assign(site=[None if i == 3 else site for i, site in enumerate(table["site"])]), **facts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnp.ConvergenceWarning)
+        posterior = bnp.train(model, table, **facts).posterior
+    ready = posterior.model
+    for wrong in ({"column": 99}, {"n_strata": 10**9}):
+        with pytest.raises(SettingError, match=r"the data have 3 strata in column"):
+            replace(ready, allocation=replace(ready.allocation, **wrong))
+    # sums that cancelled
+    params = replace(posterior.allocation, mass=posterior.allocation.mass * [1.0, 1.0, -1e-17])
+    drawn = bnp.sample(replace(posterior, allocation=params), 20, rng=0)
+    assert drawn.x["site"].nunique() == 2
 
 
 def test_a_job_file_trains_with_births_resumes_and_reports(tmp_path, monkeypatch):

@@ -160,3 +160,17 @@ def test_a_run_from_a_sample_is_updated_as_any_other(tmp_path):
     found = bnp.update(str(tmp_path / "run"), str(tmp_path / "y.npy"))
     assert found.posterior.n_clusters == first.posterior.n_clusters == 4
     assert found.posterior.summary["N"].sum() == pytest.approx(1_140)
+
+
+def test_exact_rows_are_of_all_data_and_never_fall():
+    rows = whole().history
+    assert not any(row["exact"] for row in rows if "sample" in row)
+    exact = [row["elbo"] for row in rows if row["exact"]]
+    assert len(exact) > 3
+    assert (np.diff(exact) >= -1e-6).all()
+
+
+def test_the_default_start_fits_samples_of_few_rows():
+    data = bnp.VirtualMixture(60, 2, 2, spread=12.0, batch_size=5)
+    found = run(data, init=bnp.FromSample(batches=2)).posterior
+    assert found.summary["N"].sum() == pytest.approx(60)

@@ -6,6 +6,7 @@ import warnings
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -14,6 +15,8 @@ import bnp_dask as bnp
 from bnp_dask.allocation.response import PRODUCTS, SQUARES
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
+from bnp_dask.data.labels import labels_of
+from bnp_dask.data.responses import responses_of
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.training.train import ConvergenceWarning
 
@@ -161,14 +164,40 @@ def test_responses_travel_with_the_documents_of_a_batch():
         (np.full(120, np.nan), "no response is observed"),
         (np.full(120, np.inf), "is infinite"),
         (np.ones((120, 2)), "one number for each document"),
-        (["a"] * 120, "are no numbers"),
+        (["a"] * 120, "holds text"),
+        (["1.5", None], "some are texts"),
+        ([10**400, 1.0], "too large"),
+        (np.array([1j, 2.0]), "holds complex numbers"),
+        (np.array(["2020-01-01"], "M8[D]"), "holds dates"),
         ("y.csv", "path of a .npy file"),
-        ("none.npy", "cannot be read"),
+        ("none.npy", "no such file"),
     ],
 )
 def test_responses_that_are_none(responses, message):
     with pytest.raises(DataError, match=message):
         trained(corpus()[0], responses)
+
+
+def test_unknown_responses_have_many_forms(tmp_path):
+    np.save(tmp_path / "y.npy", np.array([1.0, np.nan], ">f4"))
+    masked = np.ma.masked_array([1, 2], [False, True])
+    for given in ([1, None], masked, np.array([1.0, np.nan]), tmp_path / "y.npy", pd.array([1, None]), [1.0, pd.NA]):
+        assert_array_equal(responses_of(given), [1.0, np.nan])
+
+
+@pytest.mark.parametrize("read", [responses_of, labels_of])
+def test_files_beside_the_data_are_numbers_of_the_announced_size_and_urls_keep_their_secrets(tmp_path, read):
+    np.save(tmp_path / "objects.npy", np.array([None, 1], object), allow_pickle=True)
+    whole = (tmp_path / "objects.npy").read_bytes()
+    np.save(tmp_path / "short.npy", np.ones(9))
+    (tmp_path / "short.npy").write_bytes((tmp_path / "short.npy").read_bytes().replace(b"(9,)", b"(9000000000000,)"))
+    (tmp_path / "none.npy").write_bytes(b"PK" + whole)
+    for name, message in {"objects": "Python objects", "short": "cut short|damaged", "none": "not a .npy file"}.items():
+        with pytest.raises(DataError, match=message):
+            read(tmp_path / f"{name}.npy")
+    with pytest.raises(DataError, match=r"path of a .npy file") as caught:
+        read("https://someone:hidden@example.org/y.csv?signature=hidden")
+    assert "hidden" not in str(caught.value)
 
 
 def test_models_schedules_and_posteriors_without_responses():

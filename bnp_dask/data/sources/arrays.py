@@ -70,7 +70,7 @@ class NpyFile:
             offset = file.tell()
         check_dtype(dtype, name)
         if vector and len(shape) != 1:
-            raise DataError(f"{name} has shape {shape}; weights need one axis, (n,)")
+            raise DataError(f"{name} has shape {shape}; needs one axis, (n,)")
         full = check_matrix((shape[0], 1) if vector else shape, name)
         needed, found = offset + full[0] * full[1] * dtype.itemsize, location.size()
         if found < needed:

@@ -79,7 +79,7 @@ class VirtualMixture(Stored):
             hold(self, setting, whole_number(setting, getattr(self, setting), 1, MOST))
         hold(self, "spread", number_from("spread", self.spread, 0.0))
         hold(self, "seed", whole_number("seed", self.seed, 0, SEEDS - 1))
-        check_width(self.n_columns, self.name)
+        check_width(self.n_columns, "n_columns")
         if self.batch_size is not None:
             hold(self, "batch_size", check_batch_size(self.batch_size))
         if self.n_clusters > self.n_rows:

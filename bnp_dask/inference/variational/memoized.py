@@ -92,12 +92,14 @@ class Memoized:
         folded = self._add(work, state, group) if adds(state) else fold_again(work, state, group, pends=True)
         action, gain, moves = folded
         sample = {} if state.sample is None or state.sample.is_whole else {"sample": state.sample.size}
-        return {"exact": state.lap > 0, "action": action, "gain": gain, "moves": moves, **sample}
+        # exact: of all data, and comparable with the row before
+        exact = not sample and not adds(state)
+        return {"exact": exact, "action": action, "gain": gain, "moves": moves, **sample}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
         """Decide the moves."""
         moves = end_exact_lap(self, on_sample(work, state.sample), state, told["gain"])
-        return {**told, "exact": True, "moves": [*told["moves"], *moves]}
+        return {**told, "exact": "sample" not in told, "moves": [*told["moves"], *moves]}
 
     def _add(self, work: Work, state: State, group: Taken) -> Folded:
         """Add batches that were never visited; in the first lap the posterior stays until ``delay`` of them were."""

@@ -222,7 +222,8 @@ def plan(
     """Estimate time, memory, messages and disk of a run, before it starts.
 
     A probe trains on a few megabytes of the data in this process and meters each part.  A lap on the workers is then
-    simulated from these costs.  The machines of the workers are taken to be as fast as this one.
+    simulated from these costs.  The machines of the workers are taken to be as fast as this one.  Laps on samples
+    (:class:`bnp_dask.FromSample`) are not forecast: all laps are over all data.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ UNITS = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
 BITS = (ROWS > 1) * 1.0
 COUNTS = RNG.poisson(2.0, (36, 5)) + np.eye(36, 5)
 OFFSETS = np.array([0, 12, 24, 36])
+IN_STRATA = np.column_stack([np.arange(36) % 3, ROWS[:, 1:]])
 STEPS, STEP_OFFSETS = with_previous(ROWS, OFFSETS)
 
 
@@ -45,6 +46,9 @@ KINDS = {
     "Multinomial": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Multinomial()), COUNTS),
     "Product": Kind(
         lambda: bnp.Model(bnp.DPMixture(), bnp.Product({"0:2": bnp.Gaussian(), "2": bnp.DiagGaussian()})), ROWS
+    ),
+    "StrataMixture": Kind(
+        lambda: bnp.Model(bnp.StrataMixture(), bnp.Product({"0": bnp.Given(), "1:3": bnp.DiagGaussian()})), IN_STRATA
     ),
     "LDA": Kind(lambda: bnp.Model(bnp.LDA(), bnp.Multinomial()), COUNTS, is_sparse=True),
     "HDPTopics": Kind(lambda: bnp.Model(bnp.HDPTopics(), bnp.Multinomial()), COUNTS, is_sparse=True),

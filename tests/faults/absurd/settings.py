@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.allocation.levy import GeneralizedGamma
 from bnp_dask.execute import SerialExecutor
-from tests.faults.absurd.kinds import COUNTS, KINDS, ROWS, finite, fit, posterior_of
+from tests.faults.absurd.kinds import COUNTS, IN_STRATA, KINDS, ROWS, finite, fit, posterior_of
 from tests.faults.absurd.outcomes import ANY, REFUSE, Case
 
 VALUES: list[Any] = [
@@ -55,6 +55,24 @@ HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "Filter": (bnp.Filter, lambda s: one_pass(s, bnp.DPMixture())),
     "ExpectationPropagation": (bnp.ExpectationPropagation, lambda s: one_pass(s, bnp.DPMixture())),
     "TruncationFreeSVI": (bnp.TruncationFreeSVI, lambda s: one_pass(s, bnp.DPMixture())),
+    "StrataMixture": (
+        bnp.StrataMixture,
+        lambda a: fit(KINDS["StrataMixture"], IN_STRATA, model=replace(KINDS["StrataMixture"].model(), allocation=a)),
+    ),
+    "GaussianResponse": (
+        bnp.GaussianResponse,
+        lambda r: fit(
+            KINDS["LDA"], sparse.csr_array(COUNTS), model=bnp.Model(bnp.LDA(response=r), bnp.Multinomial()),
+            responses=COUNTS[:, 0],
+        ),
+    ),
+    "FromSample": (
+        bnp.FromSample,
+        lambda i: fit(
+            KINDS["DiagGaussian"], ROWS, init=i, schedule=bnp.Memoized(laps=2), batch_size=6
+        ),
+    ),
+    "VirtualMixture": (bnp.VirtualMixture, lambda v: finite(v.reader(0)().x.sum())),
     "FiniteHMM": (bnp.FiniteHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     "HDPHMM": (bnp.HDPHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     "FiniteHMT": (bnp.FiniteHMT, lambda a: fit(KINDS["FiniteHMT"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
@@ -99,7 +117,7 @@ HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 NEEDED = {
-    "n_clusters": 2, "allocation": bnp.DPMixture(), "observation": bnp.DiagGaussian(),
+    "n_clusters": 2, "n_rows": 50, "n_columns": 2, "allocation": bnp.DPMixture(), "observation": bnp.DiagGaussian(),
     "resp": np.arange(len(ROWS)) % 2, "groups": {"0:3": bnp.Gaussian()},
 }  # fmt: skip
 """Settings without a default."""
