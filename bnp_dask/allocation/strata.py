@@ -77,8 +77,8 @@ class StrataMixture:
     gamma
         Concentration of the global weights, > 0: larger expects more clusters.
     alpha
-        Concentration of a stratum's weights about its parent's, > 0: as many atoms of a stratum weigh as much as its
-        parent.  Small values let strata differ.
+        Concentration of a stratum's weights about its parent's, > 0: the parent counts as so many atoms of the stratum.
+        Small values let strata differ.
     ordered
         Whether the strata are a chain, in the order of their levels.
     top

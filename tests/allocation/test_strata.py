@@ -238,10 +238,10 @@ def test_rows_without_a_stratum_and_other_columns_than_those_of_the_data_are_ref
         posterior = bnp.train(model, table, **facts).posterior
     ready = posterior.model
     for wrong in ({"column": 99}, {"n_strata": 10**9}):
-        with pytest.raises(SettingError, match=r"the data have 3 strata in column"):
+        with pytest.raises(SettingError, match=r"the data have 4 strata in column 0"):
             replace(ready, allocation=replace(ready.allocation, **wrong))
     # sums that cancelled
-    params = replace(posterior.allocation, mass=posterior.allocation.mass * [1.0, 1.0, -1e-17])
+    params = replace(posterior.allocation, mass=posterior.allocation.mass * [1.0, 1.0, -1e-17, 1.0])
     drawn = bnp.sample(replace(posterior, allocation=params), 20, rng=0)
     assert drawn.x["site"].nunique() == 2
 
