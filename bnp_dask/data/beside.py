@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,8 +18,13 @@ from bnp_dask.data.view import Changed, View
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.settings import shown
 
-Put = Callable[[Batch, np.ndarray], Batch]
-"""The batch with its part of the values."""
+
+class Put(Protocol):
+    """Puts values into a batch."""
+
+    def __call__(self, batch: Batch, values: np.ndarray) -> Batch:
+        """The batch with its part of the values, ``(n,)``."""
+        ...
 
 
 def loaded(given: Any, what: str, each: str) -> tuple[Any, str]:

@@ -92,7 +92,7 @@ class Given:
             if np.isnan(value):
                 raise DataError(
                     f"{batch.name}: row {row}, {batch.column(column)} is missing; a row is in one stratum. Drop such "
-                    "rows, or give them a level of their own, such as \"unknown\""
+                    'rows, or give them a level of their own, such as "unknown"'
                 )
             said = "" if self.levels is None else f", 0 to {len(self.levels) - 1}"
             raise DataError(

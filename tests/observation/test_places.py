@@ -40,6 +40,7 @@ ELSEWHERE = {
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
         "inference/streaming/task.py": "its statistics of one atom are known in closed form",
     },
+    "Given": {"structure/strata.py": "the column of strata"},
     "Multinomial": {
         **dict.fromkeys(
             ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
@@ -65,6 +66,7 @@ ELSEWHERE = {
         "estimators/mixture.py": "made of a table; without settings there is none",
         "cli/first_job.py": "made of a table for a new job file",
         "reports/mixtures.py": "each of its parts has pictures of its own",
+        "structure/strata.py": "one of its parts is the column of strata",
     },
     "ZeroMeanGaussian": {"cli/demo/patches.py": "a demonstration"},
 }  # fmt: skip

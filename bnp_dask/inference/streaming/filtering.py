@@ -15,7 +15,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Work
-from bnp_dask.inference.streaming.task import Given, Site, check_urn, seat_task, settle, threshold, with_site
+from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold, with_site
 from bnp_dask.inference.streaming.unite import grown, unions
 from bnp_dask.inputs.settings import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
@@ -80,7 +80,7 @@ class Filter:
         epsilon = threshold(work.model, self.epsilon)
 
         def tasks(batches: tuple[int, ...]) -> list[Task]:
-            return [seat_task(work, state, batch, Given(state.total.value()), epsilon) for batch in batches]
+            return [seat_task(work, state, batch, SeatedGiven(state.total.value()), epsilon) for batch in batches]
 
         order = np.arange(work.source.n_batches)
         return Flight(work, state, order, window=1, size=1, visits=OneByOne(work, state, tasks))

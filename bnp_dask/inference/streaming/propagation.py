@@ -17,7 +17,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
-from bnp_dask.inference.streaming.task import Given, Site, check_urn, seat_task, settle, threshold
+from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold
 from bnp_dask.inference.streaming.unite import grown, pair_gains, rows, unions
 from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
@@ -235,16 +235,16 @@ def _begin(state: State) -> None:
     state.memory.next_id = 0
 
 
-def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
+def _given(work: Work, state: State, batch: int, total: Summary) -> SeatedGiven:
     """Statistics given which a batch is seated: the total, which its atoms leave one by one after its first visit."""
     if state.visits[batch] < 0:
-        return Given(total, keep=True)
+        return SeatedGiven(total, keep=True)
     kept = recall_more(work, state, batch, SEATS)
     into = _united_since(state, batch)
     if "id" not in kept:  # a batch that was left out left no seats
         rest = state.total.copy()
         rest.subtract(recall(work, state, batch))
-        return Given(rest.value(), keep=True)
+        return SeatedGiven(rest.value(), keep=True)
     ids = kept["id"].copy()
     for drop, keep in into:
         ids[ids == drop] = keep
@@ -254,7 +254,7 @@ def _given(work: Work, state: State, batch: int, total: Summary) -> Given:
     entries = kept["value"][there], (rows, total.positions(ids[there]))
     seats = sparse.coo_array(entries, shape=(n_atoms, total.n_clusters)).tocsr()  # adds the shares of united clusters
     before = RaggedResp(seats.indptr.astype(np.int64), seats.indices.astype(np.int64), seats.data, total.n_clusters)
-    return Given(total, before, keep=True)
+    return SeatedGiven(total, before, keep=True)
 
 
 def _united_since(state: State, batch: int) -> list[tuple[int, int]]:

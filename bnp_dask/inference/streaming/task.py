@@ -338,7 +338,7 @@ class Site:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class SeatedGiven:
     """Statistics given which a batch is seated.
 
     Parameters
@@ -372,7 +372,7 @@ def check_urn(model: Model, schedule: str) -> None:
         )
 
 
-def seat(model: Model, given: Given, epsilon: float, request: Request) -> Site:
+def seat(model: Model, given: SeatedGiven, epsilon: float, request: Request) -> Site:
     """The task: read a batch and seat its atoms."""
     return visit(
         model,
@@ -395,7 +395,7 @@ def site_of(
     before: RaggedResp | None = None,
     keep: bool = False,
 ) -> Site:
-    """The site of a batch in memory; see :class:`Given`."""
+    """The site of a batch in memory; see :class:`SeatedGiven`."""
     found = seat_batch(model, held, batch, epsilon, before)
     n_new = found.resp.n_clusters - held.n_clusters
     first = int(held.ids.max(initial=-1)) + 1
@@ -438,7 +438,7 @@ def _entropy(resp: Resp, weights: np.ndarray | None) -> np.ndarray:
     return np.bincount(resp.index, terms, minlength=resp.n_clusters)
 
 
-def seat_task(work: Work, state: State, batch: int, given: Given, epsilon: float) -> Task:
+def seat_task(work: Work, state: State, batch: int, given: SeatedGiven, epsilon: float) -> Task:
     """The task :func:`seat` on a batch of a run."""
     light = replace(given.held, values=dict(given.held.values), fields=dict(given.held.fields))
     args = (work.model, replace(given, held=light), epsilon, request_of(work, state, batch))

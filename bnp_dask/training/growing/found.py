@@ -39,7 +39,7 @@ from bnp_dask.training.survey_pass import PER_BATCH, each_batch
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class OpenedPiece:
     """An opened piece of data.
 
     Parameters
@@ -87,7 +87,7 @@ class Found:
     posterior in force, with new words; ``aside`` are pieces set aside.
     """
 
-    new: list[tuple[Given, Looked]]
+    new: list[tuple[OpenedPiece, Looked]]
     known: tuple[str, ...]
     base: Posterior
     out: tuple[tuple[int, ...], ...] = ()
@@ -168,7 +168,7 @@ class Found:
 
 def look_for_new(
     run: GrowingRun,
-    openings: Iterable[tuple[Piece, Callable[[Posterior], Given]]],
+    openings: Iterable[tuple[Piece, Callable[[Posterior], OpenedPiece]]],
     executor: Executor,
     replaced: Collection[str] = (),
     forgotten: Collection[str] = (),
@@ -224,10 +224,10 @@ class _Looking:
         self._places = {place: n for place, n in run.words_then() if place is not None}
         self._taken: set[tuple[Any, ...]] = set()
         self.had: list[str] = []
-        self.new: list[tuple[Given, Looked]] = []
+        self.new: list[tuple[OpenedPiece, Looked]] = []
         self.base = run.base
 
-    def look(self, opening: Callable[[Posterior], Given], is_same: Callable[[], bool] | None = None) -> None:
+    def look(self, opening: Callable[[Posterior], OpenedPiece], is_same: Callable[[], bool] | None = None) -> None:
         """Look at one; it is not taken if ``is_same`` says that its files have changed."""
         one = opening(self.base)
         piece, source = one.piece, one.source
@@ -267,19 +267,19 @@ class _Looking:
         except SettingError as error:
             raise error if self._aside.raises else DataError(str(error)) from error
 
-    def _looked_at(self, one: Given, words_then: int | None = None) -> tuple[Given, Looked]:
+    def _looked_at(self, one: OpenedPiece, words_then: int | None = None) -> tuple[OpenedPiece, Looked]:
         return _looked_at(self._run, self.base, one, self._executor, self._room, self._new_words, words_then)
 
 
 def _looked_at(
     run: GrowingRun,
     base: Posterior,
-    one: Given,
+    one: OpenedPiece,
     executor: Executor,
     room: Room,
     new_words: NewWords | None = None,
     words_then: int | None = None,
-) -> tuple[Given, Looked]:
+) -> tuple[OpenedPiece, Looked]:
     """Put the columns of a piece in their places, and look at it; ``words_then`` as in :func:`place_in`."""
     widths = {n for _, n in run.words_then()}
     placed = replace(one, placed=place_in(base, one.counts, new_words, widths, words_then))
@@ -287,7 +287,7 @@ def _looked_at(
     return placed, look_at(placed.placed.base, placed.source, run.first, executor, room)
 
 
-def contents_of(given: Given, looked: Looked) -> list[int]:
+def contents_of(given: OpenedPiece, looked: Looked) -> list[int]:
     """Checksums that identify a piece, the first of which is kept.
 
     Counts of texts change with the words of the run, and the texts do not.
@@ -299,7 +299,7 @@ def contents_of(given: Given, looked: Looked) -> list[int]:
 def all_new(run: GrowingRun, source: Source, executor: Executor) -> Found:
     """Look at data that count as new, even if the run has the same."""
     counts = Counts(taking_lags(source, run.base.model.lags))
-    given, looked = _looked_at(run, run.base, Given(Piece(source, None), counts), executor, Room.of(executor))
+    given, looked = _looked_at(run, run.base, OpenedPiece(Piece(source, None), counts), executor, Room.of(executor))
     assert given.placed is not None
     return Found([(given, looked)], (), given.placed.base)
 

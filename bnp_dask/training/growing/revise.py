@@ -27,7 +27,7 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.store.layout import run_folder
-from bnp_dask.training.growing.found import Found, Given, look_for_new
+from bnp_dask.training.growing.found import Found, OpenedPiece, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun, commit
 from bnp_dask.training.growing.grown import place_again, weights_in_file
 from bnp_dask.training.growing.incoming.aside import Aside
@@ -120,11 +120,11 @@ def replace(
     return taken_in(store, rules, client, corrected)
 
 
-def _opened_already(one: Given, base: Posterior) -> Given:
+def _opened_already(one: OpenedPiece, base: Posterior) -> OpenedPiece:
     return one
 
 
-def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> Iterator[Given]:
+def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> Iterator[OpenedPiece]:
     """Pieces of a place, opened as they were before; SettingError for pieces that the run does not have."""
     base, first = require_posterior(run.base), run.on_disk.settings.get(OPENED)
     place = Location.of(source, None, "source").place
@@ -155,7 +155,7 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
             opened = as_source(data, batch_size=size, weights=weights_in_file(weights), columns=columns)
             counts = Counts(as_modelled(opened, base.model.marginalises, base.model.lags))
         again = known if is_recording else opened_as(data, counts.source, size, weights) or {}
-        yield Given(piece, counts, size, weights, again.get("files"))
+        yield OpenedPiece(piece, counts, size, weights, again.get("files"))
 
 
 # -- retire --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from bnp_dask.inputs.settings import number_from, one_of, path_text, positive_nu
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.found import Found, Given, look_for_new
+from bnp_dask.training.growing.found import Found, OpenedPiece, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.grown import labels_as_opened, responding_as, responses_as_opened
 from bnp_dask.training.growing.incoming.aside import ON_BAD, Aside, OnBad
@@ -208,7 +208,7 @@ def _opened(
     in_groups: bool,
     labels: Any,
     responses: Any,
-) -> Given:
+) -> OpenedPiece:
     if piece.item is not None:
         piece = replace(piece, data=piece.data())
     data, files = piece.data, None
@@ -220,7 +220,9 @@ def _opened(
         if responses is not None:
             counts = replace(counts, source=responding_as(base, counts.source, responses))
         known = labels_as_opened(base, labels)
-        return Given(piece, counts, batch_size, files=files, labels=known, responses=responses_as_opened(responses))
+        return OpenedPiece(
+            piece, counts, batch_size, files=files, labels=known, responses=responses_as_opened(responses)
+        )
 
 
 def rules_of(
