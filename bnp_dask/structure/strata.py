@@ -38,8 +38,10 @@ class Strata(Independent):
                 'Product({"site": Given(), ("height", "weight"): Gaussian()})'
             )
         allocation: Any = model.allocation
-        if not isinstance(observation, Product) or observation.places is None or allocation.column is None:
+        if not isinstance(observation, Product) or observation.n_features is None or observation.places is None:
             return  # its prior is not set yet
+        if allocation.column is None:
+            return
         names, place = self.given(observation)
         if (allocation.column, allocation.n_strata) != (place, len(names)):
             raise SettingError(
