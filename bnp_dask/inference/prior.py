@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation.base import Allocation
+from bnp_dask.allocation.concentrations import LEAST, MOST
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import NumericalError
 from bnp_dask.inference.state import State
@@ -168,7 +169,10 @@ def _further(first: Model, found: Model, begin: float, value: Summary) -> Model:
     above ``begin``."""
     learner = as_a(found.allocation, LearningAllocation)
     before = as_a(first.allocation, LearningAllocation).learnable
-    beyond = {n: before[n] * (new / before[n]) ** learner.further for n, new in learner.learnable.items()}
+    beyond = {
+        n: min(max(before[n] * (new / before[n]) ** learner.further, LEAST), MOST)
+        for n, new in learner.learnable.items()
+    }
     far = _with_concentrations(found, beyond)
     return far if _worth_of_allocation(far, value) > begin else found
 
