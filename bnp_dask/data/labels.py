@@ -42,7 +42,7 @@ class Labels:
     names: tuple[Name, ...]
 
 
-def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
+def labels_of(given: Any, names: tuple[Name, ...] | None = None, where: str = "labels") -> Labels:
     """Labels in any form that a user may give them.
 
     Parameters
@@ -52,34 +52,36 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
         of a .npy file of numbers.  Masked entries are unknown.
     names
         Names that a run has already; others are refused.  None: the names that occur.
+    where
+        Argument that the user gave, for messages.
 
     Raises
     ------
     DataError
         Not one-dimensional, labels that are neither texts nor whole numbers, no known label, or unknown names.
     """
-    where = "labels"
     if isinstance(given, (str, os.PathLike)):
-        where = os.fspath(given)
+        what, where = where, os.fspath(given)
         if not where.endswith(".npy"):
             raise DataError(
-                f"labels={where!r}: needs an array with one label for each atom, or the path of a .npy file"
+                f"{what}={where!r}: needs an array with one label for each atom, or the path of a .npy file"
             )
         try:
             given = np.load(where, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise DataError(f"labels={where!r} cannot be read: {error}") from error
+            raise DataError(f"{what}={where!r} cannot be read: {error}") from error
     values = _array(given, where)
     known, values = _known(values, where)
     found, codes = np.unique(values[known], return_inverse=True)
     own = tuple(found.tolist())
     if names is None and not own:
-        raise DataError(f"{where}: no label is known, all are -1 or None; leave labels out")
+        raise DataError(f"{where}: no label is known, all are -1 or None; leave them out")
     strange = [name for name in own if names is not None and name not in names]
     if strange:
         raise DataError(f"{where}: {shown(strange[0])} is no label of this run, which has {shown(names)}")
     order = own if names is None else names
-    place = np.array([order.index(name) for name in own], np.int32)
+    positions = {name: i for i, name in enumerate(order)}
+    place = np.array([positions[name] for name in own], np.int32)
     out = np.full(len(values), UNKNOWN, np.int32)
     out[known] = place[codes]
     return Labels(out, order)
