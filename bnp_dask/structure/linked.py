@@ -1,16 +1,17 @@
 """Atoms that are known to share a cluster, must-links (thesis 8.3): one assignment for each group of them.
 
-The model is that of the mixture, and the links are an observed event E: z_n = z_m for all n and m of a group.  The joint
-density p(x, z, weights, E) is that of the mixture at assignments that respect the links, and zero at all others, so that
-a group of m atoms has the prior weight ``pi_k ** m`` in cluster k.  The prior of weights and their posterior count
-atoms, and the probability p(E) of the links depends on neither assignments nor weights.  q(z) has one factor for each
-group,
+The model is that of the mixture, and the links are an observed event E: z_n = z_m for all n and m of a group.  The
+joint density p(x, z, weights, E) is that of the mixture at assignments that respect the links, and zero at all others,
+so that a group of m atoms has the prior weight ``pi_k ** m`` in cluster k.  The prior of weights and their posterior
+count atoms, and the probability p(E) of the links depends on neither assignments nor weights.  An event that several
+atoms coincide is likelier if clusters are few: that is evidence as well, and large groups can unite what their rows
+hardly tell apart.  q(z) has one factor for each group,
 
     log r_gk = sum_{n in g} w_n (E[log p(x_n | phi_k)] + E[log pi_k]) + const,
 
 and one entropy ``-sum_k r_gk log r_gk`` for each group.  A weight w_n is so many copies of the atom, all in its group.
-All other statistics are sums over atoms, in which each atom has the responsibilities of its group.  The objective is that
-of the mixture for a narrower family of q(z); it bounds log p(x, E), the evidence of the data and the links.
+All other statistics are sums over atoms, in which each atom has the responsibilities of its group.  The objective is
+that of the mixture for a narrower family of q(z); it bounds log p(x, E), the evidence of the data and the links.
 
 A *unit* is a group, or an atom in none.  Allocations see units: atoms in no group as they are, and each group as one
 atom of weight one, whose log likelihood includes all but one of its prior weights.  They need to know nothing of links.

@@ -118,8 +118,8 @@ def require_links(model: Model, schedule: Schedule | None) -> None:
     """SettingError unless the local step of these parts assigns groups of linked atoms as one."""
     if type(model.structure) is not Independent:
         raise SettingError(
-            f"links: atoms of {type(model.allocation).__name__} depend on their group, sequence or stratum, and cannot be "
-            "assigned together; train a mixture such as DPMixture(...)"
+            f"links: atoms of {type(model.allocation).__name__} depend on their group, sequence or stratum, and cannot "
+            "be assigned together; train a mixture such as DPMixture(...)"
         )
     if schedule is not None and not isinstance(schedule, SCHEDULES):
         raise SettingError(

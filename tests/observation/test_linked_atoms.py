@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
+from sklearn.metrics import adjusted_rand_score
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import parse_job
@@ -222,22 +223,161 @@ def values_of(result):
     return np.array([row["elbo"] for row in result.history if row["exact"]])
 
 
-def test_the_objective_of_a_run_never_falls_and_groups_stay_together():
+def together(resp, links):
+    """Whether all rows of each group have the same responsibilities, to the bit."""
+    return all(np.ptp(resp[links == g], axis=0).max() == 0.0 for g in np.unique(links[links >= 0]))
+
+
+def test_the_objective_of_a_run_never_falls_and_no_move_parts_a_group():
     x, links, z, offsets = linked_blobs()
     found = trained(x, links, offsets)
-    kinds = {move["kind"] for row in found.history for move in row.get("moves", ())}
-    assert kinds >= {"merge"}, "the run made no move that could part a group"
-    assert found.posterior.n_clusters == 3
+    made = {move["kind"] for row in found.history for move in row.get("moves", ()) if move["accepted"]}
+    assert made >= {"merge", "delete"}, "the run made no move that could part a group"
     assert (np.diff(values_of(found)) > -1e-6).all(), "the objective fell"
-    # the total of a batch is that of one local step in which its groups are whole
+    # the total of batches is that of one local step on all rows, in which groups are whole
     model, posterior = found.posterior.model, found.posterior
     batch = Batch(x, links=links.astype(np.int64))
-    again = model.global_step(model.local_step(posterior, batch))
-    value = sum(model.elbo(again, model.local_step(posterior, batch)).values())
-    assert_allclose(value, values_of(found)[-1], atol=0.05)
+    summary = model.local_step(posterior, batch)
+    assert_allclose(sum(model.elbo(model.global_step(summary), summary).values()), values_of(found)[-1], atol=1e-4)
     resp = model.assign(posterior, batch).resp
-    assert all(np.ptp(resp[links == g], axis=0).max() == 0.0 for g in np.unique(links[links >= 0]))
+    assert together(resp, links)
     # rows of one group help one another
-    plain = trained(x, None, offsets).posterior
-    clusters = resp.argmax(axis=1)
-    assert bnp.hamming(clusters, z).distance < bnp.hamming(bnp.predict(plain, x), z).distance
+    assert adjusted_rand_score(z, resp.argmax(axis=1)) > adjusted_rand_score(z, bnp.predict(posterior, x))
+
+
+def test_a_birth_shares_out_whole_groups():
+    rng = np.random.default_rng(0)
+    z = np.repeat(np.arange(40) % 2, 4)
+    x = rng.normal(size=(160, 2)) + 5.0 * z[:, None]
+    links, offsets = np.repeat(np.arange(40), 4), np.arange(0, 161, 4)
+    found = trained(x, links, offsets, init=bnp.BregmanKMeans(1), moves=(bnp.Birth(),))
+    made = [move for row in found.history for move in row.get("moves", ()) if move["accepted"]]
+    assert {move["kind"] for move in made} >= {"birth"} and found.posterior.n_clusters >= 2
+    assert (np.diff(values_of(found)) > -1e-6).all(), "the objective fell"
+    resp = found.posterior.model.assign(found.posterior, Batch(x, links=links)).resp
+    assert together(resp, links)
+    assert adjusted_rand_score(z, resp.argmax(axis=1)) == 1.0
+
+
+@pytest.mark.parametrize("schedule", [bnp.FullBatch(laps=3), bnp.Stochastic(laps=2)], ids=["full", "stochastic"])
+def test_links_beside_weights_and_missing_entries_in_other_schedules(schedule):
+    x, links, _, offsets = linked_blobs(30)
+    rng = np.random.default_rng(0)
+    gaps = np.where(rng.random(x.shape) < 0.1, np.nan, x)
+    source = bnp.as_source(gaps, groups=offsets, batch_size=40, weights=rng.integers(3, size=len(x)).astype(float))
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(missing="marginalise"))
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        found = bnp.train(model, source, links=links, schedule=schedule, init=bnp.BregmanKMeans(3), moves=())
+    batch = Batch(gaps, links=links.astype(np.int64))
+    assert together(found.posterior.model.assign(found.posterior, batch).resp, links)
+    if isinstance(schedule, bnp.FullBatch):
+        assert (np.diff(values_of(found)) > -1e-6).all()
+
+
+def test_linked_rows_are_not_screened():
+    x, links, _, _ = linked_blobs(30)
+    batch = Batch(x, links=links.astype(np.int64))
+    summaries = []
+    for precision in ("double", "mixed"):
+        model = bnp.Model(bnp.DPMixture(), bnp.Gaussian(), learn_prior="never", precision=precision)
+        model = model.with_prior(survey_of(batch))
+        posterior = start_of(model, batch, 3)
+        summaries.append(model.local_step(posterior.for_visits(10**6), batch))
+    for name, value in summaries[0].values.items():
+        assert_array_equal(value, summaries[1][name])
+
+
+def test_a_label_of_a_row_is_that_of_its_group():
+    x, links, z, offsets = linked_blobs(30)
+    labels = np.full(len(x), -1)
+    known = [int(np.flatnonzero((z == k) & (links >= 0))[0]) for k in range(3)]
+    labels[known] = z[known]
+    found = trained(x, links, offsets, labels=labels)
+    held = found.posterior.summary[KNOWN]
+    size = [(links == links[row]).sum() for row in known]
+    assert_allclose(held.sum(axis=0), size, rtol=1e-12)
+    assert (np.count_nonzero(held, axis=1) <= 1).all()
+    assert (np.diff(values_of(found)) > -1e-6).all()
+    g = next(g for g in np.unique(links[links >= 0]) if (links == g).sum() > 1)
+    labels[np.flatnonzero(links == g)[:2]] = [0, 1]
+    with pytest.raises(DataError, match=rf"group {g} has rows of two labels, 0 \(row .*\) and 1 \(row"):
+        trained(x, links, offsets, labels=labels)
+
+
+def test_the_same_bits_after_a_resume_and_from_files(tmp_path):
+    x, links, _, offsets = linked_blobs(30)
+    whole = trained(x, links, offsets)
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        trained(x, links, offsets, store=tmp_path / "run", schedule=bnp.Memoized(laps=2))
+    again = trained(x, links, offsets, store=tmp_path / "run", resume=True)
+    assert_array_equal(values_of(again), values_of(whole))
+    np.save(tmp_path / "links.npy", links)
+    assert_array_equal(values_of(trained(x, str(tmp_path / "links.npy"), offsets)), values_of(whole))
+    other = np.where(links == links.max(), -1, links)
+    with pytest.raises(StoreError, match="links"):
+        trained(x, other, offsets, store=tmp_path / "run", resume=True)
+
+
+def test_job_files_updates_and_the_estimator_take_links(tmp_path):
+    x, links, _, _ = linked_blobs(30)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "links.npy", links)
+    content = {
+        "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},
+        "data": {"path": "x.npy", "links": "links.npy"},
+        "init": {"type": "BregmanKMeans", "n_clusters": 4},
+        "schedule": {"type": "Memoized", "laps": 30},
+        "store": "run",
+    }
+    found = parse_job(content, tmp_path).train()
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    same = bnp.train(model, x, links=links, init=bnp.BregmanKMeans(4), schedule=bnp.Memoized(laps=30))
+    assert_array_equal(values_of(found), values_of(same))
+    # groups of later data are their own, and groups of earlier data hold when these are visited again
+    more = bnp.update(tmp_path / "run", x[:40] + 0.1, links=np.where(np.arange(40) < 20, 3, -1), revisit=2)
+    assert_allclose(more.posterior.summary["N"].sum(), len(x) + 40, rtol=1e-12)
+    settled = bnp.update(tmp_path / "run", x[:4], laps=1)
+    assert settled.posterior.n_clusters >= 1
+    made = bnp.DirichletProcessMixture(observation="diag_gaussian", n_clusters=4, random_state=0)
+    names = [None if g < 0 else f"animal {g:02}" for g in links]
+    assert made.fit(x, links=names).lower_bound_ == made.fit(x, links=links).lower_bound_ != made.fit(x).lower_bound_
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+def test_groups_that_batches_would_cut_are_refused_with_ways_out():
+    x, links, _, _ = linked_blobs()
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    with pytest.raises(DataError, match=r"several batches .* batch_size=149; or sort the rows by group"):
+        bnp.train(model, x, links=links, batch_size=20)
+    facts = {"moves": (), "schedule": bnp.Memoized(laps=1), "init": bnp.BregmanKMeans(2)}
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        bnp.train(model, x, links=links, batch_size=149, **facts)
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ([0, 1], "2 links for the 10 atoms"),
+        ([-1] * 10, "links: no label is known"),
+        ([0.5] * 10, "links: a label is 0.5"),
+        ("column", "links='column': needs an array"),
+    ],
+)
+def test_links_that_are_none(links, message):
+    with pytest.raises(DataError, match=message):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), np.zeros((10, 2)), links=links)
+    assert links_of(["a", None, "a"]).codes.tolist() == [0, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "settings", "message"),
+    [
+        (bnp.HDPTopics(), {}, "cannot be assigned together"),
+        (bnp.DPMixture(), {"schedule": bnp.Gibbs()}, "would part groups"),
+        (bnp.DPMixture(), {"schedule": bnp.Filter()}, "would part groups"),
+        (bnp.DPMixture(), {"init": bnp.FromSample()}, "leave links out"),
+    ],
+)
+def test_models_and_schedules_that_take_no_links(allocation, settings, message):
+    with pytest.raises(SettingError, match=message):
+        bnp.train(bnp.Model(allocation, bnp.Multinomial()), np.ones((10, 2)), links=[0] * 10, moves=(), **settings)

@@ -98,8 +98,8 @@ def update(
         Known labels of the new atoms, as for :func:`bnp_dask.train`, among the labels of a run that was begun with
         some; for data that are one piece.  None: no label is known of them.
     links
-        Groups of the new atoms that share one cluster, as for :func:`bnp_dask.train`, for data that are one piece.  They
-        are apart from the groups of all other data, whatever their numbers.
+        Groups of the new atoms that share one cluster, as for :func:`bnp_dask.train`, for data that are one piece.
+        They are apart from the groups of all other data, whatever their numbers.
     responses
         Responses of the new documents, as for :func:`bnp_dask.train`, if the run was begun with some; for data that are
         one piece.  None: none is known.
@@ -198,7 +198,7 @@ def has_recordings(run: GrowingRun) -> bool:
 
 
 def require_one(pieces: Iterable[Piece], what: str) -> list[Piece]:
-    """The only piece of data; SettingError for several, of which no one says which labels, links or responses are whose."""
+    """The only piece of data; SettingError for several, whose labels, links or responses would be mixed up."""
     found = list(pieces)
     if len(found) > 1:
         raise SettingError(f"{what}: the data are {len(found)} pieces; take them in one by one, each with its {what}")
