@@ -46,7 +46,7 @@ class Batch:
         without responses.  See :mod:`bnp_dask.allocation.response`.
     links
         Groups of atoms that share one cluster, as a number for each atom, ``(n,)`` int64, -1 for atoms by themselves;
-        None for data without links.  See :mod:`bnp_dask.structure.linked`.
+        None for data without links.  A group lies in one batch.  See :mod:`bnp_dask.structure.linked`.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -270,9 +270,19 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
         )
     links = None
     if any(b.links is not None for b in batches):
-        links = np.concatenate([np.full(b.n_atoms, -1) if b.links is None else b.links for b in batches])
+        links = _links_apart(batches)
     names = batches[0].names if batches else None
     return Batch(x, weights, name, groups, names, labels=labels, responses=responses, links=links)
+
+
+def _links_apart(batches: list[Batch]) -> np.ndarray:
+    """Links of several batches: a group lies in one batch, and equal numbers in two are two groups."""
+    out, n_used = [], 0
+    for batch in batches:
+        own = np.full(batch.n_atoms, -1) if batch.links is None else batch.links
+        out.append(np.where(own >= 0, own + n_used, -1))
+        n_used += int(own.max(initial=-1)) + 1
+    return np.concatenate(out)
 
 
 def check_rows(x: object, name: str) -> None:

@@ -196,6 +196,9 @@ def test_links_travel_with_the_rows_of_a_batch():
     assert_array_equal(batch.rows(2, 5).links, batch.links[2:5])
     assert_array_equal(batch.take(np.array([7, 1])).links, [2, 0])
     assert_array_equal(concatenate([batch, replace(batch, links=None)]).links[12:], np.full(12, -1))
+    assert_array_equal(
+        concatenate([batch, batch]).links, [*batch.links, *np.where(batch.links < 0, -1, batch.links + 3)]
+    )
     assert_array_equal(batch_from_arrays(batch_to_arrays(batch), "again").links, batch.links)
     assert checksum(batch) != checksum(replace(batch, links=batch.links[::-1].copy()))
     with pytest.raises(DataError, match="one for each of 12 atoms"):
