@@ -98,6 +98,9 @@ class DataSpec:
     labels
         Known labels of the atoms: path of a ``.npy`` file of whole numbers ``(n,)``, negative where unknown; see
         ``labels`` of :func:`bnp_dask.train`.
+    links
+        Groups of atoms that share one cluster: path of a ``.npy`` file of whole numbers ``(n,)``, negative for atoms in
+        no group; see ``links`` of :func:`bnp_dask.train`.
     responses
         Responses of the documents: path of a ``.npy`` file of numbers ``(n,)``, NaN where none is known; see
         ``responses`` of :func:`bnp_dask.train`.
@@ -121,6 +124,7 @@ class DataSpec:
     batch_size: int | None = None
     weights: str | None = dataclasses.field(default=None, repr=False)
     labels: str | None = dataclasses.field(default=None, repr=False)
+    links: str | None = dataclasses.field(default=None, repr=False)
     responses: str | None = dataclasses.field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     format: str | None = None
@@ -142,7 +146,7 @@ class DataSpec:
         The columns are the ``chosen`` ones if the job names none.
         """
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del settings["labels"], settings["responses"]  # train adds them to the model too
+        del settings["labels"], settings["links"], settings["responses"]  # train adds them
         if self.columns is None and chosen is not None:
             settings["columns"] = list(chosen)
         return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, levels=list(levels), **settings)

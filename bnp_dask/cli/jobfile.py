@@ -185,6 +185,7 @@ class Job:
             reproducible=self.reproducible,
             memory=self.memory,
             labels=self.data.labels if isinstance(self.data, DataSpec) else None,
+            links=self.data.links if isinstance(self.data, DataSpec) else None,
             responses=self.data.responses if isinstance(self.data, DataSpec) else None,
             job=to_text(self),
         )
@@ -406,7 +407,8 @@ def _data(value: Any, folder: Path) -> DataSpec | Source:
     if isinstance(value, Mapping) and "type" in value:
         return object_of(SOURCE, value, "data", folder)
     data = build(DataSpec, short(value, "path"), "data", folder)
-    apart = {"weights": data.weights, "groups": data.groups, "labels": data.labels, "responses": data.responses}
+    names = ("weights", "groups", "labels", "links", "responses")
+    apart = {name: getattr(data, name) for name in names}
     files = {n: absolute(v, folder, f"data.{n}") for n, v in apart.items() if v is not None and v.endswith(".npy")}
     return dataclasses.replace(data, path=absolute(data.path, folder, "data.path"), **files)
 

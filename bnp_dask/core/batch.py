@@ -44,6 +44,9 @@ class Batch:
     responses
         Observed responses of the groups (documents), ``(G,)`` float64, NaN where none is observed; None for data
         without responses.  See :mod:`bnp_dask.allocation.response`.
+    links
+        Groups of atoms that share one cluster, as a number for each atom, ``(n,)`` int64, -1 for atoms by themselves;
+        None for data without links.  A group lies in one batch.  See :mod:`bnp_dask.structure.linked`.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -55,6 +58,7 @@ class Batch:
     dropped: np.ndarray | None = None
     labels: np.ndarray | None = None
     responses: np.ndarray | None = None
+    links: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.x, self.name)
@@ -62,6 +66,8 @@ class Batch:
             check_groups(self.groups, self)
         if self.responses is not None:
             check_responses(self.responses, self)
+        if self.links is not None:
+            check_links(self.links, self)
 
     @property
     def n_atoms(self) -> int:
@@ -128,6 +134,7 @@ class Batch:
         """
         weights = None if self.weights is None else self.weights[start:stop]
         labels = None if self.labels is None else self.labels[start:stop]
+        links = None if self.links is None else self.links[start:stop]
         if isinstance(self.x, np.ndarray):
             groups = self._groups_between(start, stop)
             responses = None
@@ -142,13 +149,14 @@ class Batch:
                 dropped=None,
                 labels=labels,
                 responses=responses,
+                links=links,
             )
         responses = None if self.responses is None else self.responses[start:stop]
         indptr = self.x.indptr[start : stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         shape = (len(indptr) - 1, self.n_features)
         x = sparse.csr_array((self.x.data[entries], self.x.indices[entries], indptr - indptr[0]), shape=shape)
-        return replace(self, x=x, weights=weights, dropped=None, labels=labels, responses=responses)
+        return replace(self, x=x, weights=weights, dropped=None, labels=labels, responses=responses, links=links)
 
     def widened(self, width: int) -> Batch:
         """These atoms with columns of zeros appended, up to ``width``."""
@@ -165,10 +173,18 @@ class Batch:
         """The atoms at the positions ``index``, ``(m,)``, in that order; each alone, without groups."""
         weights = None if self.weights is None else self.weights[index]
         labels = None if self.labels is None else self.labels[index]
+        links = None if self.links is None else self.links[index]
         of_rows = self.groups is None and self.responses is not None and not isinstance(self.x, np.ndarray)
         responses = self.responses[index] if of_rows and self.responses is not None else None
         return replace(
-            self, x=self.x[index], weights=weights, groups=None, dropped=None, labels=labels, responses=responses
+            self,
+            x=self.x[index],
+            weights=weights,
+            groups=None,
+            dropped=None,
+            labels=labels,
+            responses=responses,
+            links=links,
         )
 
     def counting(self) -> Batch:
@@ -252,8 +268,21 @@ def concatenate(batches: list[Batch], name: str = "sample") -> Batch:
         responses = np.concatenate(
             [np.full(b.n_groups, np.nan) if b.responses is None else b.responses for b in batches]
         )
+    links = None
+    if any(b.links is not None for b in batches):
+        links = _links_apart(batches)
     names = batches[0].names if batches else None
-    return Batch(x, weights, name, groups, names, labels=labels, responses=responses)
+    return Batch(x, weights, name, groups, names, labels=labels, responses=responses, links=links)
+
+
+def _links_apart(batches: list[Batch]) -> np.ndarray:
+    """Links of several batches: a group lies in one batch, and equal numbers in two are two groups."""
+    out, n_used = [], 0
+    for batch in batches:
+        own = np.full(batch.n_atoms, -1) if batch.links is None else batch.links
+        out.append(np.where(own >= 0, own + n_used, -1))
+        n_used += int(own.max(initial=-1)) + 1
+    return np.concatenate(out)
 
 
 def check_rows(x: object, name: str) -> None:
@@ -269,7 +298,7 @@ def check_rows(x: object, name: str) -> None:
 
 
 def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
-    """Atoms, weights, groups, labels and responses as named arrays; the name is left out."""
+    """Atoms, weights, groups, labels, responses and links as named arrays; the name is left out."""
     if isinstance(batch.x, np.ndarray):
         out = {"x": batch.x}
     else:
@@ -283,6 +312,8 @@ def batch_to_arrays(batch: Batch) -> dict[str, np.ndarray]:
         out["labels"] = batch.labels
     if batch.responses is not None:
         out["responses"] = batch.responses
+    if batch.links is not None:
+        out["links"] = batch.links
     return out
 
 
@@ -293,8 +324,15 @@ def batch_from_arrays(arrays: Mapping[str, np.ndarray], name: str) -> Batch:
     else:
         n, width = (int(size) for size in arrays["shape"])
         x = from_parts(arrays["data"], arrays["indices"], arrays["indptr"], (n, width), name)
-    labels, responses = arrays.get("labels"), arrays.get("responses")
-    return Batch(x, arrays.get("weights"), name, arrays.get("groups"), labels=labels, responses=responses)
+    return Batch(
+        x,
+        arrays.get("weights"),
+        name,
+        arrays.get("groups"),
+        labels=arrays.get("labels"),
+        responses=arrays.get("responses"),
+        links=arrays.get("links"),
+    )
 
 
 def check_groups(groups: np.ndarray, batch: Batch) -> None:
@@ -315,6 +353,16 @@ def check_responses(responses: np.ndarray, batch: Batch) -> None:
         raise DataError(
             f"{batch.name}: responses of shape {np.shape(responses)}; needs float64 numbers, NaN where none is "
             f"observed, one for each of {batch.n_groups} groups (documents)"
+        )
+
+
+def check_links(links: np.ndarray, batch: Batch) -> None:
+    """DataError unless there is one number of a group, or -1, for each atom of a batch."""
+    found = isinstance(links, np.ndarray) and links.dtype == np.int64
+    if not found or links.shape != (batch.n_atoms,):
+        raise DataError(
+            f"{batch.name}: links of shape {np.shape(links)}; needs int64 numbers of groups, -1 for atoms by "
+            f"themselves, one for each of {batch.n_atoms} atoms"
         )
 
 

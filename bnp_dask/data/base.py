@@ -460,14 +460,20 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
 
 
 def opened_as(
-    data: Any, source: Source, batch_size: int | None, weights: Any, labels: Any = None, responses: Any = None
+    data: Any,
+    source: Source,
+    batch_size: int | None,
+    weights: Any,
+    labels: Any = None,
+    responses: Any = None,
+    links: Any = None,
 ) -> dict[str, Any] | None:
     """Facts to reopen data in another process and recognise them; JSON-able, None for data in memory.
 
     For a folder or a pattern it lists the files, so that later files can be told apart.
     """
     places = (str, os.PathLike)
-    beside = (weights, labels, responses)
+    beside = (weights, labels, responses, links)
     if not isinstance(data, places) or not all(a is None or isinstance(a, places) for a in beside):
         return None
     place = Location.of(data, None, "data")
@@ -479,6 +485,8 @@ def opened_as(
         found["labels"] = {"place": Location.of(os.fspath(labels)).place, "names": None}
     if responses is not None:
         found["responses"] = Location.of(os.fspath(responses)).place
+    if links is not None:
+        found["links"] = Location.of(os.fspath(links)).place
     found["fingerprint"] = fingerprint_of(source)
     if place.is_local and glob.has_magic(place.url) and not place.exists():
         return {**found, "files": sorted(glob.glob(place.url))}

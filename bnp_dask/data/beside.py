@@ -1,4 +1,4 @@
-"""Values beside the data, one for each atom or document: known labels and responses.  They are cut as the data are."""
+"""Values beside the data, one for each atom or document: known labels, links and responses.  They are cut as the data are."""
 
 from __future__ import annotations
 
@@ -54,12 +54,16 @@ def is_unknown(value: Any) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BesideSource(View):
-    """A source with the values ``(n,)`` put into its batches; ``what`` names them."""
+    """A source with the values ``(n,)`` put into its batches; ``what`` names them.
+
+    ``names`` are the names of values that are positions.
+    """
 
     spans: tuple[Span, ...]
     values: np.ndarray
     what: str
     put: Put
+    names: tuple[str | int, ...] = ()
 
     def reader(self, index: int) -> Reader:
         start, stop = self.spans[index]
@@ -75,8 +79,18 @@ class BesideSource(View):
         return f"crc32 {zlib.crc32(self.values.tobytes())}"
 
 
-def with_beside(source: Source, values: np.ndarray, what: str, owners: str, unknown: str, put: Put) -> BesideSource:
+def with_beside(
+    source: Source,
+    values: np.ndarray,
+    what: str,
+    owners: str,
+    unknown: str,
+    put: Put,
+    names: tuple[str | int, ...] = (),
+) -> BesideSource:
     """The source with one value for each of its ``owners``; ``unknown`` is the mark of an unknown one.
+
+    ``names`` are the names of values that are positions.
 
     Raises
     ------
@@ -94,4 +108,4 @@ def with_beside(source: Source, values: np.ndarray, what: str, owners: str, unkn
         raise DataError(
             f"{len(values)} {what} for the {n} {owners} of {source.name}; needs one for each, {unknown} for unknown"
         )
-    return BesideSource(source, tuple(spans), values, what, put)
+    return BesideSource(source, tuple(spans), values, what, put, names)

@@ -38,7 +38,7 @@ class Labels:
     names: tuple[Name, ...]
 
 
-def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
+def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "labels") -> Labels:
     """Labels in any form that a user may give them.
 
     Parameters
@@ -48,24 +48,27 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
         of a .npy file of numbers.  Masked entries are unknown.
     names
         Names that a run has already; others are refused.  None: the names that occur.
+    what
+        Argument that the user gave, for messages.
 
     Raises
     ------
     DataError
         Not one-dimensional, labels that are neither texts nor whole numbers, no known label, or unknown names.
     """
-    given, where = loaded(given, "labels", "label for each atom")
+    given, where = loaded(given, what, "label for each atom")
     values = _array(given, where)
     known, values = _known(values, where)
     found, codes = np.unique(values[known], return_inverse=True)
     own = tuple(found.tolist())
     if names is None and not own:
-        raise DataError(f"{where}: no label is known, all are -1 or None; leave labels out")
+        raise DataError(f"{where}: no label is known, all are -1 or None; leave them out")
     strange = [name for name in own if names is not None and name not in names]
     if strange:
         raise DataError(f"{where}: {shown(strange[0])} is no label of this run, which has {shown(names)}")
     order = own if names is None else names
-    place = np.array([order.index(name) for name in own], np.int32)
+    positions = {name: i for i, name in enumerate(order)}
+    place = np.array([positions[name] for name in own], np.int32)
     out = np.full(len(values), UNKNOWN, np.int32)
     out[known] = place[codes]
     return Labels(out, order)
@@ -141,4 +144,4 @@ def _labelled(batch: Batch, values: np.ndarray) -> Batch:
 
 def with_labels(source: Source, labels: Labels) -> Source:
     """The source with one label, known or not, for each atom; DataError as :func:`with_beside`."""
-    return with_beside(source, labels.codes, "labels", "atoms", "-1", _labelled)
+    return with_beside(source, labels.codes, "labels", "atoms", "-1", _labelled, labels.names)

@@ -257,6 +257,7 @@ def run_estimator(
     collapsed: int | None = None,
     labels: Any = None,
     responses: Any = None,
+    links: Any = None,
 ) -> TrainResult:
     """Train with an estimator's settings; ``init`` and ``moves`` are its defaults, None as in ``train``;
     a schedule that opens clusters itself starts from none.
@@ -284,6 +285,7 @@ def run_estimator(
             shadow=estimator.shadow,
             collapsed=collapsed,
             labels=labels,
+            links=links,
             responses=responses,
             store=estimator.store if store is None else store,
         )

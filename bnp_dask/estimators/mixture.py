@@ -214,17 +214,18 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         self.learn_prior = learn_prior
         self.store = store
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, labels: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, labels: Any = None, links: Any = None) -> Self:
         """Learn the clusters of ``X (n, D)``; ``sample_weight (n,)`` are weights of the rows.
 
         ``labels (n,)`` are known labels of some rows, as for :func:`bnp_dask.train`: -1 or None where unknown.  They
         have a name of their own because ``y`` is ignored, as in all clusterings of scikit-learn.  Then
-        :meth:`predict_label` answers with labels.
+        :meth:`predict_label` answers with labels.  ``links (n,)`` are groups of rows that share one cluster, -1 or None
+        for rows in none.
 
         ``X`` is data as :func:`bnp_dask.as_source` takes them, which are held in memory: arrays, tables, paths.
         """
         X = self._checked(X, reset=True)
-        result = self._trained(X, self._weights(X, sample_weight), labels=labels)
+        result = self._trained(X, self._weights(X, sample_weight), labels=labels, links=links)
         self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
         self.__dict__.pop("draws_", None)
         if result.draws is not None:
@@ -259,7 +260,12 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         return _check_sample_weight(given, X, ensure_non_negative=True)
 
     def _trained(
-        self, X: Any, weights: Any, store: str | os.PathLike[str] | None = None, labels: Any = None
+        self,
+        X: Any,
+        weights: Any,
+        store: str | os.PathLike[str] | None = None,
+        labels: Any = None,
+        links: Any = None,
     ) -> TrainResult:
         model = Model(
             DPMixture(self.gamma),
@@ -276,11 +282,13 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         n_counting = X.shape[0] if weights is None else np.count_nonzero(weights)
         start = default_init(model, sparse.issparse(X), int(n_counting), wanted)
         usual = None if wanted is None else (Merge(), Delete())
-        return run_estimator(self, model, X, start, usual, weights, self.batch_size, store, labels=labels)
+        return run_estimator(self, model, X, start, usual, weights, self.batch_size, store, labels=labels, links=links)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None, labels: Any = None) -> np.ndarray:
+    def fit_predict(
+        self, X: Any, y: Any = None, sample_weight: Any = None, labels: Any = None, links: Any = None
+    ) -> np.ndarray:
         """Learn the clusters of ``X`` and return the cluster of each row, ``(n,)``."""
-        return self.fit(X, y, sample_weight, labels).labels_
+        return self.fit(X, y, sample_weight, labels, links).labels_
 
     def predict_label(self, X: Any) -> np.ndarray:
         """Label of the most probable cluster of each row, ``(n,)``, after ``fit(X, labels=known)``.

@@ -27,7 +27,7 @@ class FromSample:
     Batches are drawn from the whole data set, by the seed alone.  Data whose batches differ much, such as sorted rows,
     need enough of them.  Priors are set from all data, as in any run.
 
-    Only for ``Memoized()``, from one start, without shadows and without known labels.
+    Only for ``Memoized()``, from one start, without shadows and without known labels or links.
 
     Parameters
     ----------

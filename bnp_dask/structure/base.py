@@ -18,6 +18,7 @@ from bnp_dask.observation.interface.describing import Estimate
 from bnp_dask.structure.answers.labels import Columns
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.assignments import Assignments
+from bnp_dask.structure.linked import assigned
 from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.steps import LocalStep, Members
 
@@ -323,8 +324,7 @@ def absorbed_rows(model: WholeModel, posterior: Beliefs, params: Any, own: Batch
     """
     log_lik = model.observation.expected_log_lik(posterior.observation, own)
     log_lik = np.ascontiguousarray(log_lik[:, posterior.positions(others)])
-    allocation: Any = model.allocation
-    return cluster_sums(allocation.local_step(params, log_lik, own, NO_PLACES).resp)
+    return cluster_sums(assigned(model.allocation, params, log_lik, own, NO_PLACES).resp)
 
 
 def without_data(model: WholeModel, summary: Summary) -> Summary:

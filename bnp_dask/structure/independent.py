@@ -21,6 +21,7 @@ from bnp_dask.structure.answers.drawing import draw_rows
 from bnp_dask.structure.answers.labels import Columns, label_rows, resp_of_rows
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import NO_PLACES, Trial, Visit, absorbed_rows, at_most, draw, most_probable, without_data
+from bnp_dask.structure.linked import assigned, whole_tiles
 from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.screened import screened_pieces
 from bnp_dask.structure.steps import LocalStep
@@ -92,6 +93,10 @@ class Independent:
     def steps(
         self, model: WholeModel, posterior: Beliefs, batch: Batch, places: np.ndarray
     ) -> Iterator[tuple[Batch, LocalStep]]:
+        if batch.links is not None:
+            for tile in whole_tiles(batch, model.allocation.tiles(batch, posterior.n_clusters)):
+                yield tile, self.assign(model, posterior, tile, places)
+            return
         for piece, found in self.screened(model, posterior, batch):
             if found is not None:
                 allocation = as_a(model.allocation, MixtureAllocation)
@@ -102,7 +107,7 @@ class Independent:
 
     def assign(self, model: WholeModel, posterior: Beliefs, tile: Batch, places: np.ndarray) -> LocalStep:
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
-        return as_a(model.allocation, MixtureAllocation).local_step(posterior.allocation, log_lik, tile, places)
+        return assigned(model.allocation, posterior.allocation, log_lik, tile, places)
 
     def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
         return most_probable(self.steps(model, posterior, batch, NO_PLACES))

@@ -7,20 +7,20 @@ lap with trials costs little more than one without.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.mixture.entropy import resp_entropy
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, columns_of
 from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
 from bnp_dask.structure.asking import Beliefs, WholeModel
 from bnp_dask.structure.base import Trial
+from bnp_dask.structure.linked import entropy_of, reassigned, uncut, whole_groups
 from bnp_dask.structure.steps import LocalStep
-from bnp_dask.structure.verbs import MixtureAllocation, linear_sums
+from bnp_dask.structure.verbs import linear_sums
 
 NOTICEABLE = 1e-3
 """Responsibility of the clusters in focus below which an atom is not reassigned."""
@@ -81,14 +81,15 @@ class TrialRun:
         if isinstance(step.resp, SparseResp):  # atoms with few clusters: every atom with any mass in a donor
             self.all_of_them = True
             mass = shares.of(self.donors).sum(axis=1)
-            index = np.flatnonzero(mass)
+            index = whole_groups(np.flatnonzero(mass), tile)
             self.held.append(mass[index, None])
         else:
             mass = shares.of(self.focus).sum(axis=1)
-            index = np.flatnonzero(mass > (NOTICEABLE if tile.weights is None else NOTICEABLE * tile.weights))
+            noticed = mass > (NOTICEABLE if tile.weights is None else NOTICEABLE * tile.weights)
+            index = whole_groups(np.flatnonzero(noticed), tile)
             self.held.append(shares.of(self.donors)[index])
             if len(self.union) > 1:
-                self.union_entropy += _union_entropy(shares.of(self.columns), tile.weights, index)
+                self.union_entropy += _union_entropy(shares.of(self.columns), tile, index)
         self.rows.append(start + index)
 
     def finish(self, batch: Batch, total: Summary) -> Summary:
@@ -107,16 +108,18 @@ class TrialRun:
         if not self.rows:
             return
         rows, held = np.concatenate(self.rows), np.concatenate(self.held)
-        for start in range(0, len(rows), ROWS):
-            here = slice(start, start + ROWS)
-            yield batch.take(rows[here]), held[here]
+        cuts = np.append(np.arange(0, len(rows), ROWS), len(rows))
+        if batch.links is not None:
+            cuts = cuts[uncut(batch.links[rows])[cuts]]
+        for start, stop in itertools.pairwise(cuts):
+            yield batch.take(rows[start:stop]), held[start:stop]
 
     def _assign(self, atoms: Batch, held: np.ndarray) -> tuple[Summary, Summary]:
         """Statistics of the receivers, and former ones of the donors, for atoms with donor mass ``held (n, J)``."""
         beliefs = self.trial.beliefs
         log_lik = self.model.observation.expected_log_lik(beliefs.observation, atoms)
-        allocation = as_a(self.model.allocation, MixtureAllocation)
-        step = allocation.reassign(beliefs.allocation, log_lik, atoms, held.sum(axis=1))
+        allocation = self.model.allocation
+        step = reassigned(allocation, beliefs.allocation, log_lik, atoms, held.sum(axis=1))
         donors = np.array(self.trial.donors, np.int64)
         if self.all_of_them:
             new = self.model.summary_of(beliefs.ids, atoms, step, beliefs.observation)
@@ -125,7 +128,7 @@ class TrialRun:
             return self._assign_by_beliefs(atoms, held, step)
         # both at once: reading the atoms costs more than a few more clusters
         resp = np.concatenate([np.asarray(step.resp), held], axis=1)
-        entropy = np.concatenate([step.values["H"], resp_entropy(held, atoms.weights)])
+        entropy = np.concatenate([step.values["H"], entropy_of(held, atoms)])
         both = LocalStep(resp, {**linear_sums(allocation, atoms, resp), "H": entropy})
         names = np.concatenate([beliefs.ids, beliefs.ids.max() + 1 + np.arange(len(donors))])
         whole = clusters_only(self.model.summary_of(names, atoms, both, None))
@@ -139,7 +142,7 @@ class TrialRun:
         before = np.zeros((len(held), posterior.n_clusters))
         before[:, self.donors] = held
         entropy = np.zeros(posterior.n_clusters)
-        entropy[self.donors] = resp_entropy(held, atoms.weights)
+        entropy[self.donors] = entropy_of(held, atoms)
         values = {**linear_sums(self.model.allocation, atoms, before), "H": entropy}
         old = self.model.summary_of(posterior.ids, atoms, LocalStep(before, values), posterior.observation)
         return new, clusters_only(old).take(np.array(self.trial.donors, np.int64))
@@ -158,11 +161,11 @@ class TrialRun:
         return part
 
 
-def _union_entropy(columns: np.ndarray, weights: np.ndarray | None, index: np.ndarray) -> float:
+def _union_entropy(columns: np.ndarray, tile: Batch, index: np.ndarray) -> float:
     """Entropy of the union of some clusters over all atoms not at ``index``; ``columns (n, J)`` are weighted."""
     mass = columns.sum(axis=1, keepdims=True)
     mass[index] = 0.0
-    return float(resp_entropy(mass, weights)[0])
+    return float(entropy_of(mass, tile)[0])
 
 
 def clusters_only(part: Summary) -> Summary:

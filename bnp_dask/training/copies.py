@@ -201,10 +201,16 @@ def firsts(hashes: Sequence[np.ndarray], labels: Sequence[np.ndarray] | None = N
     return tuple(np.split(found, np.cumsum([len(own) for own in hashes])[:-1]))
 
 
+MIXER = np.uint64(0x9E3779B97F4A7C15)
+"""Odd factor that spreads numbers of groups over 64 bits (Knuth's multiplicative hashing)."""
+
+
 def _hashes(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
     """Task: hashes of the rows of a batch, and their labels, -1 for none; no rows if it cannot be read."""
     batch = read_or_why(reader)
     if isinstance(batch, str):
         return np.zeros(0, np.uint64), np.zeros(0, np.int64)
     hashes = row_hashes(np.asarray(batch.x))
+    if batch.links is not None:  # equal rows of two groups are two observations: each says something of its group
+        hashes = hashes ^ ((batch.links + 1).astype(np.uint64) * MIXER)
     return hashes, np.full(len(hashes), -1) if batch.labels is None else batch.labels

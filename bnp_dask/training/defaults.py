@@ -9,7 +9,7 @@ from typing import Any
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.inference import Memoized, Schedule
+from bnp_dask.inference import FullBatch, Memoized, Schedule, Stochastic
 from bnp_dask.inference.sampling import Gibbs
 from bnp_dask.inference.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, FromSample, Initialization, SampledTopics
@@ -17,6 +17,7 @@ from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
+from bnp_dask.structure.independent import Independent
 from bnp_dask.training.alternatives.shadow import Shadow, require_priors
 from bnp_dask.training.run_settings import Begun
 
@@ -112,16 +113,43 @@ def check_schedule(
         raise SettingError(f"{type(schedule).__name__}(): {model.allocation.no_objective}")
 
 
-def check_sample(init: Initialization | None, schedule: Schedule, n_init: int, shadow: Any, labels: Any) -> None:
+SCHEDULES = (Memoized, FullBatch, Stochastic)
+"""Schedules whose local steps look at each atom's log likelihoods, to which labels add a term and which links pool."""
+
+
+def require_links(model: Model, schedule: Schedule | None) -> None:
+    """SettingError unless the local step of these parts assigns groups of linked atoms as one."""
+    if type(model.structure) is not Independent:
+        raise SettingError(
+            f"links: atoms of {type(model.allocation).__name__} depend on their group, sequence or stratum, and cannot "
+            "be assigned together; train a mixture such as DPMixture(...)"
+        )
+    if schedule is not None and not isinstance(schedule, SCHEDULES):
+        raise SettingError(
+            f"links: {type(schedule).__name__}() seats atoms one by one, and would part groups; use Memoized(), "
+            "FullBatch() or Stochastic()"
+        )
+
+
+def check_sample(
+    init: Initialization | None, schedule: Schedule, n_init: int, shadow: Any, labels: Any, links: Any
+) -> None:
     """SettingError if the run is to begin on a sample and its other settings do not allow it."""
     if not isinstance(init, FromSample):
         return
     if not isinstance(schedule, Memoized):
         raise SettingError(f"FromSample: {type(schedule).__name__}() keeps no statistics of batches; use Memoized()")
-    given = {"n_init": n_init > 1, "shadow": shadow is not None, "labels": labels is not None}
+    given = {
+        "n_init": n_init > 1,
+        "shadow": shadow is not None,
+        "labels": labels is not None,
+        "links": links is not None,
+    }
     for name, is_given in given.items():
         if is_given:
-            raise SettingError(f"{name}: a run from a sample has one state, without known labels; leave {name} out")
+            raise SettingError(
+                f"{name}: a run from a sample has one state, without known labels or links; leave {name} out"
+            )
 
 
 def _check_shadow(shadow: Any, model: Model, schedule: Schedule, moves: Sequence[Move]) -> None:

@@ -19,6 +19,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source, columns_of, opened_as
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.labels import labels_of, with_labels
+from bnp_dask.data.links import links_of, with_links
 from bnp_dask.data.responses import responses_of, with_responses
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.view import CountedSource
@@ -28,10 +29,8 @@ from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import (
-    FullBatch,
     Memoized,
     Schedule,
-    Stochastic,
     Work,
 )
 from bnp_dask.inference.sampling.gibbs import Gibbs
@@ -53,7 +52,15 @@ from bnp_dask.structure.verbs import RespondingAllocation
 from bnp_dask.training.alternatives.shadow import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun
-from bnp_dask.training.defaults import check_sample, check_schedule, default_moves, filled_in, start_of
+from bnp_dask.training.defaults import (
+    SCHEDULES,
+    check_sample,
+    check_schedule,
+    default_moves,
+    filled_in,
+    require_links,
+    start_of,
+)
 from bnp_dask.training.for_scores import ForScores
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
 from bnp_dask.training.one_run import OneRun
@@ -90,6 +97,7 @@ def train(
     collapsed: int | None = None,
     weights: Any = None,
     labels: Any = None,
+    links: Any = None,
     responses: Any = None,
     batch_size: int | None = None,
     checkpoint_minutes: float = 5.0,
@@ -171,6 +179,12 @@ def train(
         only come from clusters of this label; all others may come from any.  A label may own several clusters, and a
         cluster belongs to one label or to none: :func:`bnp_dask.label_of`.  Mixtures, and states of sequences (a label
         for each step).  The objective and all moves respect it, see :class:`~bnp_dask.observation.labelled.Labelled`.
+    links
+        Groups of atoms that are known to share one cluster (must-links): an array ``(n,)`` in the order of the data,
+        with the number or name of a group for each atom (negative or None: in no group), or the path of a .npy file of
+        numbers.  Mixtures; rows of a group must lie in one batch.  A group is assigned as one, its rows count one by
+        one, and no move parts it; the objective is that of the mixture at assignments that respect the links, see
+        :mod:`bnp_dask.structure.linked`.  With ``labels``, a label that is known of a row is known of its group.
     responses
         Numbers that are observed for some documents: an array ``(n,)`` in the order of the documents, NaN where none is
         known, or the path of a .npy file.  Topic models of counts, ``HDPTopics()`` and ``LDA()``: their topics and a
@@ -229,7 +243,7 @@ def train(
     (room, second), begun = rooms(parse_memory(memory), shadow is not None), Begun.at(store, resume)
     init, schedule, moves = filled_in(begun, init, schedule, moves)
     check_schedule(model, schedule, n_init, shadow, moves)
-    check_sample(init, schedule, n_init, shadow, labels)
+    check_sample(init, schedule, n_init, shadow, labels, links)
     scores = ForScores.of(model, schedule, collapsed, store if resume else None)
     require_savable(model, init, schedule, moves or (), store is not None)
     before = None if begun is None else begun.columns()
@@ -239,13 +253,16 @@ def train(
     first = FirstRun.of(model, source, moves, schedule)
     if labels is not None:
         model, source = with_known_labels(model, source, labels, schedule, shadow)
+    if links is not None:
+        require_links(model, schedule)
+        source = with_links(source, links_of(links))
     if responses is not None:
         model, source = with_known_responses(model, source, responses, schedule)
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     # sampling notes clusters of rows by their number in the data, and draws none for rows that count nothing
     counting = source if isinstance(schedule, Gibbs) else CountedSource(source, model.structure.counted)
     seed = seed_of(rng) if rng is not None or begun is None else begun.seed()
-    place, skips = opened_as(data, source, batch_size, weights, labels, responses), on_bad_batch == "skip"
+    place, skips = opened_as(data, source, batch_size, weights, labels, responses, links), on_bad_batch == "skip"
     parts = RunParts(model, init, schedule, tuple(moves), seed, source, columns, place, n_init, shadow)
     with one_blas_thread(), fixed_order(model.reproducible), open_executor(client, _what_is_kept(store)) as executor:
         plan = MemoryPlan(executor.memory_limit)
@@ -344,10 +361,6 @@ def _where(executor: Executor) -> str:
 
 
 # -- known labels --------------------------------------------------------------------------------------------------
-SCHEDULES = (Memoized, FullBatch, Stochastic)
-"""Schedules whose local steps look at each atom's log likelihoods, to which labels add a term."""
-
-
 def with_known_labels(
     model: Model, source: Source, labels: Any, schedule: Schedule, shadow: Any = None
 ) -> tuple[Model, Source]:

@@ -286,6 +286,8 @@ def checksum(batch: Batch) -> int:
         parts.append(batch.labels)
     if batch.responses is not None:
         parts.append(batch.responses)
+    if batch.links is not None:
+        parts.append(batch.links)
     # index arrays may be 32 or 64 bit, depending on where the batch came from
     kinds = [np.dtype(np.int64) if p.dtype.kind == "i" else p.dtype for p in parts]
     shape = batch.x.shape if batch.read_width is None else (batch.n_atoms, batch.read_width)

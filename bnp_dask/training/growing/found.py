@@ -56,6 +56,8 @@ class OpenedPiece:
         How to open its known labels again, JSON-able; None if there are none.
     responses
         Place of its responses; None if there are none, and empty if they were in memory.
+    links
+        Place of its links, likewise.
     """
 
     piece: Piece
@@ -66,6 +68,7 @@ class OpenedPiece:
     placed: Placed | None = None
     labels: Mapping[str, Any] | None = None
     responses: str | None = None
+    links: str | None = None
 
     @property
     def source(self) -> Source:
@@ -161,7 +164,7 @@ class Found:
             if given.placed is not None and widens(self.base.model):
                 facts["n_words"] = n_words(given.placed.base)
             more: dict[str, Any] = {"files": given.files, "item": given.piece.item, "labels": given.labels}
-            more["responses"] = given.responses
+            more |= {"responses": given.responses, "links": given.links}
             pieces.append({**facts, **{name: value for name, value in more.items() if value is not None}})
         return np.concatenate(rows), pieces
 

@@ -278,7 +278,15 @@ class GrowingRun:
             columns = columns.first(n_then)
         facts = (name, count, self.first.n_features, is_sparse)
         return self._placed(
-            opened_again(piece, columns, *facts, labels=piece.get("labels"), responses=piece.get("responses")), n_then
+            opened_again(
+                piece,
+                columns,
+                *facts,
+                labels=piece.get("labels"),
+                responses=piece.get("responses"),
+                links=piece.get("links"),
+            ),
+            n_then,
         )
 
     def publish(self) -> None:

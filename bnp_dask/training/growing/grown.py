@@ -18,6 +18,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.labels import labels_of, with_labels
+from bnp_dask.data.links import links_of, with_links
 from bnp_dask.data.responses import responses_of, with_responses
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inputs.places import place_in_file
@@ -26,6 +27,7 @@ from bnp_dask.observation.labelled import Labelled
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
 from bnp_dask.structure.verbs import response_of
 from bnp_dask.training.copies import OnceSource, kept_in
+from bnp_dask.training.defaults import require_links
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import PER_BATCH, Surveyed, surveyed
 
@@ -162,7 +164,12 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
         source = opened_again(
-            opened, begun.columns(), *facts, labels=opened.get("labels"), responses=opened.get("responses")
+            opened,
+            begun.columns(),
+            *facts,
+            labels=opened.get("labels"),
+            responses=opened.get("responses"),
+            links=opened.get("links"),
         )
         kept = kept_in(manifest.arrays)
         source = source if kept is None or isinstance(source, Absent) else OnceSource(source, kept)
@@ -184,6 +191,7 @@ def opened_again(
     is_sparse: bool,
     labels: Mapping[str, Any] | None = None,
     responses: str | None = None,
+    links: str | None = None,
 ) -> Source:
     """Data opened again as the run ``opened`` them; a stand-in if they are gone, or cut otherwise."""
     try:
@@ -193,7 +201,8 @@ def opened_again(
             weights=weights_in_file(opened["weights"]),
             columns=columns,
         )
-        source = with_responses_again(with_labels_again(source, labels), responses)
+        source = with_links_again(with_labels_again(source, labels), links)
+        source = with_responses_again(source, responses)
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
@@ -218,11 +227,26 @@ def responding_as(base: Posterior, source: Source, responses: Any) -> Source:
     return with_responses(source, responses_of(responses))
 
 
-def responses_as_opened(responses: Any) -> str | None:
-    """Place of the responses of a piece; empty if they are in memory, None if there are none."""
-    if responses is None:
+def linked_as(base: Posterior, source: Source, links: Any) -> Source:
+    """The source with groups ``(n,)`` of linked atoms, which are apart from those of all other data."""
+    require_links(base.model, None)
+    return with_links(source, links_of(links))
+
+
+def place_beside(given: Any) -> str | None:
+    """Place of the responses or links of a piece; empty if they are in memory, None if there are none."""
+    if given is None:
         return None
-    return Location.of(os.fspath(responses)).place if isinstance(responses, (str, os.PathLike)) else ""
+    return Location.of(os.fspath(given)).place if isinstance(given, (str, os.PathLike)) else ""
+
+
+def with_links_again(source: Source, place: str | None) -> Source:
+    """The source with the links that the data had; DataError if these were an array in memory."""
+    if place is None:
+        return source
+    if not place:
+        raise DataError("its links were given as an array in memory")
+    return with_links(source, links_of(place_in_file(place, "links that the run had")))
 
 
 def with_responses_again(source: Source, place: str | None) -> Source:

@@ -139,7 +139,7 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
                 f"{', '.join(list(before)[:5]) or 'none'}. update() takes in new data"
             )
         size, weights = known["batch_size"], known.get("weights")
-        for what in ("labels", "responses"):
+        for what in ("labels", "links", "responses"):
             if known.get(what) is not None:
                 raise SettingError(
                     f"source: {piece.name} came with {what}; retire() it, and update(..., {what}=) with the new"

@@ -23,7 +23,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.found import Found, OpenedPiece, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun
-from bnp_dask.training.growing.grown import labels_as_opened, responding_as, responses_as_opened
+from bnp_dask.training.growing.grown import labels_as_opened, linked_as, place_beside, responding_as
 from bnp_dask.training.growing.incoming.aside import ON_BAD, Aside, OnBad
 from bnp_dask.training.growing.incoming.pieces import Feed, Piece, naming, pieces_of
 from bnp_dask.training.growing.incoming.times import Time, moment_of
@@ -46,6 +46,7 @@ def update(
     laps: int = 0,
     batch_size: int | None = None,
     labels: Any = None,
+    links: Any = None,
     responses: Any = None,
     client: Client | Executor | str | None = None,
     memory: int | str = MEMORY,
@@ -96,6 +97,9 @@ def update(
     labels
         Known labels of the new atoms, as for :func:`bnp_dask.train`, among the labels of a run that was begun with
         some; for data that are one piece.  None: no label is known of them.
+    links
+        Groups of the new atoms that share one cluster, as for :func:`bnp_dask.train`, for data that are one piece.
+        They are apart from the groups of all other data, whatever their numbers.
     responses
         Responses of the new documents, as for :func:`bnp_dask.train`, if the run was begun with some; for data that are
         one piece.  None: none is known.
@@ -175,10 +179,11 @@ def update(
     def new_pieces(run: GrowingRun, executor: Executor) -> Found:
         require_posterior(run.base)
         pieces = data.pieces(run.log.pieces) if isinstance(data, Feed) else pieces_of(data)
-        if labels is not None or responses is not None:
-            pieces = require_one(pieces, "labels" if responses is None else "responses")
+        for what, beside in (("labels", labels), ("links", links), ("responses", responses)):
+            if beside is not None:
+                pieces = require_one(pieces, what)
         facts = {"batch_size": batch_size, "new_words": new_words, "in_groups": has_recordings(run), "labels": labels}
-        facts["responses"] = responses
+        facts |= {"responses": responses, "links": links}
         openings = ((p, partial(_opened, piece=p, **facts)) for p in pieces)
         aside = Aside.of_run(run.on_disk, data, on_bad)
         return look_for_new(run, openings, executor, new_words=new_words, time=time, aside=aside)
@@ -193,7 +198,7 @@ def has_recordings(run: GrowingRun) -> bool:
 
 
 def require_one(pieces: Iterable[Piece], what: str) -> list[Piece]:
-    """The only piece of data; SettingError for several, of which no one says which labels or responses are whose."""
+    """The only piece of data; SettingError for several, whose labels, links or responses would be mixed up."""
     found = list(pieces)
     if len(found) > 1:
         raise SettingError(f"{what}: the data are {len(found)} pieces; take them in one by one, each with its {what}")
@@ -208,6 +213,7 @@ def _opened(
     in_groups: bool,
     labels: Any,
     responses: Any,
+    links: Any,
 ) -> OpenedPiece:
     if piece.item is not None:
         piece = replace(piece, data=piece.data())
@@ -217,11 +223,19 @@ def _opened(
         data = Chosen(piece.place, files)
     with naming(piece):
         counts = open_counts(base, data, batch_size, new_words, labels)
+        if links is not None:
+            counts = replace(counts, source=linked_as(base, counts.source, links))
         if responses is not None:
             counts = replace(counts, source=responding_as(base, counts.source, responses))
         known = labels_as_opened(base, labels)
         return OpenedPiece(
-            piece, counts, batch_size, files=files, labels=known, responses=responses_as_opened(responses)
+            piece,
+            counts,
+            batch_size,
+            files=files,
+            labels=known,
+            responses=place_beside(responses),
+            links=place_beside(links),
         )
 
 

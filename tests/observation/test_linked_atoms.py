@@ -1,0 +1,386 @@
+"""Linked atoms: all assignments that respect links, the objective computed anew, and runs whose moves part no group."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from sklearn.metrics import adjusted_rand_score
+
+import bnp_dask as bnp
+from bnp_dask.cli.jobfile import parse_job
+from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
+from bnp_dask.core.edits import Merge
+from bnp_dask.core.survey.survey import checksum
+from bnp_dask.data.links import links_of
+from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.initialize.base import hard_resp
+from bnp_dask.moves.judge import gains_of
+from bnp_dask.observation.labelled import KNOWN
+from bnp_dask.structure import trials
+from bnp_dask.structure.base import Trial
+from bnp_dask.structure.linked import uncut, whole_groups, whole_tiles
+from bnp_dask.testing import survey_of
+from bnp_dask.training.train import ConvergenceWarning
+
+LINKS = [0, 1, 0, -1, 1, 0, -1]
+
+
+def of_links(x, links, allocation, weights=None):
+    """Model with its prior set, and the atoms as a batch."""
+    links = None if links is None else np.asarray(links, np.int64)
+    batch = Batch(np.asarray(x, np.float64), weights, links=links)
+    model = bnp.Model(allocation, bnp.DiagGaussian(), learn_prior="never", precision="double")
+    return model.with_prior(survey_of(batch)), batch
+
+
+def start_of(model, batch, k, seed=0):
+    """A posterior of k clusters, from random assignments that respect no links."""
+    z = np.random.default_rng(seed).integers(k, size=batch.n_atoms)
+    z[:k] = np.arange(k)
+    return model.global_step(model.summarize(np.arange(k), replace(batch, links=None), hard_resp(z, k)))
+
+
+def naive(model, posterior, batch):
+    """Responsibilities of atoms and entropy of each cluster, group by group."""
+    k, n = posterior.n_clusters, batch.n_atoms
+    weights = np.ones(n) if batch.weights is None else batch.weights
+    score = model.observation.expected_log_lik(posterior.observation, batch)
+    score = score + model.allocation.log_weights(posterior.allocation)
+    resp, entropy = np.zeros((n, k)), np.zeros(k)
+    groups = [np.flatnonzero(batch.links == g) for g in np.unique(batch.links[batch.links >= 0])]
+    alone = [np.array([i]) for i in np.flatnonzero(batch.links < 0)]
+    for rows in groups + alone:
+        total = (weights[rows, None] * score[rows]).sum(axis=0) if batch.links[rows[0]] >= 0 else score[rows[0]]
+        own = np.exp(total - logsumexp(total))
+        times = 1.0 if batch.links[rows[0]] >= 0 else weights[rows[0]]
+        entropy -= times * np.where(own > 0, own * np.log(np.maximum(own, 1e-300)), 0.0)
+        resp[rows] = own * weights[rows, None]
+    return resp, entropy
+
+
+@pytest.mark.parametrize("allocation", [bnp.FiniteMixture(3.0), bnp.DPMixture()], ids=["finite", "dp"])
+def test_bound_is_below_the_evidence_of_all_assignments_that_respect_links(allocation):
+    x = np.random.default_rng(3).normal(size=(7, 2)) * 1.5
+    model, batch = of_links(x, LINKS, allocation)
+    k, summary = 3, None
+    posterior = start_of(model, batch, k)
+    values = []
+    for _ in range(60):
+        summary = model.local_step(posterior, batch)
+        posterior = model.global_step(summary)
+        values.append(sum(model.elbo(posterior, summary).values()))
+    assert (np.diff(values) > -1e-9).all()
+    units = np.array([0, 1, 0, 2, 1, 0, 3])
+    assignments = list(itertools.product(range(k if isinstance(allocation, bnp.FiniteMixture) else 4), repeat=4))
+    if isinstance(allocation, bnp.DPMixture):  # partitions: each block is named by its first unit, in order
+        assignments = [z for z in assignments if all(b <= max(z[:i], default=-1) + 1 for i, b in enumerate(z))]
+    joints = []
+    for z in assignments:
+        width = k if isinstance(allocation, bnp.FiniteMixture) else max(z) + 1
+        of_z = model.summarize(np.arange(width), batch, hard_resp(np.array(z)[units], width))
+        joints.append(float(model.best_data_terms(of_z).sum()) + model.allocation.log_partition(of_z["N"]))
+    assert len(joints) == (81 if isinstance(allocation, bnp.FiniteMixture) else 15)
+    evidence = logsumexp(joints)
+    assert evidence - 3.0 < values[-1] <= evidence + 1e-9
+    assert_allclose(summary["N"].sum(), 7.0, rtol=1e-13)
+
+
+@pytest.mark.parametrize("top", [None, 2], ids=["all", "top"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["once", "weighted"])
+def test_local_step_is_that_of_groups(top, weighted):
+    rng = np.random.default_rng(0)
+    x, links = rng.normal(size=(9, 2)), [4, -1, 2, 4, 2, -1, 4, 7, -1]
+    model, batch = of_links(x, links, bnp.DPMixture(top=top), rng.integers(1, 4, 9) / 2 if weighted else None)
+    posterior = start_of(model, batch, 3)
+    step = model.assign(posterior, batch)
+    resp = step.resp if top is None else step.resp.to_dense()
+    if top is None:
+        expected, entropy = naive(model, posterior, batch)
+        assert_allclose(resp, expected, rtol=1e-10, atol=1e-12)
+        assert_allclose(step.values["H"], entropy, rtol=1e-10, atol=1e-10)
+    weights = np.ones(9) if batch.weights is None else batch.weights
+    for g in (2, 4):
+        rows = np.flatnonzero(batch.links == g)
+        assert_allclose(resp[rows] / weights[rows, None], np.tile(resp[rows[0]] / weights[rows[0]], (len(rows), 1)))
+    # an atom that is a group of its own is an atom
+    if not weighted:
+        alone = replace(batch, links=np.where(np.isin(batch.links, [2, 4]), -1, batch.links))
+        plain = model.assign(posterior, replace(alone, links=None))
+        assert_allclose(
+            (model.assign(posterior, alone).resp if top is None else model.assign(posterior, alone).resp.value),
+            plain.resp if top is None else plain.resp.value,
+            rtol=1e-10,
+            atol=1e-12,
+        )
+
+
+def test_a_weight_is_so_many_copies_in_the_group():
+    x = np.random.default_rng(1).normal(size=(6, 2))
+    times, links = np.array([1, 3, 2, 1, 2, 1]), np.array([0, 0, 1, 1, -1, -1])
+    model, batch = of_links(x, links, bnp.DPMixture(), times.astype(np.float64))
+    copies = np.repeat(np.arange(6), times)
+    repeated = Batch(x[copies], links=links[copies])
+    posterior = start_of(model, replace(batch, weights=None), 2)
+    one, many = model.local_step(posterior, batch), model.local_step(posterior, repeated)
+    for name in one.values:
+        assert_allclose(one[name], many[name], rtol=1e-10, atol=1e-10, err_msg=name)
+
+
+def test_unions_and_trials_are_exact_and_part_no_group(monkeypatch):
+    monkeypatch.setattr(trials, "ROWS", 5)  # pieces must not cut groups
+    rng = np.random.default_rng(2)
+    x, links = rng.normal(size=(40, 2)), rng.integers(-3, 12, 40)
+    model, batch = of_links(x, np.maximum(links, -1), bnp.DPMixture(), rng.integers(1, 3, 40).astype(float))
+    posterior = start_of(model, batch, 4)
+    pairs = np.array([[0, 1], [2, 3]])
+    tracked = model.local_step(posterior, batch, pairs)
+    resp = model.assign(posterior, batch).resp
+    of_group = {g: np.flatnonzero(batch.links == g) for g in np.unique(batch.links[batch.links >= 0])}
+
+    def entropy(columns):
+        out = np.zeros(columns.shape[1])
+        units = [(rows[0], batch.weights[rows[0]], 1.0) for rows in of_group.values()]
+        units += [(i, batch.weights[i], batch.weights[i]) for i in np.flatnonzero(batch.links < 0)]
+        for row, weight, times in units:
+            own = columns[row] / weight
+            out -= times * own * np.log(np.maximum(own, 1e-300))
+        return out
+
+    united = resp[:, :2].sum(axis=1, keepdims=True)
+    merged = np.concatenate([united, resp[:, 2:]], axis=1)
+    before, after = model.best_objective(tracked), gains_of(model, tracked, {}, [Merge(0, 1)])[0]
+    summary = model.summarize(np.arange(3), batch, merged)
+    summary = replace(summary, values={**summary.values, "H": entropy(merged)})
+    assert_allclose(before + after, model.best_objective(summary), rtol=1e-10)
+    # a trial that shares out the atoms of one cluster among two others, and a vanishing one
+    receivers = model.global_step(tracked.without_pairs().take(np.array([2, 3])))
+    trial = Trial("away", (0, 2, 3), receivers, focus=(0,), rest=2)
+    found = model.visit(posterior, batch, np.zeros((0, 2), np.int64), [trial])
+    part = found.parts["away"]
+    noticed = resp[:, 0] > trials.NOTICEABLE * batch.weights
+    held = resp[:, [0, 2, 3]].sum(axis=1) / batch.weights
+    score = model.observation.expected_log_lik(receivers.observation, batch)
+    score = score + model.allocation.log_weights(receivers.allocation)
+    expected = resp[:, [2, 3]].copy()
+    expected[:, 0] += resp[:, 0]
+    for i in np.flatnonzero(noticed):
+        rows = of_group.get(batch.links[i], [i])
+        times = batch.weights[rows] if batch.links[i] >= 0 else np.ones(1)
+        total = (times[:, None] * score[rows]).sum(axis=0)
+        expected[i] = np.exp(total - logsumexp(total)) * held[i] * batch.weights[i]
+    assert 0 < noticed.sum() < 40
+    sums = model.summarize(receivers.ids, batch, expected)
+    for name in ("N", "x", "xx"):
+        assert_allclose(part[name], sums[name], rtol=1e-9, atol=1e-9, err_msg=name)
+    assert_allclose(part["H"], entropy(expected), rtol=1e-9)
+
+
+def test_groups_stay_whole_in_tiles():
+    links = np.array([-1, 5, 5, -1, 2, 9, 2, -1, 9, -1])
+    assert_array_equal(np.flatnonzero(uncut(links)), [0, 1, 3, 4, 9, 10])
+    batch = Batch(np.arange(10.0)[:, None], links=links)
+    tiles = list(whole_tiles(batch, [batch.rows(i, i + 2) for i in range(0, 10, 2)]))
+    assert [tile.n_atoms for tile in tiles] == [4, 6]
+    assert_array_equal(concatenate(tiles).x, batch.x)
+    assert_array_equal(whole_groups(np.array([0, 4]), batch), [0, 4, 6])
+    assert_array_equal(uncut(np.full(3, -1)), np.ones(4, bool))
+
+
+def test_links_travel_with_the_rows_of_a_batch():
+    batch = Batch(np.arange(12.0)[:, None], np.arange(12) + 0.5, links=np.arange(12) % 4 - 1)
+    assert_array_equal(batch.rows(2, 5).links, batch.links[2:5])
+    assert_array_equal(batch.take(np.array([7, 1])).links, [2, 0])
+    assert_array_equal(concatenate([batch, replace(batch, links=None)]).links[12:], np.full(12, -1))
+    assert_array_equal(
+        concatenate([batch, batch]).links, [*batch.links, *np.where(batch.links < 0, -1, batch.links + 3)]
+    )
+    assert_array_equal(batch_from_arrays(batch_to_arrays(batch), "again").links, batch.links)
+    assert checksum(batch) != checksum(replace(batch, links=batch.links[::-1].copy()))
+    with pytest.raises(DataError, match="one for each of 12 atoms"):
+        replace(batch, links=np.zeros(3, np.int64))
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------
+def linked_blobs(n_groups=60, seed=5):
+    """Rows of three blobs that overlap, groups of one to four of them, and the blobs."""
+    rng = np.random.default_rng(seed)
+    blob, size = rng.integers(3, size=n_groups), rng.integers(1, 5, size=n_groups)
+    links, z = np.repeat(np.arange(n_groups), size), np.repeat(blob, size)
+    x = rng.normal(size=(len(z), 2)) + 1.8 * np.array([[0, 0], [1, 1], [-1, 2]])[z]
+    offsets = np.concatenate([[0], np.cumsum(size)])
+    return x, np.where(links % 5 == 4, -1, links), z, offsets
+
+
+def trained(x, links, offsets, **settings):
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    facts = {"schedule": bnp.Memoized(laps=30), "batch_size": 40, "init": bnp.BregmanKMeans(6), **settings}
+    return bnp.train(model, bnp.as_source(x, groups=offsets, batch_size=facts.pop("batch_size")), links=links, **facts)
+
+
+def values_of(result):
+    return np.array([row["elbo"] for row in result.history if row["exact"]])
+
+
+def together(resp, links):
+    """Whether all rows of each group have the same responsibilities, to the bit."""
+    return all(np.ptp(resp[links == g], axis=0).max() == 0.0 for g in np.unique(links[links >= 0]))
+
+
+def test_the_objective_of_a_run_never_falls_and_no_move_parts_a_group():
+    x, links, z, offsets = linked_blobs()
+    found = trained(x, links, offsets)
+    made = {move["kind"] for row in found.history for move in row.get("moves", ()) if move["accepted"]}
+    assert made >= {"merge", "delete"}, "the run made no move that could part a group"
+    assert (np.diff(values_of(found)) > -1e-6).all(), "the objective fell"
+    # the total of batches is that of one local step on all rows, in which groups are whole
+    model, posterior = found.posterior.model, found.posterior
+    batch = Batch(x, links=links.astype(np.int64))
+    summary = model.local_step(posterior, batch)
+    assert_allclose(sum(model.elbo(model.global_step(summary), summary).values()), values_of(found)[-1], atol=1e-4)
+    resp = model.assign(posterior, batch).resp
+    assert together(resp, links)
+    # rows of one group help one another
+    assert adjusted_rand_score(z, resp.argmax(axis=1)) > adjusted_rand_score(z, bnp.predict(posterior, x))
+
+
+def test_a_birth_shares_out_whole_groups():
+    rng = np.random.default_rng(0)
+    z = np.repeat(np.arange(40) % 2, 4)
+    x = rng.normal(size=(160, 2)) + 5.0 * z[:, None]
+    links, offsets = np.repeat(np.arange(40), 4), np.arange(0, 161, 4)
+    found = trained(x, links, offsets, init=bnp.BregmanKMeans(1), moves=(bnp.Birth(),))
+    made = [move for row in found.history for move in row.get("moves", ()) if move["accepted"]]
+    assert {move["kind"] for move in made} >= {"birth"} and found.posterior.n_clusters >= 2
+    assert (np.diff(values_of(found)) > -1e-6).all(), "the objective fell"
+    resp = found.posterior.model.assign(found.posterior, Batch(x, links=links)).resp
+    assert together(resp, links)
+    assert adjusted_rand_score(z, resp.argmax(axis=1)) == 1.0
+
+
+@pytest.mark.parametrize("schedule", [bnp.FullBatch(laps=3), bnp.Stochastic(laps=2)], ids=["full", "stochastic"])
+def test_links_beside_weights_and_missing_entries_in_other_schedules(schedule):
+    x, links, _, offsets = linked_blobs(30)
+    rng = np.random.default_rng(0)
+    gaps = np.where(rng.random(x.shape) < 0.1, np.nan, x)
+    source = bnp.as_source(gaps, groups=offsets, batch_size=40, weights=rng.integers(3, size=len(x)).astype(float))
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(missing="marginalise"))
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        found = bnp.train(model, source, links=links, schedule=schedule, init=bnp.BregmanKMeans(3), moves=())
+    batch = Batch(gaps, links=links.astype(np.int64))
+    assert together(found.posterior.model.assign(found.posterior, batch).resp, links)
+    if isinstance(schedule, bnp.FullBatch):
+        assert (np.diff(values_of(found)) > -1e-6).all()
+
+
+def test_linked_rows_are_not_screened():
+    x, links, _, _ = linked_blobs(30)
+    batch = Batch(x, links=links.astype(np.int64))
+    summaries = []
+    for precision in ("double", "mixed"):
+        model = bnp.Model(bnp.DPMixture(), bnp.Gaussian(), learn_prior="never", precision=precision)
+        model = model.with_prior(survey_of(batch))
+        posterior = start_of(model, batch, 3)
+        summaries.append(model.local_step(posterior.for_visits(10**6), batch))
+    for name, value in summaries[0].values.items():
+        assert_array_equal(value, summaries[1][name])
+
+
+def test_a_label_of_a_row_is_that_of_its_group():
+    x, links, z, offsets = linked_blobs(30)
+    labels = np.full(len(x), -1)
+    known = [int(np.flatnonzero((z == k) & (links >= 0))[0]) for k in range(3)]
+    labels[known] = z[known]
+    found = trained(x, links, offsets, labels=labels)
+    held = found.posterior.summary[KNOWN]
+    size = [(links == links[row]).sum() for row in known]
+    assert_allclose(held.sum(axis=0), size, rtol=1e-12)
+    assert (np.count_nonzero(held, axis=1) <= 1).all()
+    assert (np.diff(values_of(found)) > -1e-6).all()
+    g = next(g for g in np.unique(links[links >= 0]) if (links == g).sum() > 1)
+    labels[np.flatnonzero(links == g)[:2]] = [0, 1]
+    with pytest.raises(DataError, match=rf"group {g} has rows of two labels, 0 \(row .*\) and 1 \(row"):
+        trained(x, links, offsets, labels=labels)
+
+
+def test_the_same_bits_after_a_resume_and_from_files(tmp_path):
+    x, links, _, offsets = linked_blobs(30)
+    whole = trained(x, links, offsets)
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        trained(x, links, offsets, store=tmp_path / "run", schedule=bnp.Memoized(laps=2))
+    again = trained(x, links, offsets, store=tmp_path / "run", resume=True)
+    assert_array_equal(values_of(again), values_of(whole))
+    np.save(tmp_path / "links.npy", links)
+    assert_array_equal(values_of(trained(x, str(tmp_path / "links.npy"), offsets)), values_of(whole))
+    other = np.where(links == links.max(), -1, links)
+    with pytest.raises(StoreError, match="links"):
+        trained(x, other, offsets, store=tmp_path / "run", resume=True)
+
+
+def test_job_files_updates_and_the_estimator_take_links(tmp_path):
+    x, links, _, _ = linked_blobs(30)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "links.npy", links)
+    content = {
+        "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},
+        "data": {"path": "x.npy", "links": "links.npy"},
+        "init": {"type": "BregmanKMeans", "n_clusters": 4},
+        "schedule": {"type": "Memoized", "laps": 30},
+        "store": "run",
+    }
+    found = parse_job(content, tmp_path).train()
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    same = bnp.train(model, x, links=links, init=bnp.BregmanKMeans(4), schedule=bnp.Memoized(laps=30))
+    assert_array_equal(values_of(found), values_of(same))
+    # groups of later data are their own, and groups of earlier data hold when these are visited again
+    more = bnp.update(tmp_path / "run", x[:40] + 0.1, links=np.where(np.arange(40) < 20, 3, -1), revisit=2)
+    assert_allclose(more.posterior.summary["N"].sum(), len(x) + 40, rtol=1e-12)
+    settled = bnp.update(tmp_path / "run", x[:4], laps=1)
+    assert settled.posterior.n_clusters >= 1
+    made = bnp.DirichletProcessMixture(observation="diag_gaussian", n_clusters=4, random_state=0)
+    names = [None if g < 0 else f"animal {g:02}" for g in links]
+    assert made.fit(x, links=names).lower_bound_ == made.fit(x, links=links).lower_bound_ != made.fit(x).lower_bound_
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+def test_groups_that_batches_would_cut_are_refused_with_ways_out():
+    x, links, _, _ = linked_blobs()
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    with pytest.raises(DataError, match=r"several batches .* batch_size=149; or sort the rows by group"):
+        bnp.train(model, x, links=links, batch_size=20)
+    facts = {"moves": (), "schedule": bnp.Memoized(laps=1), "init": bnp.BregmanKMeans(2)}
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        bnp.train(model, x, links=links, batch_size=149, **facts)
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ([0, 1], "2 links for the 10 atoms"),
+        ([-1] * 10, "links: no label is known"),
+        ([0.5] * 10, "links: a label is 0.5"),
+        ("column", "links='column': needs an array"),
+    ],
+)
+def test_links_that_are_none(links, message):
+    with pytest.raises(DataError, match=message):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), np.zeros((10, 2)), links=links)
+    assert links_of(["a", None, "a"]).codes.tolist() == [0, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "settings", "message"),
+    [
+        (bnp.HDPTopics(), {}, "cannot be assigned together"),
+        (bnp.DPMixture(), {"schedule": bnp.Gibbs()}, "would part groups"),
+        (bnp.DPMixture(), {"schedule": bnp.Filter()}, "would part groups"),
+        (bnp.DPMixture(), {"init": bnp.FromSample()}, "leave links out"),
+    ],
+)
+def test_models_and_schedules_that_take_no_links(allocation, settings, message):
+    with pytest.raises(SettingError, match=message):
+        bnp.train(bnp.Model(allocation, bnp.Multinomial()), np.ones((10, 2)), links=[0] * 10, moves=(), **settings)
