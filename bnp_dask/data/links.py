@@ -27,12 +27,12 @@ def links_of(given: Any) -> Labels:
     return labels_of(given, what="links")
 
 
-def _linked(batch: Batch, codes: np.ndarray) -> Batch:
+def _linked(batch: Batch, values: np.ndarray) -> Batch:
     """The batch with groups ``(n,)`` of its atoms, whose labels are those of their groups."""
-    if batch.n_atoms != len(codes):
-        raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(codes)} links; the data changed")
-    labels = None if batch.labels is None else labels_of_groups(batch.labels, codes)
-    return replace(batch, labels=labels, links=codes.astype(np.int64))
+    if batch.n_atoms != len(values):
+        raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(values)} links; the data changed")
+    labels = None if batch.labels is None else labels_of_groups(batch.labels, values)
+    return replace(batch, labels=labels, links=values.astype(np.int64))
 
 
 def labels_of_groups(labels: np.ndarray, codes: np.ndarray) -> np.ndarray:
