@@ -42,7 +42,7 @@ class Labels:
     names: tuple[Name, ...]
 
 
-def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
+def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "labels") -> Labels:
     """Labels in any form that a user may give them.
 
     Parameters
@@ -52,29 +52,31 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None) -> Labels:
         of a .npy file of numbers.  Masked entries are unknown.
     names
         Names that a run has already; others are refused.  None: the names that occur.
+    what
+        Name of the argument, for messages.
 
     Raises
     ------
     DataError
         Not one-dimensional, labels that are neither texts nor whole numbers, no known label, or unknown names.
     """
-    where = "labels"
+    where = what
     if isinstance(given, (str, os.PathLike)):
         where = os.fspath(given)
         if not where.endswith(".npy"):
             raise DataError(
-                f"labels={where!r}: needs an array with one label for each atom, or the path of a .npy file"
+                f"{what}={where!r}: needs an array with one label for each atom, or the path of a .npy file"
             )
         try:
             given = np.load(where, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise DataError(f"labels={where!r} cannot be read: {error}") from error
+            raise DataError(f"{what}={where!r} cannot be read: {error}") from error
     values = _array(given, where)
     known, values = _known(values, where)
     found, codes = np.unique(values[known], return_inverse=True)
     own = tuple(found.tolist())
     if names is None and not own:
-        raise DataError(f"{where}: no label is known, all are -1 or None; leave labels out")
+        raise DataError(f"{where}: no label is known, all are -1 or None; leave {what} out")
     strange = [name for name in own if names is not None and name not in names]
     if strange:
         raise DataError(f"{where}: {shown(strange[0])} is no label of this run, which has {shown(names)}")

@@ -13,6 +13,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, Source, fingerprint_of, spans_of
+from bnp_dask.data.labels import UNKNOWN, Name, labels_of
 from bnp_dask.data.view import Changed, View
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.settings import shown
@@ -55,6 +56,16 @@ def responses_of(given: Any) -> np.ndarray:
     if np.isnan(values).all():
         raise DataError(f"{where}: no response is observed, all are NaN; leave responses out")
     return values
+
+
+def classes_of(given: Any, names: tuple[Name, ...] | None = None) -> tuple[np.ndarray, tuple[Name, ...]]:
+    """Responses that are classes as positions among their names, float64 ``(n,)``, NaN where none is observed; and the
+    names.
+
+    ``given`` and ``names`` are as for :func:`bnp_dask.data.labels.labels_of`, which also says what is refused.
+    """
+    found = labels_of(given, names, "responses")
+    return np.where(found.codes == UNKNOWN, np.nan, found.codes.astype(np.float64)), found.names
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -131,7 +131,7 @@ class GrowingRun:
         if not place_of(place).exists(place):
             raise StoreError(f"{place} is missing; train(..., resume=True) writes it, then update() takes in more data")
         base = load(place)
-        found = first_data(store, begun, checkpoint)
+        found = first_data(store, begun, checkpoint, base)
         if growth is None:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
             log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
@@ -278,7 +278,7 @@ class GrowingRun:
             columns = columns.first(n_then)
         facts = (name, count, self.first.n_features, is_sparse)
         return self._placed(
-            opened_again(piece, columns, *facts, labels=piece.get("labels"), responses=piece.get("responses")), n_then
+            opened_again(piece, columns, *facts, self.base, piece.get("labels"), piece.get("responses")), n_then
         )
 
     def publish(self) -> None:

@@ -18,7 +18,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.labels import labels_of, with_labels
-from bnp_dask.data.responses import responses_of, with_responses
+from bnp_dask.data.responses import classes_of, responses_of, with_responses
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
@@ -145,7 +145,7 @@ def survey_of(first: Survey, rows: np.ndarray) -> Survey:
 
 
 # -- data opened again ---------------------------------------------------------------------------------------------
-def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveyed:
+def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Posterior) -> Surveyed:
     """Survey of the first data, and their batches; StoreError if the run has no list of these."""
     noted = checkpoint.state.get("manifest")
     try:
@@ -161,9 +161,7 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
     if opened is None:
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
-        source = opened_again(
-            opened, begun.columns(), *facts, labels=opened.get("labels"), responses=opened.get("responses")
-        )
+        source = opened_again(opened, begun.columns(), *facts, base, opened.get("labels"), opened.get("responses"))
         kept = kept_in(manifest.arrays)
         source = source if kept is None or isinstance(source, Absent) else OnceSource(source, kept)
     return surveyed(manifest, source)
@@ -182,6 +180,7 @@ def opened_again(
     n_batches: int,
     n_features: int,
     is_sparse: bool,
+    base: Posterior,
     labels: Mapping[str, Any] | None = None,
     responses: str | None = None,
 ) -> Source:
@@ -193,7 +192,7 @@ def opened_again(
             weights=weights_in_file(opened["weights"]),
             columns=columns,
         )
-        source = with_responses_again(with_labels_again(source, labels), responses)
+        source = with_responses_again(base, with_labels_again(source, labels), responses)
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
@@ -215,7 +214,15 @@ def responding_as(base: Posterior, source: Source, responses: Any) -> Source:
     """The source with responses ``(n,)`` of its documents; SettingError if the run was begun without."""
     if response_of(base.model.allocation) is None:
         raise SettingError("responses: the run was begun without; begin a new one with train(..., responses=y)")
-    return with_responses(source, responses_of(responses))
+    return with_responses(source, responses_as(base, responses))
+
+
+def responses_as(base: Posterior, responses: Any) -> np.ndarray:
+    """Responses ``(n,)`` as the run has them: numbers, or positions among its classes."""
+    response = response_of(base.model.allocation)
+    if response is None or not response.takes_classes:
+        return responses_of(responses)
+    return classes_of(responses, response.classes)[0]
 
 
 def responses_as_opened(responses: Any) -> str | None:
@@ -225,13 +232,13 @@ def responses_as_opened(responses: Any) -> str | None:
     return Location.of(os.fspath(responses)).place if isinstance(responses, (str, os.PathLike)) else ""
 
 
-def with_responses_again(source: Source, place: str | None) -> Source:
+def with_responses_again(base: Posterior, source: Source, place: str | None) -> Source:
     """The source with the responses that the data had; DataError if these were an array in memory."""
     if place is None:
         return source
     if not place:
         raise DataError("its responses were given as an array in memory")
-    return with_responses(source, responses_of(place_in_file(place, "responses that the run had")))
+    return with_responses(source, responses_as(base, place_in_file(place, "responses that the run had")))
 
 
 def with_labels_again(source: Source, opened: Mapping[str, Any] | None) -> Source:
