@@ -46,8 +46,11 @@ def responses_of(given: Any) -> np.ndarray:
     try:
         if isinstance(given, np.ma.MaskedArray):
             given = np.where(np.ma.getmaskarray(given), np.nan, np.asarray(given, np.float64))
+        kind = np.asarray(given).dtype
+        if kind.kind not in "biufO":
+            raise TypeError(f"they have dtype {kind}; classes need a model with response=CategoricalResponse()")
         values = np.array(given, np.float64)
-    except (ValueError, TypeError) as error:
+    except (ArithmeticError, ValueError, TypeError) as error:
         raise DataError(f"{where}: {shown(given)} are no numbers: {error}") from error
     if values.ndim != 1:
         raise DataError(f"{where} have shape {values.shape}; needs one number for each document, (n,)")

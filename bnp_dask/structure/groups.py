@@ -186,7 +186,8 @@ class Groups:
         values = zip(("response", "response_sd"), response.coefficients(posterior.allocation.response), strict=True)
         if response.classes is None:
             return {name: each(value) for name, value in values}
-        return {name: by_feature(value, response.classes, "class") for name, value in values}
+        names = [str(c) for c in response.classes]
+        return {name: by_feature(value, names, "class") for name, value in values}
 
     def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
         return draw_groups(posterior, n, length, rng)
