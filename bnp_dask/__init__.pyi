@@ -12,13 +12,14 @@ from bnp_dask.allocation import DPMixture as DPMixture
 from bnp_dask.allocation import FiniteHMM as FiniteHMM
 from bnp_dask.allocation import FiniteHMT as FiniteHMT
 from bnp_dask.allocation import FiniteMixture as FiniteMixture
-from bnp_dask.allocation import GaussianResponse as GaussianResponse
 from bnp_dask.allocation import HDPTopics as HDPTopics
 from bnp_dask.allocation import NGGPMixture as NGGPMixture
 from bnp_dask.allocation import NRMMixture as NRMMixture
 from bnp_dask.allocation import PitmanYorMixture as PitmanYorMixture
 from bnp_dask.allocation import StrataMixture as StrataMixture
+from bnp_dask.allocation.categorical_response import CategoricalResponse as CategoricalResponse
 from bnp_dask.allocation.document_step import DocumentStep as DocumentStep
+from bnp_dask.allocation.gaussian_response import GaussianResponse as GaussianResponse
 from bnp_dask.allocation.levy import GeneralizedGamma as GeneralizedGamma
 from bnp_dask.analysis.grid import Grid as Grid
 from bnp_dask.analysis.grid import grid as grid

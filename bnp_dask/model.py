@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask._names import method
-from bnp_dask.allocation.base import Allocation, PointAllocation, PreparedAllocation, require_allocation
+from bnp_dask.allocation.base import (
+    Allocation,
+    PointAllocation,
+    PreparedAllocation,
+    SizedAllocation,
+    require_allocation,
+)
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
 from bnp_dask.core.fields import Counting
@@ -400,7 +406,7 @@ class Model:
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """Summary of no atoms."""
-        own = self.allocation.sizes if isinstance(self.allocation, PreparedAllocation) else {}
+        own = self.allocation.sizes if isinstance(self.allocation, SizedAllocation) else {}
         sizes, fields = {"cluster": len(ids), **own, **self.observation.sizes}, self.fields
         values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in fields.items()}
         tracked = [name for name, f in fields.items() if f.has_pairs]

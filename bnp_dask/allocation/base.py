@@ -55,13 +55,18 @@ class PointAllocation(Protocol):
 
 
 @runtime_checkable
-class PreparedAllocation(Protocol):
-    """Allocation model with settings that come from the data, or with statistics that have axes of their own."""
+class SizedAllocation(Protocol):
+    """Allocation model with statistics that have axes of their own."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Length of every axis other than ``"cluster"`` that the fields name."""
         ...
+
+
+@runtime_checkable
+class PreparedAllocation(SizedAllocation, Protocol):
+    """Allocation model with settings that come from the data."""
 
     def with_prior(self, survey: Survey, observation: Any) -> Self:
         """Allocation with every setting that was None computed from the data; the likelihood is ready already."""

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.response import Coefficients, GaussianResponse
+from bnp_dask.allocation.response import Response, document_pull, response_fields, response_sums
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
@@ -158,8 +158,8 @@ def document_step(
     pairs: np.ndarray,
     sets: np.ndarray,
     states: GroupStates | None,
-    response: GaussianResponse | None = None,
-    params: Coefficients | None = None,
+    response: Response | None = None,
+    params: Any = None,
 ) -> GroupStep:
     """Assign the tokens of some groups to topics.
 
@@ -185,7 +185,7 @@ def document_step(
     theta = tokens.length + (prior.sum() + rest)
     warm = states is not None and step.keeps_states
     answers = response is not None and tokens.response is not None
-    pull = None if response is None or params is None else response.pull(params, tokens)
+    pull = document_pull(response, params, tokens, states if step.keeps_states else None, prior)
     found, kept, table, counts = _fit(
         step.rules(warm), prior, theta, tokens, log_lik, pairs, sets, states, step.kept_as, answers, pull
     )
@@ -199,7 +199,7 @@ def document_step(
     pair_values = _topic_values(found.pairs, prior[a] + prior[b], docs, log_theta)
     pair_values["H"] = values["H"][a] + values["H"][b] - found.pairs[3]
     if response is not None and counts is not None:
-        values |= response.sums(tokens, counts, len(prior))
+        values |= response_sums(response, params, tokens, counts, counts, len(prior))
     return GroupStep(found.sums, values, pair_values, found.mass, kept, counts)
 
 
@@ -213,8 +213,10 @@ def share_out(
     mass: np.ndarray,
     states: GroupStates | None = None,
     takes_all: bool = False,
-    response: GaussianResponse | None = None,
+    response: Response | None = None,
+    params: Any = None,
     pull: Pull | None = None,
+    whole: GroupStates | None = None,
 ) -> GroupStep:
     """Share out the mass of some clusters (donors) in each token among others (receivers).
 
@@ -240,8 +242,10 @@ def share_out(
         each group is tried from there and from scratch.
     takes_all
         Whether the donors are all clusters: each group is then tried from as many starts as in a local step.
-    response, pull
-        Model of responses, and their pull on the receivers; None without.
+    response, params, pull
+        Model of responses, its parameters in force, and the pull on the receivers; None without.
+    whole
+        Counts of all topics in the groups, by position; None for data without responses.
     """
     part, _ = tokens.part(mass)
     prior = given * beliefs / beliefs.sum()
@@ -258,9 +262,9 @@ def share_out(
     docs, log_theta, _ = _group_sums(tokens.times, theta)
     values = _topic_values(found.stats, prior, docs, log_theta)
     values["H"] = found.stats[3] - np.einsum("rk,rk->k", found.sums, table)
-    if response is not None and counts is not None:
-        own = response.sums(tokens, counts, len(prior))
-        values |= {name: own[name] for name, declared in response.fields.items() if declared.n_cluster_axes}
+    if response is not None and counts is not None and whole is not None:
+        own = response_sums(response, params, tokens, whole, counts, len(prior))
+        values |= {name: own[name] for name, declared in response_fields(response).items() if declared.n_cluster_axes}
     return GroupStep(found.sums, values, {}, found.mass, kept, counts)
 
 

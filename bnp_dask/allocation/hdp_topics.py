@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -13,8 +13,8 @@ from scipy.special import gammaln, psi
 from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, rest_shift, share_out
 from bnp_dask.allocation.response import (
-    Coefficients,
-    GaussianResponse,
+    COUNTS,
+    Response,
     coefficients_of,
     receivers_pull,
     response_fields,
@@ -43,10 +43,10 @@ class TopicSticks:
     omega: np.ndarray
     pi: np.ndarray
     rest: float
-    response: Coefficients | None = field(default=None, metadata=OPTIONAL)
+    response: Any = field(default=None, metadata=OPTIONAL)
 
     @classmethod
-    def of(cls, u: np.ndarray, omega: np.ndarray, response: Coefficients | None = None) -> TopicSticks:
+    def of(cls, u: np.ndarray, omega: np.ndarray, response: Any = None) -> TopicSticks:
         """Posterior from u and omega, with the weights computed."""
         pi, rest = stick_weights(np.asarray(u, np.float64))
         return cls(np.asarray(u, np.float64), np.asarray(omega, np.float64), pi, rest, response)
@@ -66,7 +66,8 @@ class HDPTopics:
     step
         Settings of the search for topics of a document's tokens.
     response
-        Model of the responses of documents, such as ``GaussianResponse()``, for data with ``responses=``; None without.
+        Model of the responses of documents, ``GaussianResponse()`` or ``CategoricalResponse()``, for data with
+        ``responses=``; None without.
 
     Notes
     -----
@@ -85,7 +86,7 @@ class HDPTopics:
     gamma: float = 10.0
     alpha: float = 0.5
     step: DocumentStep = field(default_factory=DocumentStep)
-    response: GaussianResponse | None = field(default=None, metadata=OPTIONAL)
+    response: Response | None = field(default=None, metadata=OPTIONAL)
     structure = Groups()
     nonparametric = True
 
@@ -94,8 +95,10 @@ class HDPTopics:
             hold(self, name, positive_mass(name, getattr(self, name), "concentration"))
         if not isinstance(self.step, DocumentStep):
             raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
-        if not isinstance(self.response, GaussianResponse | None):
-            raise SettingError(f"response={shown(self.response)}: needs GaussianResponse(), or None")
+        if not isinstance(self.response, Response | None):
+            raise SettingError(
+                f"response={shown(self.response)}: needs GaussianResponse(), CategoricalResponse(), or None"
+            )
 
     @property
     def keeps_states(self) -> bool:
@@ -103,13 +106,18 @@ class HDPTopics:
 
     @property
     def counts(self) -> frozenset[str]:
-        return frozenset({"docs", *(() if self.response is None else self.response.counts)})
+        return frozenset({"docs", *(() if self.response is None else COUNTS)})
 
     @property
     def fields(self) -> Mapping[str, Field]:
         tracked, plain = Field(("cluster",), merge="tracked"), Field()
         sums = dict.fromkeys(("Q_0", "P_rest", "Q_rest", "docs"), plain)
         return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, **sums, **response_fields(self.response)})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """See :class:`~bnp_dask.allocation.base.SizedAllocation`."""
+        return {} if self.response is None else self.response.response_sizes
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return group_tiles(batch, n_clusters)
@@ -134,10 +142,12 @@ class HDPTopics:
         freed = freed if params.rest > 0.0 else NO_DONORS
         given = self.alpha * float(params.pi[np.setdiff1d(donors, freed)].sum())
         everything = len(donors) == len(params.pi)
+        whole = None if receivers is None else receivers.counts
         pull = receivers_pull(self.response, params.response, tokens, donors, receivers)
         step = share_out(
-            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything, self.response, pull
-        )
+            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything,
+            self.response, params.response, pull, whole,
+        )  # fmt: skip
         if len(freed):
             rest = self.alpha * params.rest
             more = rest + self.alpha * float(params.pi[freed].sum())

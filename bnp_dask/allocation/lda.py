@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -13,8 +13,8 @@ from scipy.special import gammaln, psi
 from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, share_out
 from bnp_dask.allocation.response import (
-    Coefficients,
-    GaussianResponse,
+    COUNTS,
+    Response,
     coefficients_of,
     receivers_pull,
     response_fields,
@@ -38,7 +38,7 @@ class TopicShares:
     """Prior weights of topics in documents, ``(K,)``, all equal; they sum to one."""
 
     pi: np.ndarray
-    response: Coefficients | None = field(default=None, metadata=OPTIONAL)
+    response: Any = field(default=None, metadata=OPTIONAL)
 
 
 @register
@@ -54,7 +54,8 @@ class LDA:
     step
         Settings of the search for topics of a document's tokens.
     response
-        Model of the responses of documents, such as ``GaussianResponse()``, for data with ``responses=``; None without.
+        Model of the responses of documents, ``GaussianResponse()`` or ``CategoricalResponse()``, for data with
+        ``responses=``; None without.
 
     Notes
     -----
@@ -69,7 +70,7 @@ class LDA:
 
     alpha: float = 1.0
     step: DocumentStep = field(default_factory=DocumentStep)
-    response: GaussianResponse | None = field(default=None, metadata=OPTIONAL)
+    response: Response | None = field(default=None, metadata=OPTIONAL)
     structure = Groups()
     nonparametric = False
 
@@ -77,8 +78,10 @@ class LDA:
         hold(self, "alpha", positive_mass("alpha", self.alpha, "prior mass"))
         if not isinstance(self.step, DocumentStep):
             raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
-        if not isinstance(self.response, GaussianResponse | None):
-            raise SettingError(f"response={shown(self.response)}: needs GaussianResponse(), or None")
+        if not isinstance(self.response, Response | None):
+            raise SettingError(
+                f"response={shown(self.response)}: needs GaussianResponse(), CategoricalResponse(), or None"
+            )
 
     @property
     def keeps_states(self) -> bool:
@@ -86,13 +89,18 @@ class LDA:
 
     @property
     def counts(self) -> frozenset[str]:
-        return frozenset({"docs", *(() if self.response is None else self.response.counts)})
+        return frozenset({"docs", *(() if self.response is None else COUNTS)})
 
     @property
     def fields(self) -> Mapping[str, Field]:
         tracked = Field(("cluster",), merge="tracked")
         own = {"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()}
         return MappingProxyType({**own, **response_fields(self.response)})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """See :class:`~bnp_dask.allocation.base.SizedAllocation`."""
+        return {} if self.response is None else self.response.response_sizes
 
     def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
         return group_tiles(batch, n_clusters)
@@ -116,10 +124,12 @@ class LDA:
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
         everything = len(donors) == len(params.pi)
+        whole = None if receivers is None else receivers.counts
         pull = receivers_pull(self.response, params.response, tokens, donors, receivers)
         return share_out(
-            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything, self.response, pull
-        )
+            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything,
+            self.response, params.response, pull, whole,
+        )  # fmt: skip
 
     def within(self, share: float) -> Self:
         """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""

@@ -17,9 +17,20 @@ import numpy as np
 from bnp_dask._names import Group
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
+from bnp_dask.allocation.response import Response
 from bnp_dask.cli.job_parts import ClientSpec, DataSpec, UpdateSpec
 from bnp_dask.cli.jobfile import Top
-from bnp_dask.cli.settings import ALLOCATION, INIT, INTENSITY, MOVE, OBSERVATION, SCHEDULE, SOURCE, known_settings
+from bnp_dask.cli.settings import (
+    ALLOCATION,
+    INIT,
+    INTENSITY,
+    MOVE,
+    OBSERVATION,
+    RESPONSE,
+    SCHEDULE,
+    SOURCE,
+    known_settings,
+)
 from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
@@ -31,6 +42,7 @@ ROLES: Mapping[str, Group] = {
     "Allocation": ALLOCATION.known,
     "Observation": OBSERVATION.known,
     "Intensity": INTENSITY.known,
+    "Response": RESPONSE.known,
     "Initialization": INIT.known,
     "Schedule": SCHEDULE.known,
     "Move": MOVE.known,
@@ -131,6 +143,8 @@ def of_type(hint: Any) -> Schema | None:
         return _reference("Observation")
     if hint is Intensity:
         return _reference("Intensity")
+    if hint is Response:
+        return _reference("Response")
     if hint is Initialization:
         return _reference("Initialization")
     if hint in (Posterior, Path):

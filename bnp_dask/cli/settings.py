@@ -15,9 +15,20 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, INTENSITIES, MOVES, OBSERVATIONS, SCHEDULES, SOURCES, Group
+from bnp_dask._names import (
+    ALLOCATIONS,
+    INITIALIZATIONS,
+    INTENSITIES,
+    MOVES,
+    OBSERVATIONS,
+    RESPONSES,
+    SCHEDULES,
+    SOURCES,
+    Group,
+)
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
+from bnp_dask.allocation.response import Response
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError, StoreError, near
@@ -47,6 +58,7 @@ class Role:
 
 ALLOCATION = Role(ALLOCATIONS, Allocation, "DPMixture")
 INTENSITY = Role(INTENSITIES, Intensity, "GeneralizedGamma")
+RESPONSE = Role(RESPONSES, Response, "GaussianResponse")
 OBSERVATION = Role(OBSERVATIONS, Observation, "Gaussian")
 INIT = Role(INITIALIZATIONS, Initialization, "RandomExamples")
 SCHEDULE = Role(SCHEDULES, Schedule, "Memoized")
@@ -165,6 +177,8 @@ def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
         return object_of(OBSERVATION, value, path, folder)
     if hint is Intensity:
         return object_of(INTENSITY, value, path, folder)
+    if hint is Response:
+        return object_of(RESPONSE, value, path, folder)
     if hint is Initialization:
         return object_of(INIT, value, path, folder)
     if hint is Posterior:

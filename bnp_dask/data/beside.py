@@ -1,4 +1,4 @@
-"""Values beside the data, one for each atom or document: known labels, links, responses.  They are cut as the data are."""
+"""Values beside the data, one for each atom or document: labels, links, responses.  They are cut as the data are."""
 
 from __future__ import annotations
 

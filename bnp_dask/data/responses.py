@@ -10,6 +10,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Source
 from bnp_dask.data.beside import is_unknown, loaded, with_beside
+from bnp_dask.data.labels import UNKNOWN, Name, labels_of
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import require_real
 from bnp_dask.inputs.settings import shown
@@ -39,10 +40,22 @@ def responses_of(given: Any) -> np.ndarray:
     return values
 
 
+def classes_of(given: Any, names: tuple[Name, ...] | None = None) -> tuple[np.ndarray, tuple[Name, ...]]:
+    """Responses that are classes as positions among their names, float64 ``(n,)``, NaN where none is observed; and the
+    names.
+
+    ``given`` and ``names`` are as for :func:`bnp_dask.data.labels.labels_of`, which also says what is refused.
+    """
+    found = labels_of(given, names, "responses")
+    return np.where(found.codes == UNKNOWN, np.nan, found.codes.astype(np.float64)), found.names
+
+
 def _numbers(given: Any, where: str) -> np.ndarray:
     """Values as a new array of float64, NaN where unknown."""
     try:
         values = np.asarray(given)
+        if values.dtype.kind in "US":
+            _number(values.ravel()[:1].tolist()[0] if values.size else "")
         if values.dtype.kind == "O" and values.ndim == 1:
             values = np.array([_number(value) for value in values.tolist()])
     except (ValueError, TypeError, OverflowError) as error:
@@ -57,7 +70,7 @@ def _numbers(given: Any, where: str) -> np.ndarray:
 def _number(value: Any) -> float:
     """A number, NaN for an unknown one; texts are none."""
     if isinstance(value, (str, bytes)):
-        raise TypeError("some are texts")
+        raise TypeError("some are texts; classes need a model with response=CategoricalResponse()")
     return np.nan if is_unknown(value) else float(value)
 
 

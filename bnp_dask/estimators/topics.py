@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.allocation import LDA, GaussianResponse, HDPTopics
+from bnp_dask.allocation import LDA, CategoricalResponse, GaussianResponse, HDPTopics
 from bnp_dask.analysis.matching import needs_of_likelihood, words_in
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score
 from bnp_dask.analysis.topics.likelihood import word_score
-from bnp_dask.analysis.topics.responses import predict_response
+from bnp_dask.analysis.topics.responses import ResponsePrediction, predict_response
 from bnp_dask.analysis.topics.words import by_size
-from bnp_dask.data.responses import responses_of, with_responses
+from bnp_dask.data.responses import classes_of, responses_of, with_responses
 from bnp_dask.data.sources.forms import Documents
 from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError
@@ -51,7 +51,9 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
+from bnp_dask.structure.verbs import response_of
 from bnp_dask.training.alternatives.shadow import Shadow
+from bnp_dask.training.growing.grown import responses_as
 from bnp_dask.training.results import TrainResult
 
 try:
@@ -64,6 +66,11 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+def _classifies(estimator: TopicModel) -> bool:
+    """Whether an estimator models classes, so that it can predict their probabilities."""
+    return estimator.response == "categorical" or isinstance(estimator.response, CategoricalResponse)
 
 
 def _responds(estimator: TopicModel) -> bool:
@@ -123,8 +130,9 @@ class TopicModel(TransformerMixin, BaseEstimator):
         None keeps all in memory.
     response
         ``"gaussian"``, or :class:`bnp_dask.GaussianResponse` with a prior: ``fit(X, y)`` learns topics together with a
-        regression of the numbers ``y`` on the shares of topics, and :meth:`predict` predicts them.  None: ``y`` is
-        ignored.
+        regression of the numbers ``y`` on the shares of topics, and :meth:`predict` predicts them.
+        ``"categorical"``, or :class:`bnp_dask.CategoricalResponse`: ``y`` are classes, texts or whole numbers, and
+        :meth:`predict_proba` gives their probabilities.  None: ``y`` is ignored.
     text
         How raw texts become counts, such as ``Text(analyzer=my_words.cut)``; None for ``Text()``.  ``fit`` of texts
         chooses the vocabulary.  Documents that are counts need none.
@@ -150,6 +158,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         Whether the objective and the counts stopped changing.
     n_features_in_
         Words.
+    classes_
+        Names of the classes, ``(C,)``, in the order of :meth:`predict_proba`; of a classification only.
     vocabulary_
         Words of documents, and the settings that cut texts, a :class:`bnp_dask.Vocabulary`; not for matrices of counts.
 
@@ -183,7 +193,7 @@ class TopicModel(TransformerMixin, BaseEstimator):
         client: Client | None = None,
         reproducible: bool = False,
         store: str | os.PathLike[str] | None = None,
-        response: Literal["gaussian"] | GaussianResponse | None = None,
+        response: Literal["gaussian", "categorical"] | GaussianResponse | CategoricalResponse | None = None,
         text: Text | None = None,
     ) -> None:
         self.n_topics = n_topics
@@ -214,7 +224,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         column of a table, or a table with a column of texts; lists of words; mappings from words to counts; documents
         as in gensim.  Later texts are read by the words of these; one line says how many tokens are unknown.
 
-        ``y (n,)`` are the responses of the documents if ``response`` is set, NaN where none is known.
+        ``y (n,)`` are the responses of the documents if ``response`` is set, NaN where none is known; of classes None,
+        an empty text or -1.
         """
         result = self._trained(*_with_words(self._checked(X, reset=True), self._responses(y)))
         self._keep()
@@ -236,8 +247,8 @@ class TopicModel(TransformerMixin, BaseEstimator):
         X, y = _with_words(X, None if y is None and not is_first(self) else self._responses(y))
         known = np.zeros(0, np.int64) if first else self.ids_
         source = source_of(self, self._words(), X, batch_size=self.batch_size)
-        if y is not None and not np.isnan(y).all():
-            source = with_responses(source, y)
+        if y is not None and not is_first(self):
+            source = with_responses(source, responses_as(self.posterior_, y))
         take_in(self, source, partial(self._trained, X, y))
         self._keep(known)
         return self
@@ -245,23 +256,32 @@ class TopicModel(TransformerMixin, BaseEstimator):
     def _trained(self, X: Any, y: Any, store: str | os.PathLike[str] | None = None) -> TrainResult:
         given = whole_or_none("n_topics", self.n_topics, "a number of topics")
         allocation: Any = HDPTopics(self.gamma, self.alpha) if given is None else LDA(self.alpha)
-        if isinstance(self.response, GaussianResponse):
-            allocation = replace(allocation, response=self.response)
+        if self.response is not None:
+            kinds = {"gaussian": GaussianResponse(), "categorical": CategoricalResponse()}
+            chosen = kinds[self.response] if isinstance(self.response, str) else self.response
+            allocation = replace(allocation, response=chosen)
         model = Model(allocation, self._words(), reproducible=self.reproducible)
         how: dict[str, Any] = {"batch_size": self.batch_size, "store": store, "collapsed": self.collapsed}
         return run_estimator(self, model, X, SampledTopics(given), responses=y, **how)
 
     def _responses(self, y: Any) -> np.ndarray | None:
-        """Responses of the documents; None if none are modelled."""
+        """Responses of the documents, numbers or names of classes; None if none are modelled."""
         if self.response is None:
             return None
-        if self.response != "gaussian" and not isinstance(self.response, GaussianResponse):
-            raise SettingError(f'response={shown(self.response)}: needs "gaussian", GaussianResponse(...), or None')
-        if y is None:
-            raise DataError(
-                "y is None: a topic model with response= needs one number for each document, NaN if unknown"
+        if self.response not in ("gaussian", "categorical") and not isinstance(
+            self.response, GaussianResponse | CategoricalResponse
+        ):
+            raise SettingError(
+                f'response={shown(self.response)}: needs "gaussian", "categorical", GaussianResponse(...), '
+                "CategoricalResponse(...), or None"
             )
-        return responses_of(y)
+        if y is None:
+            what = "class, None" if _classifies(self) else "number, NaN"
+            raise DataError(f"y is None: a topic model with response= needs one {what} if unknown, for each document")
+        if not _classifies(self):
+            return responses_of(y)
+        codes, names = classes_of(y)
+        return np.array([None if np.isnan(code) else names[int(code)] for code in codes], object)
 
     def _words(self) -> Multinomial:
         if self.word_prior is not None:
@@ -274,6 +294,9 @@ class TopicModel(TransformerMixin, BaseEstimator):
         if "vocabulary_" in vars(self):
             posterior = replace(posterior, words=words_in(self.vocabulary_))
         self.posterior_ = posterior
+        response = response_of(posterior.model.allocation)
+        if response is not None and response.classes is not None:
+            self.classes_ = np.array(response.classes)
         self.bound_ = float(self.history_[-1]["elbo"])
         self.order_ = by_size(posterior)
         if known is not None:
@@ -297,14 +320,27 @@ class TopicModel(TransformerMixin, BaseEstimator):
 
     @available_if(_responds)
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Expected response of each document, ``(n,)``; with ``return_std`` its standard deviation too.
+        """Expected response of each document, or its most probable class, ``(n,)``.
 
-        Only with ``response=``.  See :func:`bnp_dask.predict_response`.
+        With ``return_std`` also the standard deviation, ``(n,)``, of numbers only.  Only with ``response=``.  See
+        :func:`bnp_dask.predict_response`.
         """
+        found = self._predicted(X)
+        if not return_std:
+            return found.best
+        if found.classes is not None:
+            raise SettingError("return_std=True: classes have no standard deviation; call predict_proba(X)")
+        return found.mean, np.sqrt(found.variance)
+
+    @available_if(_classifies)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class for each document, ``(n, C)``, in the order of ``classes_``; rows sum to one."""
+        return self._predicted(X).mean
+
+    def _predicted(self, X: Any) -> ResponsePrediction:
         check_is_fitted(self)
         X = self._checked(X, reset=False)
-        found = predict_response(self.posterior_, X, batch_size=self.batch_size, client=self.client)
-        return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
+        return predict_response(self.posterior_, X, batch_size=self.batch_size, client=self.client)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Document completion: mean log probability of held-out words, nats per token; see :func:`bnp_dask.score`."""

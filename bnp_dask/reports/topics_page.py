@@ -39,6 +39,7 @@ from bnp_dask.reports.pages import render
 from bnp_dask.reports.plots import lap_positions, map_radii
 from bnp_dask.store import RunStore, holds_run
 from bnp_dask.structure.nouns import count_of, unused_line
+from bnp_dask.structure.verbs import response_of
 from bnp_dask.training.results import History, TrainResult
 
 if TYPE_CHECKING:
@@ -236,6 +237,8 @@ def page_data(posterior: Posterior, facts: PageFacts) -> dict[str, Any]:
     # coherence needs two words at least
     pairs = survey is not None and survey.pairs is not None and survey.pairs.single.shape[1] > 1
     coherence = survey.npmi() if survey is not None and pairs else np.full(posterior.n_clusters, np.nan)
+    response, coefficients = response_of(posterior.model.allocation), posterior.allocation
+    told = [] if response is None or coefficients.response is None else response.told(coefficients.response)
     topics = []
     for place, k in enumerate(order.tolist()):
         topic: dict[str, Any] = {
@@ -245,7 +248,8 @@ def page_data(posterior: Posterior, facts: PageFacts) -> dict[str, Any]:
             "words": topic_words[place],
             **near[place],
         }
-        topics.append({**topic, **_of_survey(facts, coherence, k)})
+        stands_for = {"response": _cut(told[k], CUT)} if told else {}
+        topics.append({**topic, **stands_for, **_of_survey(facts, coherence, k)})
     xy = topic_positions(posterior)
     return {
         "title": facts.title,

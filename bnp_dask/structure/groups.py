@@ -17,16 +17,17 @@ from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
-from bnp_dask.observation.interface.describing import Estimate, each
+from bnp_dask.observation.interface.describing import Estimate, by_feature, each
 from bnp_dask.structure.answers.density import mixture_density
 from bnp_dask.structure.answers.drawing import draw_groups
 from bnp_dask.structure.answers.labels import Columns, label_documents, resp_in_groups
 from bnp_dask.structure.asking import Beliefs, M, WholeModel
 from bnp_dask.structure.base import NO_PLACES, Trial, Visit, at_most, draw, most_probable
 from bnp_dask.structure.policy import OF_GROUPS
+from bnp_dask.structure.responding import SQUARES, share_links
 from bnp_dask.structure.steps import GroupStep, LocalStep, Members, Receivers, Tokens
 from bnp_dask.structure.tokens import Laid, check_tokens, lay_out, summarize_words
-from bnp_dask.structure.verbs import GroupedAllocation, ResponseModel, response_of
+from bnp_dask.structure.verbs import GroupedAllocation, response_of
 from bnp_dask.structure.visit import summarize_rows
 
 SIZEABLE = 1.0
@@ -178,12 +179,15 @@ class Groups:
         return posterior.weights
 
     def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
-        """Mean and standard deviation of each topic's coefficient of the response, in its units, if there is one."""
+        """Mean and standard deviation of each topic's coefficient of the response, or of each class."""
         response = response_of(posterior.model.allocation)
         if response is None or posterior.allocation.response is None:
             return {}
-        mean, deviation = response.coefficients(posterior.allocation.response)
-        return {"response": each(mean), "response_sd": each(deviation)}
+        values = zip(("response", "response_sd"), response.coefficients(posterior.allocation.response), strict=True)
+        if response.classes is None:
+            return {name: each(value) for name, value in values}
+        names = [str(c) for c in response.classes]
+        return {name: by_feature(value, names, "class") for name, value in values}
 
     def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
         return draw_groups(posterior, n, length, rng)
@@ -217,7 +221,7 @@ def visit_groups(
     responses = response_of(model.allocation)
     for trial in trials:
         part = model.empty_summary(trial.beliefs.ids)
-        out.parts[trial.name] = part if responses is None else _with_links(part, posterior, trial, trials, responses)
+        out.parts[trial.name] = part if responses is None else _with_links(part, posterior, trial, trials)
     before = None if states is None else states.placed(posterior.ids)
     kept: dict[str, list[GroupStates]] = {}
     masses = []
@@ -235,9 +239,7 @@ def visit_groups(
             add_groups(model, out.parts[trial.name], laid, given, trial.beliefs.observation)
             _keep(kept, trial.name, given, trial.beliefs.ids)
             if responses is not None and step.counts is not None and given.counts is not None:
-                _add_links(
-                    out.parts, posterior, trials[: j + 1], responses, laid.tokens, step.counts, given.counts, tried
-                )
+                _add_links(out.parts, posterior, trials[: j + 1], laid.tokens, step.counts, given.counts, tried)
                 tried.append(given.counts)
         masses.append(step.mass[:, len(trials) :])
         start += tile.n_groups
@@ -310,15 +312,13 @@ def places_in(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _with_links(
-    part: Summary, posterior: Beliefs, trial: Trial, trials: Sequence[Trial], responses: ResponseModel
-) -> Summary:
+def _with_links(part: Summary, posterior: Beliefs, trial: Trial, trials: Sequence[Trial]) -> Summary:
     """Statistics of a trial with links, all zero, to all topics but the donors, and to other trials' receivers."""
     rest = posterior.ids[~np.isin(posterior.ids, trial.donors)]
-    values = {responses.squares: np.zeros((2, part.n_clusters, len(rest)))}
+    values = {SQUARES: np.zeros((2, part.n_clusters, len(rest)))}
     for other in trials:
         if other.name != trial.name:
-            values[f"{responses.squares}@{other.name}"] = np.zeros((2, part.n_clusters, len(other.beliefs.ids)))
+            values[f"{SQUARES}@{other.name}"] = np.zeros((2, part.n_clusters, len(other.beliefs.ids)))
     return replace(part, links=Links(rest, np.array(trial.donors, np.int64), values))
 
 
@@ -326,7 +326,6 @@ def _add_links(
     parts: Mapping[str, Summary],
     posterior: Beliefs,
     trials: Sequence[Trial],
-    responses: ResponseModel,
     tokens: Tokens,
     counts: GroupStates,
     given: GroupStates,
@@ -337,14 +336,14 @@ def _add_links(
     trial = trials[-1]
     mine = parts[trial.name]
     assert mine.links is not None
-    name, rest = responses.squares, mine.links.rest
+    name, rest = SQUARES, mine.links.rest
     place = places_in(rest, posterior.ids)
     outside = replace(counts, cluster=place[counts.cluster])
-    mine.links.values[name][...] += responses.links(tokens, given, outside, (mine.n_clusters, len(rest)))
+    mine.links.values[name][...] += share_links(tokens, given, outside, (mine.n_clusters, len(rest)))
     for other, theirs in zip(trials, tried, strict=False):
         part = parts[other.name]
         assert part.links is not None
-        both = responses.links(tokens, given, theirs, (mine.n_clusters, part.n_clusters))
+        both = share_links(tokens, given, theirs, (mine.n_clusters, part.n_clusters))
         mine.links.values[f"{name}@{other.name}"][...] += both
         part.links.values[f"{name}@{trial.name}"][...] += both.T
 

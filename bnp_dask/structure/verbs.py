@@ -133,20 +133,33 @@ class GroupedAllocation(Protocol):
 
 
 class ResponseModel(Protocol):
-    """Model of the responses of groups, as a visit uses it."""
+    """Model of the responses of groups, as answers and pages use it."""
 
     @property
-    def squares(self) -> str:
-        """Name of the field with two cluster axes."""
+    def takes_classes(self) -> bool:
+        """Whether responses are classes, else numbers."""
+        ...
+
+    @property
+    def classes(self) -> tuple[str | int, ...] | None:
+        """Names of the classes; None for numbers, and before the data are known."""
+        ...
+
+    def with_prior(self, y: np.ndarray, classes: tuple[str | int, ...] | None = None) -> Any:
+        """With settings that were None set from the observed responses ``y (n,)``: numbers, or positions of classes."""
         ...
 
     def coefficients(self, params: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each topic's coefficient, ``(K,)``, in units of the response."""
+        """Mean and standard deviation of each topic's coefficient, ``(K,)``, or of each class, ``(K, C)``."""
         ...
 
-    def links(self, tokens: Tokens, one: GroupStates, other: GroupStates, sizes: tuple[int, int]) -> np.ndarray:
-        """Sums of that field between two sets of topics, ``sizes``, whose counts are by position in their set; -1: in
-        none."""
+    def told(self, params: Any) -> list[str]:
+        """The response that each topic stands for, in words."""
+        ...
+
+    def predict(self, params: Any, z: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the responses of documents, ``(G,)``, or ``(G, C)`` of the indicators of classes;
+        ``z (G, K)`` are expected shares of topics in ``length (G,)`` tokens."""
         ...
 
 

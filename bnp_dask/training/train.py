@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bnp_dask.allocation.response import GaussianResponse
+from bnp_dask.allocation.gaussian_response import GaussianResponse
 from bnp_dask.analysis.arguments import check_run, listed
 from bnp_dask.analysis.matching import needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
@@ -20,7 +20,7 @@ from bnp_dask.data.base import Source, columns_of, opened_as
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.links import links_of, with_links
-from bnp_dask.data.responses import responses_of, with_responses
+from bnp_dask.data.responses import classes_of, responses_of, with_responses
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import SettingError, warn
@@ -48,7 +48,7 @@ from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.structure.nouns import noun_of
-from bnp_dask.structure.verbs import RespondingAllocation
+from bnp_dask.structure.verbs import RespondingAllocation, ResponseModel
 from bnp_dask.training.alternatives.shadow import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun
@@ -427,9 +427,11 @@ def with_known_responses(model: Model, source: Source, responses: Any, schedule:
             f"responses: {type(schedule).__name__}() does not look at responses of documents; use Memoized(), "
             "FullBatch() or Stochastic()"
         )
-    known = responses_of(responses)
-    response = GaussianResponse() if allocation.response is None else allocation.response
-    ready: Any = replace(allocation, response=response.with_prior(known[~np.isnan(known)]))  # type: ignore[type-var]
+    response: ResponseModel = GaussianResponse() if allocation.response is None else allocation.response
+    known, names = (
+        classes_of(responses, response.classes) if response.takes_classes else (responses_of(responses), None)
+    )
+    ready: Any = replace(allocation, response=response.with_prior(known[~np.isnan(known)], names))  # type: ignore[type-var]
     return model.with_allocation(ready), with_responses(source, known)
 
 

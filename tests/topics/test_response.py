@@ -13,7 +13,7 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import multivariate_t
 
 import bnp_dask as bnp
-from bnp_dask.allocation.response import PRODUCTS, SQUARES
+from bnp_dask.allocation.response import PRODUCTS, SQUARES, response_fields
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, Merge, replay
 from bnp_dask.core.group_states import replay_states
@@ -138,7 +138,7 @@ def test_unions_and_two_trials_have_exactly_the_statistics_of_their_documents(al
     assert_allclose(after[PRODUCTS], products, rtol=1e-10, atol=1e-12)
     known = ~np.isnan(y) & (x.sum(axis=1) > 0)
     assert_allclose(after["responses"], batch.weights[known].sum())
-    assert_allclose(after["response_squares"], (batch.weights * (y - RESPONSE.mean) ** 2)[known].sum())
+    assert_allclose(after["response_level"], (batch.weights * (y - RESPONSE.mean) ** 2)[known].sum())
     everything = Trial("c", tuple(range(5)), beliefs([0, 1, 2, 11]))
     found = model.visit(posterior, batch, trials=[everything])
     edits = [Exchange("c", everything.donors)]
@@ -149,10 +149,10 @@ def test_unions_and_two_trials_have_exactly_the_statistics_of_their_documents(al
 def test_predictions_at_given_shares_are_those_of_the_exact_conjugate_regression():
     rng = np.random.default_rng(0)
     z, y = rng.dirichlet(np.ones(3), 12), rng.normal(size=12)
-    fields = RESPONSE.fields
+    fields = response_fields(RESPONSE)
     centred = y - RESPONSE.mean
     values = {SQUARES: z.T @ z, PRODUCTS: z.T @ centred, "responses": np.array(12.0)}
-    summary = Summary(np.arange(3), fields, {**values, "response_squares": np.asarray(centred @ centred)})
+    summary = Summary(np.arange(3), fields, {**values, "response_level": np.asarray(centred @ centred)})
     params = RESPONSE.global_step(summary)
     # with certain shares the term is the exact log evidence
     spread = RESPONSE.rate / RESPONSE.shape * (np.eye(12) + z @ z.T / RESPONSE.kappa)

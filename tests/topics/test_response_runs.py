@@ -57,7 +57,7 @@ def test_the_objective_never_falls_with_all_moves_and_totals_are_those_of_the_do
     assert_allclose(summary[SQUARES].sum(), summary["responses"], rtol=1e-10)
     assert_allclose(summary[SQUARES], summary[SQUARES].T, atol=1e-9)
     assert_allclose(summary[PRODUCTS].sum(), 0.0, atol=1e-9)
-    assert_allclose(summary["response_squares"], np.nansum((known - mean) ** 2), rtol=1e-10)
+    assert_allclose(summary["response_level"], np.nansum((known - mean) ** 2), rtol=1e-10)
     guess = bnp.predict_response(found.posterior, x)
     hidden = np.isnan(known)
     assert np.mean((guess.mean - y)[hidden] ** 2) < 0.1 * np.var(y)
@@ -107,7 +107,7 @@ def test_a_job_file_names_a_file_of_responses(tmp_path):
     np.save(tmp_path / "y.npy", known)
     content = {
         "model": {
-            "allocation": {"type": "HDPTopics", "gamma": 2.0, "response": {"kappa": 0.2}},
+            "allocation": {"type": "HDPTopics", "gamma": 2.0, "response": {"type": "GaussianResponse", "kappa": 0.2}},
             "observation": "Multinomial",
         },
         "data": {"path": "x.zarr", "responses": "y.npy"},

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.allocation.response import Coefficients, GaussianResponse
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW, runner_for
@@ -17,7 +16,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Posterior
 from bnp_dask.structure.answers.documents import as_documents, check_documents, find_topics, own_step
-from bnp_dask.structure.verbs import response_of
+from bnp_dask.structure.verbs import ResponseModel, response_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,13 +29,22 @@ class ResponsePrediction:
     Parameters
     ----------
     mean
-        Expected response, ``(n,)``, in its units.
+        Expected response, ``(n,)``, in its units; or the probability of each class, ``(n, C)``, whose rows sum to one.
     variance
-        Variance of a response, ``(n,)``, in squared units: noise, and uncertainty of coefficients and of shares.
+        Variance of a response, ``(n,)``, in squared units: noise, and uncertainty of coefficients and of shares; or of
+        the indicator of each class, ``(n, C)``.
+    classes
+        Names of the classes, ``(C,)``; None for numbers.
     """
 
     mean: np.ndarray
     variance: np.ndarray
+    classes: np.ndarray | None = None
+
+    @property
+    def best(self) -> np.ndarray:
+        """The expected number, or the name of the most probable class, ``(n,)``."""
+        return self.mean if self.classes is None else self.classes[self.mean.argmax(axis=1)]
 
 
 def predict_response(
@@ -60,8 +68,8 @@ def predict_response(
     Returns
     -------
     ResponsePrediction
-        Mean and variance for each document.  Shares of topics are found from the words alone.  A document without a
-        word of the vocabulary has the expected shares of any document.
+        Mean and variance for each document, or probabilities of classes.  Shares of topics are found from the words
+        alone.  A document without a word of the vocabulary has the expected shares of any document.
 
     Raises
     ------
@@ -88,15 +96,17 @@ def predict_response(
             (f"responses-batch{i}", shares_task, (shared, batch_reader(source, i))) for i in range(source.n_batches)
         )
         parts = [response.predict(params, *shares) for shares in in_order(runner, tasks, WINDOW)]
-    none = np.zeros(0)
+    none, _ = response.predict(params, np.zeros((0, posterior.n_clusters)), np.zeros(0))
     return ResponsePrediction(
-        np.concatenate([none, *(mean for mean, _ in parts)]), np.concatenate([none, *(spread for _, spread in parts)])
+        np.concatenate([none, *(mean for mean, _ in parts)]),
+        np.concatenate([none, *(spread for _, spread in parts)]),
+        None if response.classes is None else np.array(response.classes),
     )
 
 
-def regression_of(posterior: Posterior) -> tuple[GaussianResponse, Coefficients]:
+def regression_of(posterior: Posterior) -> tuple[ResponseModel, Any]:
     """Model of responses and its coefficients; SettingError if the posterior was trained without."""
-    response: Any = response_of(posterior.model.allocation)
+    response = response_of(posterior.model.allocation)
     if response is None or posterior.allocation.response is None or posterior.allocation.response.known <= 0.0:
         raise SettingError("the posterior was trained without responses; pass train(..., responses=y)")
     return response, posterior.allocation.response

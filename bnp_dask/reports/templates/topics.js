@@ -173,6 +173,7 @@
     if (topic.tokens !== null) chips.append(chip(count(topic.tokens), "tokens"));
     if (topic.used !== undefined) chips.append(chip(percent(topic.used), "of documents have more than 5% of it"));
     if (topic.npmi !== undefined && topic.npmi !== null) chips.append(chip(topic.npmi.toFixed(2), "coherence (NPMI)"));
+    if (topic.response !== undefined) chips.append(chip(topic.response, "the response that it stands for"));
     detail.replaceChildren(make("h2", {}, nameOf(topic, 3)),
       make("p", { class: "hint", style: "margin-bottom:10px" }, `Topic ${topic.id}, number ${byId.get(topic.id) + 1} by size`), chips,
       make("div", { class: "columns" }, make("div", {}, wordsBlock(topic), ...data.over.map((over) => overBlock(over, topic))),

@@ -131,7 +131,7 @@ class GrowingRun:
         if not place_of(place).exists(place):
             raise StoreError(f"{place} is missing; train(..., resume=True) writes it, then update() takes in more data")
         base = load(place)
-        found = first_data(store, begun, checkpoint)
+        found = first_data(store, begun, checkpoint, base)
         if growth is None:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
             log, seconds = GrowthLog.empty(store.manifests), float(checkpoint.history[-1]["seconds"])
@@ -282,6 +282,7 @@ class GrowingRun:
                 piece,
                 columns,
                 *facts,
+                base=self.base,
                 labels=piece.get("labels"),
                 responses=piece.get("responses"),
                 links=piece.get("links"),

@@ -19,7 +19,7 @@ from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.links import links_of, with_links
-from bnp_dask.data.responses import responses_of, with_responses
+from bnp_dask.data.responses import classes_of, responses_of, with_responses
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inputs.places import place_in_file
 from bnp_dask.model import Posterior
@@ -147,7 +147,7 @@ def survey_of(first: Survey, rows: np.ndarray) -> Survey:
 
 
 # -- data opened again ---------------------------------------------------------------------------------------------
-def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveyed:
+def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Posterior) -> Surveyed:
     """Survey of the first data, and their batches; StoreError if the run has no list of these."""
     noted = checkpoint.state.get("manifest")
     try:
@@ -167,6 +167,7 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint) -> Surveye
             opened,
             begun.columns(),
             *facts,
+            base=base,
             labels=opened.get("labels"),
             responses=opened.get("responses"),
             links=opened.get("links"),
@@ -189,6 +190,7 @@ def opened_again(
     n_batches: int,
     n_features: int,
     is_sparse: bool,
+    base: Posterior,
     labels: Mapping[str, Any] | None = None,
     responses: str | None = None,
     links: str | None = None,
@@ -202,7 +204,7 @@ def opened_again(
             columns=columns,
         )
         source = with_links_again(with_labels_again(source, labels), links)
-        source = with_responses_again(source, responses)
+        source = with_responses_again(base, source, responses)
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
@@ -224,7 +226,15 @@ def responding_as(base: Posterior, source: Source, responses: Any) -> Source:
     """The source with responses ``(n,)`` of its documents; SettingError if the run was begun without."""
     if response_of(base.model.allocation) is None:
         raise SettingError("responses: the run was begun without; begin a new one with train(..., responses=y)")
-    return with_responses(source, responses_of(responses))
+    return with_responses(source, responses_as(base, responses))
+
+
+def responses_as(base: Posterior, responses: Any) -> np.ndarray:
+    """Responses ``(n,)`` as the run has them: numbers, or positions among its classes."""
+    response = response_of(base.model.allocation)
+    if response is None or not response.takes_classes:
+        return responses_of(responses)
+    return classes_of(responses, response.classes)[0]
 
 
 def linked_as(base: Posterior, source: Source, links: Any) -> Source:
@@ -249,13 +259,13 @@ def with_links_again(source: Source, place: str | None) -> Source:
     return with_links(source, links_of(place_in_file(place, "links that the run had")))
 
 
-def with_responses_again(source: Source, place: str | None) -> Source:
+def with_responses_again(base: Posterior, source: Source, place: str | None) -> Source:
     """The source with the responses that the data had; DataError if these were an array in memory."""
     if place is None:
         return source
     if not place:
         raise DataError("its responses were given as an array in memory")
-    return with_responses(source, responses_of(place_in_file(place, "responses that the run had")))
+    return with_responses(source, responses_as(base, place_in_file(place, "responses that the run had")))
 
 
 def with_labels_again(source: Source, opened: Mapping[str, Any] | None) -> Source:

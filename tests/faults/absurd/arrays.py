@@ -215,6 +215,8 @@ WEIGHTS: dict[str, tuple[str, Any]] = {
     "some zero": (ANY, np.repeat([0.0, 1.0, 3.0], N // 3)),
 }
 
+RATINGS = np.repeat([1.5, np.nan, -2.0], N // 3)
+
 LABELS: dict[str, tuple[str, Any]] = {
     "all unknown": (REFUSE, np.full(N, -1)),
     "too few": (REFUSE, np.zeros(N - 1, int)),
@@ -245,6 +247,46 @@ LABELS: dict[str, tuple[str, Any]] = {
     "all different": (ANY, np.arange(N)),
     "one of each": (ANY, np.r_[0, 1, np.full(N - 2, -1)]),
     "bool": (ANY, np.arange(N) % 2 == 0),
+    "apart": (ANY, np.repeat([0, -1, 2**62], N // 3)),
+}
+
+RESPONSES: dict[str, tuple[str, Any]] = {
+    "all unknown": (REFUSE, np.full(N, np.nan)),
+    "too few": (REFUSE, np.zeros(N - 1)),
+    "too many": (REFUSE, np.zeros(N + 1)),
+    "none at all": (REFUSE, np.zeros(0)),
+    "two axes": (REFUSE, np.zeros((N, 1))),
+    "a number": (REFUSE, 2.0),
+    "a name": (REFUSE, "rating"),
+    "a file that is none": (REFUSE, "y.npy"),
+    "inf": (REFUSE, np.r_[np.zeros(N - 1), np.inf]),
+    "1e200": (REFUSE, np.r_[np.zeros(N - 1), 1e200]),
+    "10**400": (REFUSE, [0] * (N - 1) + [10**400]),
+    "complex": (REFUSE, np.zeros(N) * 1j),
+    "dates": (REFUSE, np.zeros(N, "M8[s]")),
+    "lists": (REFUSE, [[0.0]] * (N - 1) + [[0.0, 1.0]]),
+    "texts": (REFUSE, ["good"] * N),
+    "a dict": (REFUSE, {"a": 1}),
+    "a set": (REFUSE, {0, 1}),
+    "masked": (SAME, np.ma.masked_array(RATINGS, np.isnan(RATINGS))),
+    "objects": (SAME, [None if np.isnan(r) else r for r in RATINGS]),
+    "big-endian": (SAME, RATINGS.astype(">f8")),
+    "a tuple": (SAME, tuple(RATINGS.tolist())),
+    "all one": (ANY, np.zeros(N)),
+    "one known": (ANY, np.r_[3.0, np.full(N - 1, np.nan)]),
+    "1e150": (ANY, 1e150 * RATINGS),
+    "1e-150": (ANY, 1e-150 * RATINGS),
+    "far from zero": (ANY, 1e9 + RATINGS),
+    "denormal": (ANY, 1e-310 * RATINGS),
+    "bool": (ANY, np.arange(N) % 2 == 0),
+}
+
+CLASSES: dict[str, tuple[str, Any]] = {
+    "all of one class": (REFUSE, np.zeros(N, int)),
+    "texts and numbers": (REFUSE, ["a"] * (N - 1) + [1]),
+    "fractions": (REFUSE, np.full(N, 0.5)),
+    "all different": (ANY, np.arange(N)),
+    "one of each": (ANY, np.r_[0, 1, np.full(N - 2, -1)]),
     "apart": (ANY, np.repeat([0, -1, 2**62], N // 3)),
 }
 
@@ -299,3 +341,14 @@ def weight_cases() -> Iterator[Case]:
                 REFUSE if refused else wanted,
                 compare,
             )
+    kind = KINDS["HDPTopics"]
+    for what, (wanted, value) in RESPONSES.items():
+        plain = (lambda: fit(kind, plain_data(kind), responses=RATINGS)) if wanted == SAME else None
+        yield Case(
+            f"HDPTopics, responses {what}", lambda v=value: fit(kind, plain_data(kind), responses=v), wanted, plain
+        )
+    model = bnp.Model(bnp.HDPTopics(response=bnp.CategoricalResponse()), bnp.Multinomial())
+    for what, (wanted, value) in CLASSES.items():
+        yield Case(
+            f"HDPTopics, classes {what}", lambda v=value: fit(kind, plain_data(kind), model=model, responses=v), wanted
+        )
