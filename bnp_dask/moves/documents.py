@@ -26,7 +26,14 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize.anchors import MEMORY
 from bnp_dask.initialize.base import child_rng
-from bnp_dask.initialize.sampled import MOST_PASSES, MOST_TOKENS, SampledTopics, sample_topics, topics_of_tokens
+from bnp_dask.initialize.sampled import (
+    MOST_PASSES,
+    MOST_TOKENS,
+    SampledTopics,
+    documents_counted,
+    sample_topics,
+    topics_of_tokens,
+)
 from bnp_dask.inputs.settings import MOST, flag, hold, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
@@ -281,7 +288,7 @@ def in_places(known: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def usual_number(context: PlanContext) -> int:
     """Number of topics that the corpus may show, by a rule of thumb from its tokens and documents."""
-    return topics_of_tokens(context.tokens, context.survey.n_atoms)
+    return topics_of_tokens(context.tokens, documents_counted(context.survey))
 
 
 def _of_counts(model: Model, ids: np.ndarray, counts: np.ndarray) -> Summary:
