@@ -79,7 +79,8 @@ class DocumentBirth:
 
     * as many topics as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`): with far fewer at once, then
       every ``every`` laps; with somewhat fewer as the last size once clusters are calm;
-    * once clusters are calm: a few more than there are, and half as many more if there are somewhat fewer than usual;
+    * once clusters are calm, and at most as many as usual: a few more than there are; half as many more if there are
+      somewhat fewer than usual;
     * once clusters are calm: far fewer than usual, sampled without the existing topics.
 
     Numbers are in the policy.  No other candidate of a size is made after ``tries`` failures in a row, of the half and
@@ -186,10 +187,11 @@ class DocumentBirth:
         lacks = usual / k > policy.few
         half, few = (k + max(policy.least_more, int(share * k)) for share in (policy.half, policy.eighth))
         small = max(1, round(usual / policy.fewer))
+        enough = few > usual
         return [
             *([Size("documents anew", small, anew=True, tries=1)] if k > policy.few * small else []),
             *([Size("documents half", half, anew=False, tries=1)] if lacks else []),
-            Size("documents few", few, anew=False, tries=self.tries),
+            *([] if enough else [Size("documents few", few, anew=False, tries=self.tries)]),
             *([many] if lacks else []),
         ]
 
@@ -213,8 +215,9 @@ class DocumentBirth:
             return
         begun = context.value["x"][:0] if size.anew else context.value["x"]
         known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(begun.T))
-        averaged = max(1, int(self.policy.averaged * self.passes))
-        settings = SampledTopics(total, self.passes, averaged, max_tokens=self.tokens)
+        passes = self.passes if size.name == "documents" else max(1, int(self.policy.brief * self.passes))
+        averaged = max(1, int(self.policy.averaged * passes))
+        settings = SampledTopics(total, passes, averaged, max_tokens=self.tokens)
         key = (context.seed, context.lap, DOCUMENT_TOPICS)
         args = (context.model, documents, settings, known, self.kept, key, self.policy.least_tokens)
         counts = (yield [(f"propose-lap{context.lap}-topics-of-documents", topics_again, args)])[0]

@@ -47,8 +47,8 @@ OWN_COLUMNS = 2
 COPY_NATS = 50.0
 """Log of the number of sets of words, as large as that of a document, above which a second such document is a copy.
 
-Fifty nats leave no chance of two equal draws among any number of documents.  About 20 of 100 equally frequent words, or
-8 of 5,000, have as many; twenty yes-no columns, or sessions of 30 kinds of events, whose counts do repeat, never have.
+Fifty nats leave no chance of two equal draws among any number of documents.  22 of 100 equally frequent words, or
+7 of 5,000, have as many; twenty yes-no columns, or sessions of 30 kinds of events, whose counts do repeat, never have.
 """
 
 MOST_ROWS = 2**24
