@@ -30,7 +30,6 @@ from bnp_dask.initialize.sampled import (
     MOST_PASSES,
     MOST_TOKENS,
     SampledTopics,
-    documents_counted,
     sample_topics,
     topics_of_tokens,
 )
@@ -40,6 +39,7 @@ from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
+from bnp_dask.moves.usual import usual_number
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.structure.base import Trial
 
@@ -287,11 +287,6 @@ def in_places(known: np.ndarray, counts: np.ndarray) -> np.ndarray:
     _, chosen = linear_sum_assignment(one.T @ other, maximize=True)
     rest = np.setdiff1d(np.arange(counts.shape[1]), chosen)
     return counts[:, np.concatenate([chosen, rest])]
-
-
-def usual_number(context: PlanContext) -> int:
-    """Number of topics that the corpus may show, by a rule of thumb from its tokens and documents."""
-    return topics_of_tokens(context.tokens, documents_counted(context.survey))
 
 
 def _of_counts(model: Model, ids: np.ndarray, counts: np.ndarray) -> Summary:

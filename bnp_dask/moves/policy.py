@@ -268,6 +268,9 @@ class BirthPolicy:
     sweeps
         Laps in which a split of a topic may be tried, re-estimated between them.  Parts of documents do not show how
         documents change, so that a good split may fall short at first.
+    of_usual
+        Share of the usual number of topics for so many tokens (see :class:`~bnp_dask.SampledTopics`) above which topics
+        of words are not split; 0 for no limit.
     small_run
         Numbers of the small runs.
     window
@@ -285,6 +288,7 @@ class BirthPolicy:
     neighbours: int = 8
     neighbour_atoms: int = 1500
     sweeps: int = 4
+    of_usual: float = 0.0
     small_run: SmallRunPolicy = field(default_factory=SmallRunPolicy)
     window: WindowPolicy = field(default_factory=WindowPolicy)
 

@@ -18,7 +18,7 @@ from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.moves.documents import Size, in_places, topics_again
-from bnp_dask.moves.policy import DocumentBirthPolicy
+from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing.parts import survey_of
 from bnp_dask.training.train import train
@@ -129,6 +129,14 @@ def test_candidates_have_several_sizes():
     assert sizes(50) == [("documents anew", 19), ("documents half", 75), ("documents few", 56), many]
     assert sizes(130) == [("documents anew", 19), ("documents few", 146)]
     assert sizes(150) == [("documents anew", 19)]  # a few more would be more than usual
+
+
+@pytest.mark.parametrize(("of_usual", "tried"), [(0.0, True), (0.1, False)])
+def test_topics_are_split_up_to_a_share_of_the_usual_number(of_usual, tried):
+    """3,600 tokens usually show 15 topics."""
+    move = Birth(refine=2, policy=BirthPolicy(of_usual=of_usual))
+    result = go(k=3, laps=2, moves=(move,), counts=corpus(120, length=30)[0])
+    assert any(m["kind"] == "birth" for m in result.history.moves()) == tried
 
 
 def test_topics_sampled_anew_take_the_place_of_all(monkeypatch):
