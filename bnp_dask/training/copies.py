@@ -168,12 +168,12 @@ def least_words(survey: Survey) -> float:
 
 def counts_copies_once(model: Model, is_sparse: bool) -> bool:
     """Whether copies count once: rows of continuous values that do not depend on one another, and documents."""
-    kind = unlabelled(model.observation)
+    kind, is_tied = unlabelled(model.observation), model.structure.is_tied
     if model.copies == "count" or model.lags:
         return False
     if is_sparse:
-        return isinstance(kind, Multinomial) and (model.structure.takes_words(model) or not model.structure.is_tied)
-    return isinstance(kind, RoundedObservation) and not model.structure.is_tied
+        return isinstance(kind, Multinomial) and (not is_tied or model.structure.takes_words(model))
+    return isinstance(kind, RoundedObservation) and not is_tied
 
 
 def once_each(
