@@ -317,7 +317,8 @@ class DocumentBirthPolicy:
         New topics of the candidates between: these shares of the current number, and at least so many.  The first is
         for somewhat fewer topics than usual; the second is left out where it leads beyond the usual number.  On KOS
         (3,087 documents) 18 topics beside 151 gained 3,000 nats (.1 %), but the run, with splits of topics as well,
-        took 2.7 times the processor time of one without these moves, and documents kept apart were expected at -7.3805 nats per token instead of -7.3771.
+        took 2.7 times the processor time of one without these moves, and documents kept apart were expected at -7.3805
+        nats per token instead of -7.3771.
     brief
         Share of the sampler's passes for candidates other than of as many topics as usual: they begin from existing
         topics, or have few.  Chosen on KOS for its processor time.
