@@ -40,9 +40,10 @@ SPLITS_OF_TOPICS = Birth(fresh=4, tries=2, refine=10, policy=BirthPolicy(of_usua
 """Births of topics from single topics, beside births from whole documents.
 
 Rare topics that share one topic are found by no sampler of all documents, whose new topics go to the frequent words.
-With these settings they found a bar worth 719 nats on unequal bars (seed 2).  With as many topics as usual no split was
-accepted on KOS and on 4,000 documents of Reuters, and the small runs took a third of the processor time of a run: there
-are splits only up to half the usual number of topics.  Chosen on these; the bars are a fourth of the usual number.
+With these settings they found a bar worth 719 nats on unequal bars (seed 2). With about as many topics as
+usual no split was accepted on KOS; on it and on 4,000 documents of Reuters runs with splits took 1.6 and 1.9
+times the processor time: there are splits only up to half the usual number of topics. Chosen on these; the
+bars are a fourth of the usual number.
 """
 
 
