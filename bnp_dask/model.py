@@ -228,8 +228,8 @@ class Model:
         Likelihood with the prior from which learning began, set by :meth:`with_prior`; None for a fixed prior.
     copies
         ``"count"``: every row is an observation, also if others are equal to the last digit.  ``"once"``, the default:
-        equal rows of continuous values count once together if many are, in mixtures that are trained without weights
-        (:func:`bnp_dask.train` says so).
+        equal rows of continuous values count once together if many are, in mixtures that are trained without weights,
+        and so do equal documents of many words (:func:`bnp_dask.train` says so).
     learn_concentrations
         ``"always"``: concentrations of the allocation are learned from the clusters, from their initial values:
         ``gamma`` of ``DPMixture`` and ``PitmanYorMixture``, ``alpha`` of ``LDA``, ``gamma`` and ``alpha`` of

@@ -10,6 +10,7 @@ from scipy import sparse
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
+from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.initialize.anchors import MEMORY, as_summary, require_words
 from bnp_dask.initialize.base import (
@@ -175,10 +176,15 @@ def topics_for(context: InitContext) -> int:
     """
     survey = context.survey
     tokens = float(survey.mean.sum()) * survey.total_weight
-    return max(1, min(topics_of_tokens(tokens, survey.n_atoms), MEMORY // (16 * context.source.n_features)))
+    return max(1, min(topics_of_tokens(tokens, documents_counted(survey)), MEMORY // (16 * context.source.n_features)))
 
 
-def topics_of_tokens(tokens: float, n_documents: int) -> int:
+def documents_counted(survey: Survey) -> float:
+    """Number of documents that count: none of weight zero, such as copies, and at most all."""
+    return min(survey.total_weight, float(survey.n_atoms))
+
+
+def topics_of_tokens(tokens: float, n_documents: float) -> int:
     """Number of topics that a corpus may show, by a rule of thumb from its tokens and documents."""
     return max(1, int(min(ROOT_TOKENS * np.sqrt(tokens), ROOT_DOCUMENTS * np.sqrt(n_documents))))
 

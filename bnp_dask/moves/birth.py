@@ -39,6 +39,7 @@ from bnp_dask.moves.memory import Basis
 from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy, hold_policy
 from bnp_dask.moves.pools import counting
 from bnp_dask.moves.random_keys import BIRTH, BIRTH_BESIDE, SPLIT, SPLIT_BATCHES, SPLIT_BY_NEW
+from bnp_dask.moves.usual import usual_number
 from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation.base import numbers_per_cluster
@@ -209,6 +210,8 @@ class Birth:
     def _candidates(self, context: PlanContext) -> list[Target]:
         """Clusters large enough and not known to fail: first clusters that never failed, then the worst fit."""
         value, policy = context.value, self.policy
+        if policy.of_usual > 0 and value.n_clusters > policy.of_usual * usual_number(context):
+            return []
         score = context.model.data_terms(context.posterior.observation, value)
         out: list[Target] = []
         for k, (i, count) in enumerate(zip(value.ids.tolist(), value["N"].tolist(), strict=True)):

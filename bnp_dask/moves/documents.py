@@ -26,13 +26,20 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize.anchors import MEMORY
 from bnp_dask.initialize.base import child_rng
-from bnp_dask.initialize.sampled import MOST_PASSES, MOST_TOKENS, SampledTopics, sample_topics, topics_of_tokens
+from bnp_dask.initialize.sampled import (
+    MOST_PASSES,
+    MOST_TOKENS,
+    SampledTopics,
+    sample_topics,
+    topics_of_tokens,
+)
 from bnp_dask.inputs.settings import MOST, flag, hold, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
+from bnp_dask.moves.usual import usual_number
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.structure.base import Trial
 
@@ -72,7 +79,8 @@ class DocumentBirth:
 
     * as many topics as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`): with far fewer at once, then
       every ``every`` laps; with somewhat fewer as the last size once clusters are calm;
-    * once clusters are calm: a few more than there are, and half as many more if there are somewhat fewer than usual;
+    * once clusters are calm, and at most as many as usual: a few more than there are; half as many more if there are
+      somewhat fewer than usual;
     * once clusters are calm: far fewer than usual, sampled without the existing topics.
 
     Numbers are in the policy.  No other candidate of a size is made after ``tries`` failures in a row, of the half and
@@ -179,10 +187,11 @@ class DocumentBirth:
         lacks = usual / k > policy.few
         half, few = (k + max(policy.least_more, int(share * k)) for share in (policy.half, policy.eighth))
         small = max(1, round(usual / policy.fewer))
+        enough = few > usual
         return [
             *([Size("documents anew", small, anew=True, tries=1)] if k > policy.few * small else []),
             *([Size("documents half", half, anew=False, tries=1)] if lacks else []),
-            Size("documents few", few, anew=False, tries=self.tries),
+            *([] if enough else [Size("documents few", few, anew=False, tries=self.tries)]),
             *([many] if lacks else []),
         ]
 
@@ -206,8 +215,9 @@ class DocumentBirth:
             return
         begun = context.value["x"][:0] if size.anew else context.value["x"]
         known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(begun.T))
-        averaged = max(1, int(self.policy.averaged * self.passes))
-        settings = SampledTopics(total, self.passes, averaged, max_tokens=self.tokens)
+        passes = self.passes if size.name == "documents" else max(1, int(self.policy.brief * self.passes))
+        averaged = max(1, int(self.policy.averaged * passes))
+        settings = SampledTopics(total, passes, averaged, max_tokens=self.tokens)
         key = (context.seed, context.lap, DOCUMENT_TOPICS)
         args = (context.model, documents, settings, known, self.kept, key, self.policy.least_tokens)
         counts = (yield [(f"propose-lap{context.lap}-topics-of-documents", topics_again, args)])[0]
@@ -277,11 +287,6 @@ def in_places(known: np.ndarray, counts: np.ndarray) -> np.ndarray:
     _, chosen = linear_sum_assignment(one.T @ other, maximize=True)
     rest = np.setdiff1d(np.arange(counts.shape[1]), chosen)
     return counts[:, np.concatenate([chosen, rest])]
-
-
-def usual_number(context: PlanContext) -> int:
-    """Number of topics that the corpus may show, by a rule of thumb from its tokens and documents."""
-    return topics_of_tokens(context.tokens, context.survey.n_atoms)
 
 
 def _of_counts(model: Model, ids: np.ndarray, counts: np.ndarray) -> Summary:

@@ -4,6 +4,9 @@ Twenty equal rows of continuous values are evidence of a cluster of width zero, 
 clusters of 100 rows, each row 20 times, end as hundreds of clusters.  Two draws from a density are never equal, so
 equal rows are copies: of a table joined with another, or of rows drawn with replacement.  Only the first of them counts
 then, unless the caller says that they are observations: ``Model(..., copies="count")``, or weights.
+
+Documents are copies if they have the same words equally often, and so many words that this cannot be chance: of a
+corpus whose documents occur twice the words are evidence of more topics than the documents have.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import grain_of
@@ -22,6 +26,7 @@ from bnp_dask.data.base import Reader, Source, batch_reader, fingerprint_of
 from bnp_dask.data.view import CountedSource, View, read_or_why
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Model
+from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import RoundedObservation
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.training.callbacks import logger
@@ -38,6 +43,13 @@ LEAST_DISTINCT = 30
 
 OWN_COLUMNS = 2
 """Columns in which a row must have a value of its own before a second row like it is taken for a copy."""
+
+COPY_NATS = 50.0
+"""Log of the number of sets of words, as large as that of a document, above which a second such document is a copy.
+
+Fifty nats leave no chance of two equal draws among any number of documents.  22 of 100 equally frequent words, or
+7 of 5,000, have as many; twenty yes-no columns, or sessions of 30 kinds of events, whose counts do repeat, never have.
+"""
 
 MOST_ROWS = 2**24
 """Rows up to which all are compared: their hashes take 128 MB."""
@@ -119,25 +131,49 @@ def share_of_copies(survey: Survey) -> float:
     A row counts only if it cannot have been drawn twice: it has a value that no other distinct row of the sample has,
     in each of :data:`OWN_COLUMNS` columns without grain.  Values that many rows share, such as zeros, and rounded
     values may repeat by themselves; and in one column, rows with equal values are equal, so that copies cannot be told
-    from values of which there are few, such as logarithms of counts.
+    from values of which there are few, such as logarithms of counts.  A document counts only if it has so many words
+    that it cannot have been drawn twice.
     """
     counts, rows = survey.copies.counts, survey.copies.rows
     extra = counts - 1
     if len(counts) < LEAST_DISTINCT or not extra.sum() >= LEAST_SHARE * counts.sum():
         return 0.0
-    n_own = np.zeros(len(rows), np.int64)
-    for j in np.flatnonzero(grain_of(survey) == 0.0):
-        _, place, times = np.unique(rows[:, j], return_inverse=True, return_counts=True, equal_nan=True)
-        n_own += (times[place.ravel()] == 1) & ~np.isnan(rows[:, j])
-    repeats = (n_own >= OWN_COLUMNS) & (extra > 0)
+    unlikely = rows[:, 0] >= least_words(survey) if survey.is_sparse else _own(survey, rows) >= OWN_COLUMNS
+    repeats = unlikely & (extra > 0)
     # a single row with most of the copies stands for nothing observed, such as zeros everywhere
     return float(extra[repeats].sum() / counts.sum()) if repeats.mean() >= LEAST_SHARE else 0.0
 
 
-def counts_copies_once(model: Model) -> bool:
-    """Whether copies count once: rows of continuous values that do not depend on one another."""
-    is_continuous = isinstance(unlabelled(model.observation), RoundedObservation)
-    return model.copies != "count" and is_continuous and not model.structure.is_tied and not model.lags
+def _own(survey: Survey, rows: np.ndarray) -> np.ndarray:
+    """Number of columns without grain in which each row has a value that no other has, ``(M,)``."""
+    n_own = np.zeros(len(rows), np.int64)
+    for j in np.flatnonzero(grain_of(survey) == 0.0):
+        _, place, times = np.unique(rows[:, j], return_inverse=True, return_counts=True, equal_nan=True)
+        n_own += (times[place.ravel()] == 1) & ~np.isnan(rows[:, j])
+    return n_own
+
+
+def least_words(survey: Survey) -> float:
+    """Distinct words from which on a second equal document is a copy, by :data:`COPY_NATS`; infinite if never.
+
+    Sets are counted among as many equally frequent words as have the entropy of the corpus.
+    """
+    mean = survey.mean[survey.mean > 0.0]
+    share = mean / mean.sum()
+    n_equal = float(np.exp(-(share * np.log(share)).sum()))
+    size = np.arange(int(n_equal / 2.0) + 1)  # beyond the half, larger sets are fewer
+    nats = gammaln(n_equal + 1.0) - gammaln(size + 1.0) - gammaln(n_equal - size + 1.0)
+    return float(np.searchsorted(nats, COPY_NATS)) if nats[-1] >= COPY_NATS else np.inf
+
+
+def counts_copies_once(model: Model, is_sparse: bool) -> bool:
+    """Whether copies count once: rows of continuous values that do not depend on one another, and documents."""
+    kind, is_tied = unlabelled(model.observation), model.structure.is_tied
+    if model.copies == "count" or model.lags:
+        return False
+    if is_sparse:
+        return isinstance(kind, Multinomial) and (not is_tied or model.structure.takes_words(model))
+    return isinstance(kind, RoundedObservation) and not is_tied
 
 
 def once_each(
@@ -158,12 +194,13 @@ def once_each(
     known
         Returns the notes of an earlier call on the data: arrays of their manifest.
     """
-    if survey is None or once_of(source) is not None or not counts_copies_once(model):
+    if survey is None or once_of(source) is not None or not counts_copies_once(model, survey.is_sparse):
         return source
     share = share_of_copies(survey)
     if share < LEAST_SHARE:
         return source
-    told = f"about {share:.0%} of the rows of {source.name} are copies of other rows"
+    rows, counted = ("documents", "documents") if survey.is_sparse else ("rows", "distinct rows")
+    told = f"about {share:.0%} of the {rows} of {source.name} are copies of other {rows}"
     if survey.n_atoms > MOST_ROWS:
         logger.warning(
             "%s, and each counts as an observation of its own, for there are too many rows to compare all of them. "
@@ -173,14 +210,18 @@ def once_each(
         return source
     kept = kept_in(known(with_kept(source, ())))
     if kept is None:
-        tasks = ((f"copies-batch{b}", _hashes, (batch_reader(source, b),)) for b in range(source.n_batches))
+        least = least_words(survey) if survey.is_sparse else 0.0
+        tasks = ((f"copies-batch{b}", _hashes, (batch_reader(source, b), least)) for b in range(source.n_batches))
         found = list(in_order(executor, tasks, WINDOW, slight=True))
-        kept = firsts([hashes for hashes, _ in found], [labels for _, labels in found])
+        first = firsts([hashes for hashes, _, _ in found], [labels for _, labels, _ in found])
+        kept = tuple(own | short for own, (_, _, short) in zip(first, found, strict=True))
     logger.warning(
-        "%s, equal to the last digit: %s distinct rows count once each. If copies are observations: "
+        "%s, equal to the last %s: %s %s count once each. If copies are observations: "
         'Model(..., copies="count"), or give weights',
         told,
+        "word" if survey.is_sparse else "digit",
         f"{sum(int(own.sum()) for own in kept):,}",
+        counted,
     )
     return with_kept(source, kept)
 
@@ -205,12 +246,15 @@ MIXER = np.uint64(0x9E3779B97F4A7C15)
 """Odd factor that spreads numbers of groups over 64 bits (Knuth's multiplicative hashing)."""
 
 
-def _hashes(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
-    """Task: hashes of the rows of a batch, and their labels, -1 for none; no rows if it cannot be read."""
+def _hashes(reader: Reader, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Task: hashes of the rows of a batch, their labels, -1 for none, and which are documents of fewer words than
+    ``least``, so that each counts; no rows if the batch cannot be read."""
     batch = read_or_why(reader)
     if isinstance(batch, str):
-        return np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    hashes = row_hashes(np.asarray(batch.x))
+        return np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    hashes = row_hashes(batch.x)
     if batch.links is not None:  # equal rows of two groups are two observations: each says something of its group
         hashes = hashes ^ ((batch.links + 1).astype(np.uint64) * MIXER)
-    return hashes, np.full(len(hashes), -1) if batch.labels is None else batch.labels
+    labels = np.full(len(hashes), -1) if batch.labels is None else batch.labels
+    short = np.zeros(len(hashes), np.bool_) if isinstance(batch.x, np.ndarray) else np.diff(batch.x.indptr) < least
+    return hashes, labels, short

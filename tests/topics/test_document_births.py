@@ -18,7 +18,7 @@ from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.moves.documents import Size, in_places, topics_again
-from bnp_dask.moves.policy import DocumentBirthPolicy
+from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing.parts import survey_of
 from bnp_dask.training.train import train
@@ -116,7 +116,7 @@ def test_topics_are_sampled_anew_only_where_there_are_far_fewer_than_usual():
 def sizes(k, calm=True, moves=None, n_tokens=384_400.0):
     """Names and numbers of topics of the candidates beside ``k`` topics of 2,250 documents, which usually show 155."""
     context = SimpleNamespace(
-        value=SimpleNamespace(n_clusters=k), tokens=n_tokens, survey=SimpleNamespace(n_atoms=2250)
+        value=SimpleNamespace(n_clusters=k), tokens=n_tokens, survey=SimpleNamespace(n_atoms=2250, total_weight=2250.0)
     )
     return [(size.name, size.total) for size in (moves or DocumentBirth())._sizes(context, calm)]
 
@@ -127,7 +127,16 @@ def test_candidates_have_several_sizes():
     assert sizes(50, calm=False) == []
     assert sizes(1) == [("documents half", 4), ("documents few", 4), many]
     assert sizes(50) == [("documents anew", 19), ("documents half", 75), ("documents few", 56), many]
-    assert sizes(150) == [("documents anew", 19), ("documents few", 168)]
+    assert sizes(130) == [("documents anew", 19), ("documents few", 146)]
+    assert sizes(150) == [("documents anew", 19)]  # a few more would be more than usual
+
+
+@pytest.mark.parametrize(("of_usual", "tried"), [(0.0, True), (0.1, False)])
+def test_topics_are_split_up_to_a_share_of_the_usual_number(of_usual, tried):
+    """3,600 tokens usually show 15 topics."""
+    move = Birth(refine=2, policy=BirthPolicy(of_usual=of_usual))
+    result = go(k=3, laps=2, moves=(move,), counts=corpus(120, length=30)[0])
+    assert any(m["kind"] == "birth" for m in result.history.moves()) == tried
 
 
 def test_topics_sampled_anew_take_the_place_of_all(monkeypatch):

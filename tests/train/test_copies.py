@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn import datasets
 from sklearn.preprocessing import StandardScaler
 
@@ -14,11 +17,13 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.core.survey.copies import MOST_ROWS, combine_distinct, distinct_rows, row_hashes
-from bnp_dask.training.copies import LEAST_SHARE, firsts, share_of_copies
+from bnp_dask.training.copies import LEAST_SHARE, firsts, least_words, share_of_copies
+from tests.topics.bars import bars_corpus
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 
 MODEL = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
+TOPICS = bnp.Model(bnp.HDPTopics(), bnp.Multinomial())
 BRIEF = {"init": bnp.BregmanKMeans(4), "schedule": bnp.Memoized(laps=3), "rng": 0}
 
 
@@ -30,7 +35,9 @@ def blobs(n=90, times=1, seed=0):
 
 
 def share(x, n_batches=1):
-    return share_of_copies(combine([survey_batch(Batch(part)) for part in np.array_split(x, n_batches)]))
+    edges = np.linspace(0, x.shape[0], n_batches + 1).astype(int)
+    parts = [x[first:last] for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    return share_of_copies(combine([survey_batch(Batch(part)) for part in parts]))
 
 
 def distinct(x):
@@ -85,6 +92,53 @@ def test_tables_that_are_known_have_no_copies(name):
     found = getattr(datasets, f"load_{name}")()
     assert share(found.data) == 0.0
     assert share(StandardScaler().fit_transform(found.data)) < LEAST_SHARE
+
+
+# -- documents ----------------------------------------------------------------------------------------------------
+def documents(n=120, times=1, length=60):
+    """Toy documents, all together ``times`` times."""
+    x, _ = bars_corpus(n, length, 0)
+    return sparse.csr_array(sparse.vstack([sparse.csr_array(x)] * times))
+
+
+def test_hashes_of_sparse_rows_are_hashes_of_the_same_rows_dense():
+    x = np.random.default_rng(0).poisson(0.5, (300, 20)).astype(float)
+    x[[0, 7, -1]] = 0.0
+    assert np.array_equal(row_hashes(sparse.csr_array(x)), row_hashes(x))
+
+
+def test_the_least_words_of_a_copy_have_fifty_nats_of_sets_among_equal_words():
+    survey = combine([survey_batch(Batch(sparse.csr_array(np.ones((3, 100)))))])
+    sets = [math.log(math.comb(100, n)) for n in range(51)]
+    assert least_words(survey) == next(n for n, nats in enumerate(sets) if nats >= 50.0)
+    assert least_words(combine([survey_batch(Batch(sparse.csr_array(np.ones((3, 50)))))])) == np.inf
+
+
+def test_copies_of_documents_are_found_if_they_cannot_be_chance():
+    assert share(documents(times=2), 3) == pytest.approx(0.5)
+    assert share(documents()) == share(sparse.vstack([documents(), documents(5)], format="csr")) == 0.0
+    assert share(documents(times=2, length=2)) == 0.0  # so short that they may repeat by themselves
+    events = np.random.default_rng(0).poisson(0.3, (2000, 12)).astype(float)
+    assert share(sparse.csr_array(events)) == 0.0
+
+
+def test_training_on_documents_with_copies_is_training_with_the_first_of_each(caplog):
+    short = documents(1, times=1, length=1)
+    x = sparse.vstack([documents(times=2), *[short] * 3], format="csr")
+    found = bnp.train(TOPICS, x, init=bnp.RandomExamples(3), schedule=bnp.Memoized(laps=2), rng=0).posterior
+    assert found.summary["N"].sum() == pytest.approx(documents().sum() + 3)
+    (line,) = [r.getMessage() for r in caplog.records if "copies" in r.getMessage()]
+    assert "of the documents" in line and "123 documents count" in line
+    counted = replace(TOPICS, copies="count")
+    found = bnp.train(counted, x, init=bnp.RandomExamples(3), schedule=bnp.Memoized(laps=2), rng=0).posterior
+    assert found.summary["N"].sum() == pytest.approx(x.sum())
+
+
+def test_a_start_has_as_many_topics_as_the_documents_that_count_have():
+    once, twice = (
+        bnp.train(TOPICS, documents(times=t), schedule=bnp.Memoized(laps=1), moves=[], rng=0) for t in (1, 2)
+    )
+    assert once.posterior.n_clusters == twice.posterior.n_clusters
 
 
 # -- training -----------------------------------------------------------------------------------------------------

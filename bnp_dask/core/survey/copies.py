@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 NAMES = ("copies_hashes", "copies_counts", "copies_rows")
 """Names of the arrays that hold a sample of distinct rows."""
@@ -42,7 +43,7 @@ class DistinctRows:
     counts
         How often each occurs, ``(M,)``.
     rows
-        The rows, ``(M, D)``.
+        The rows, ``(M, D)``; of sparse counts the number of distinct words of each, ``(M, 1)``.
     """
 
     hashes: np.ndarray
@@ -64,14 +65,15 @@ class DistinctRows:
 
 
 NO_ROWS = DistinctRows(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros((0, 0)))
-"""No sample, as of rows with weights, of groups and of sparse counts."""
+"""No sample, as of rows with weights, of groups of dense rows, and of documents with responses."""
 
 
-def distinct_rows(x: np.ndarray) -> DistinctRows:
-    """Sample of the distinct rows of ``x (n, D)``."""
+def distinct_rows(x: np.ndarray | sparse.csr_array) -> DistinctRows:
+    """Sample of the distinct rows of ``x (n, D)``; of sparse counts with the number of distinct words of each."""
     hashes, first, counts = np.unique(row_hashes(x), return_index=True, return_counts=True)
-    few = slice(0, _most(x.shape[1]))
-    return DistinctRows(hashes[few], counts[few].astype(np.int64), np.array(x[first[few]], np.float64))
+    rows = x if isinstance(x, np.ndarray) else np.diff(x.indptr)[:, None]
+    few = slice(0, _most(rows.shape[1]))
+    return DistinctRows(hashes[few], counts[few].astype(np.int64), np.array(rows[first[few]], np.float64))
 
 
 def combine_distinct(a: DistinctRows, b: DistinctRows) -> DistinctRows:
@@ -86,10 +88,16 @@ def combine_distinct(a: DistinctRows, b: DistinctRows) -> DistinctRows:
     return DistinctRows(hashes[few], counts[few], np.concatenate([a.rows, b.rows])[first[few]])
 
 
-def row_hashes(x: np.ndarray) -> np.ndarray:
-    """Hash of each row of ``x (n, D)``, ``(n,)`` uint64; equal rows have equal hashes."""
+def row_hashes(x: np.ndarray | sparse.csr_array) -> np.ndarray:
+    """Hash of each row of ``x (n, D)``, ``(n,)`` uint64; equal rows have equal hashes, dense or sparse."""
     n, d = x.shape
     factors = _spread(FACTORS[0] * np.arange(1, d + 1, dtype=np.uint64)) | np.uint64(1)
+    if not isinstance(x, np.ndarray):
+        bits = np.ascontiguousarray(x.data, np.float64) + 0.0
+        # zeros add nothing, and sums wrap: the difference of two running sums is the sum between them
+        terms = _spread(bits.view(np.uint64)) * factors[x.indices]
+        running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+        return _spread(running[x.indptr[1:]] - running[x.indptr[:-1]])
     out = np.empty(n, np.uint64)
     size = max(1, TILE // max(1, d))
     for start in range(0, n, size):

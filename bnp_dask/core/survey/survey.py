@@ -79,7 +79,8 @@ class Survey:
     joint
         Joint second moments of the columns whose likelihood requests them.
     copies
-        Sample of distinct rows, and how often each occurs; none of rows with weights, of groups and of sparse counts.
+        Sample of distinct rows, and how often each occurs; none of rows with weights, of groups of dense rows, and of
+        documents with responses.
     """
 
     n_atoms: int
@@ -173,7 +174,7 @@ def survey_batch(
     joint = NO_JOINT
     if for_priors and isinstance(some.x, np.ndarray):
         joint = joint_moments(some.x, some.weights, joint_columns)
-    is_plain = isinstance(batch.x, np.ndarray) and batch.weights is None and batch.groups is None
+    is_plain = batch.weights is None and batch.groups is None and batch.responses is None
     return Survey(
         n_atoms=batch.n_atoms,
         total_weight=moments.weight,
@@ -192,7 +193,7 @@ def survey_batch(
         points=NO_BATCHES.with_batch(quantiles_of(some.x, some.weights)) if for_priors else NO_BATCHES,
         missing=moments.missing,
         joint=joint,
-        copies=distinct_rows(np.asarray(batch.x)) if for_priors and is_plain and batch.n_atoms else NO_ROWS,
+        copies=distinct_rows(batch.x) if for_priors and is_plain and batch.n_atoms else NO_ROWS,
     )
 
 
