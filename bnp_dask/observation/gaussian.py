@@ -343,12 +343,11 @@ class Gaussian:
         away = student_draws(params.B, params.nu, 1.0 + 1.0 / params.kappa, place, rng)
         return params.m[place] + without_null(away, self.null)
 
-    def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
-        nats, and the size of its terms."""
+    def single_atoms(self, batch: Batch) -> wishart.SingleAtoms:
+        """Atoms without missing entries as clusters of one atom each."""
         prior = self._prior
         scale = prior.B if self._unrecorded is None else prior.B + self._unrecorded
-        return wishart.best_joint(batch.x - prior.center, prior.m - prior.center, prior.nu, scale, prior.kappa)
+        return wishart.single_atoms(batch.x - prior.center, prior.m - prior.center, prior.nu, scale, prior.kappa)
 
     def _pull(self, params: NormalWishart) -> np.ndarray:
         """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""
