@@ -462,7 +462,11 @@ class Model:
 
     def best_objective(self, summary: Summary) -> float:
         """Whole-data objective at the parameters that are optimal for the summary, nats."""
-        return sum(self._terms(self.best_data_terms(summary), self.allocation_step(summary), summary).values())
+        return self.objective_with(self.best_data_terms(summary), summary)
+
+    def objective_with(self, best_data_terms: np.ndarray, summary: Summary) -> float:
+        """:meth:`best_objective` if :meth:`best_data_terms` are known, ``(K,)``."""
+        return sum(self._terms(best_data_terms, self.allocation_step(summary), summary).values())
 
     def allocation_terms(self, summary: Summary) -> dict[str, float]:
         """Entropy and allocation term at the parameters that are optimal for the summary."""

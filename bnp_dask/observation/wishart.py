@@ -21,7 +21,7 @@ from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import MOST_MASS, shown
 from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors, errors_of_pivots, hides_pivots
 from bnp_dask.kernels.gaussian.learned import Precisions, precision_of
-from bnp_dask.kernels.gaussian.quadratic import pack, whitened_squares
+from bnp_dask.kernels.gaussian.quadratic import pack
 from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.observation.priors import LOG_2PI, scales
