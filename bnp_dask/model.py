@@ -327,7 +327,7 @@ class Model:
 
     def lean(self, params: Any, n_atoms: int) -> Any:
         """Parameters of the likelihood reduced to the needs of local steps on batches of at most ``n_atoms`` atoms."""
-        if not isinstance(self.observation, LeanObservation):
+        if not is_a(self.observation, LeanObservation):
             return params
         screened = False
         if self.screens:
@@ -400,7 +400,7 @@ class Model:
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """Summary of no atoms."""
-        own = self.allocation.sizes if isinstance(self.allocation, PreparedAllocation) else {}
+        own = self.allocation.sizes if is_a(self.allocation, PreparedAllocation) else {}
         sizes, fields = {"cluster": len(ids), **own, **self.observation.sizes}, self.fields
         values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in fields.items()}
         tracked = [name for name, f in fields.items() if f.has_pairs]

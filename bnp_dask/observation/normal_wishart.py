@@ -62,8 +62,13 @@ def at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
     """Parameters with another log likelihood at the mean, ``(K,)``, from which the constant follows."""
     d = params.shift.shape[1]
     theta = params.theta.copy()
-    theta[:, d] = level - 0.5 * np.einsum("kd,kd->k", theta[:, :d], params.shift)
+    theta[:, d] = constant_term(level, theta[:, :d], params.shift)
     return replace(params, level=level, theta=theta)
+
+
+def constant_term(level: np.ndarray, linear: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Constant of the log likelihood ``(K,)`` nats, from its value at the mean and its linear terms ``(K, D)``."""
+    return np.asarray(level - 0.5 * np.einsum("kd,kd->k", linear, shift))
 
 
 def posterior_scale(
