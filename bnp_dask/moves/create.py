@@ -186,6 +186,8 @@ def _from_words(forecast: Forecast, every: Batch, atoms: Batch, rng: np.random.G
 def without_empty(summary: Summary, share: float) -> Summary:
     """Summary without clusters of less than one atom, or less than ``share`` of all atoms; the largest always stays."""
     least = min(max(1.0, share * float(summary["N"].sum())), float(summary["N"].max()))
+    if summary["N"].min() >= least:
+        return summary
     return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])
 
 
@@ -299,7 +301,7 @@ class Forecast:
             if plain <= last:
                 return summary
             # pairs of neither cluster stay tracked, in their order
-            united = united[~np.isin(summary.pairs, summary.pairs[best]).any(axis=1)]
+            united = united[~summary.pairs_of(summary.pairs[best])]
             summary = candidate
         return summary
 

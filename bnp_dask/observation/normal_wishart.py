@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bnp_dask.core.registry import register
-from bnp_dask.kernels.gaussian.quadratic import packed_outer, unpack
+from bnp_dask.kernels.gaussian.quadratic import scatter_matrices
 
 EMPTY = 1e-20
 """Atoms of a cluster below which its sums are rounding errors of removed atoms and have no mean."""
@@ -99,9 +99,7 @@ def posterior_scale(
     mean = np.divide(x, n[:, None], out=np.zeros_like(x), where=held)
     away = mean - (prior.m - prior.center)
     shrinkage = np.maximum(n, 0.0) * prior.kappa / kappa
-    scatter = xx - packed_outer(x, mean)
-    scatter += shrinkage[:, None] * packed_outer(away, away)
-    scale = unpack(scatter, x.shape[1])
+    scale = scatter_matrices(xx, x, mean, shrinkage, away)
     scale += prior.B
     if unrecorded is not None:
         scale += np.maximum(n, 0.0)[:, None, None] * unrecorded

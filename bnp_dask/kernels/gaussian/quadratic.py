@@ -101,6 +101,31 @@ def packed_outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return out
 
 
+def scatter_matrices(
+    xx: np.ndarray, x: np.ndarray, mean: np.ndarray, shrinkage: np.ndarray, away: np.ndarray
+) -> np.ndarray:
+    """Symmetric matrices ``xx_k - x_k mean_k' + shrinkage_k away_k away_k'``, ``(K, D, D)``.
+
+    ``xx (K, D (D + 1) / 2)`` is packed; ``x``, ``mean`` and ``away`` are ``(K, D)``, and ``shrinkage`` is ``(K,)``.
+    """
+    out = np.empty((len(x), x.shape[1], x.shape[1]))
+    _scatter_matrices(xx.copy(), x, mean, shrinkage, away, out)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _scatter_matrices(xx, x, mean, shrinkage, away, out):
+    d = x.shape[1]
+    for k in range(len(x)):
+        at = 0
+        for i in range(d):
+            for j in range(i, d):
+                entry = (xx[k, at] - x[k, i] * mean[k, j]) + shrinkage[k] * (away[k, i] * away[k, j])
+                out[k, i, j] = entry
+                out[k, j, i] = entry
+                at += 1
+
+
 @cache
 def _diagonal(n_features: int) -> np.ndarray:
     """Places of the diagonal in a packed triangle, ``(D,)``."""
