@@ -66,13 +66,13 @@ def is_a(value: object, role: type[Role]) -> TypeGuard[Role]:
         return isinstance(value, role)
     if not absent:
         return True
-    own = getattr(value, "__dict__", {})  # what a class lacks, an instance may have
-    return all(name in own for name in absent) and isinstance(value, role)
+    own = getattr(value, "__dict__", {})  # what a class lacks, an instance may have; None may be a value
+    return all(name in own or hasattr(kind, name) for name in absent) and isinstance(value, role)
 
 
 @cache
 def _absent_from(kind: type, role: type) -> tuple[str, ...] | None:
-    """Members of a protocol that a class lacks; None if the role is no protocol."""
+    """Members of a protocol that a class lacks, or that are None there; None if the role is no protocol."""
     if not getattr(role, "_is_protocol", False):
         return None
     return tuple(name for name in members(role) if getattr(kind, name, None) is None)
