@@ -333,7 +333,7 @@ class Model:
 
     def lean(self, params: Any, n_atoms: int) -> Any:
         """Parameters of the likelihood reduced to the needs of local steps on batches of at most ``n_atoms`` atoms."""
-        if not isinstance(self.observation, LeanObservation):
+        if not is_a(self.observation, LeanObservation):
             return params
         screened = False
         if self.screens:
@@ -406,7 +406,7 @@ class Model:
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """Summary of no atoms."""
-        own = self.allocation.sizes if isinstance(self.allocation, SizedAllocation) else {}
+        own = self.allocation.sizes if is_a(self.allocation, SizedAllocation) else {}
         sizes, fields = {"cluster": len(ids), **own, **self.observation.sizes}, self.fields
         values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in fields.items()}
         tracked = [name for name, f in fields.items() if f.has_pairs]
@@ -468,7 +468,11 @@ class Model:
 
     def best_objective(self, summary: Summary) -> float:
         """Whole-data objective at the parameters that are optimal for the summary, nats."""
-        return sum(self._terms(self.best_data_terms(summary), self.allocation_step(summary), summary).values())
+        return self.objective_with(self.best_data_terms(summary), summary)
+
+    def objective_with(self, best_data_terms: np.ndarray, summary: Summary) -> float:
+        """:meth:`best_objective` if :meth:`best_data_terms` are known, ``(K,)``."""
+        return sum(self._terms(best_data_terms, self.allocation_step(summary), summary).values())
 
     def allocation_terms(self, summary: Summary) -> dict[str, float]:
         """Entropy and allocation term at the parameters that are optimal for the summary."""

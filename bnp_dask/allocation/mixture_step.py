@@ -22,7 +22,7 @@ CLOSED = -1e13
 def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
     """Rows in blocks whose size depends on K and D only, so that sums are added in one order everywhere."""
     width = n_clusters if batch.is_sparse else max(n_clusters, batch.n_features)
-    size = int(np.clip(TILE_NUMBERS // width, 256, 8192))
+    size = min(max(TILE_NUMBERS // width, 256), 8192)
     for start in range(0, batch.n_atoms, size):
         yield batch.rows(start, min(start + size, batch.n_atoms))
 

@@ -8,7 +8,7 @@ never change; their positions may.  Verbs that change clusters are recorded as e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -191,6 +191,13 @@ class Summary:
         """Summary without the tracked pairs that contain any of ``clusters``."""
         return self._keep_pairs(~np.isin(self.pairs, clusters).any(axis=1))
 
+    def pairs_of(self, clusters: Iterable[int]) -> np.ndarray:
+        """Whether each tracked pair contains any of a few ``clusters``, ``(M,)``."""
+        found = np.zeros(self.n_pairs, bool)
+        for i in clusters:
+            found |= (self.pairs == i).any(axis=1)
+        return found
+
     def with_pairs(self, pairs: np.ndarray) -> Summary:
         """Summary with these pairs tracked, all their values zero."""
         tracked = {n: v for n, v in self.values.items() if self.fields[n].has_pairs}
@@ -252,7 +259,7 @@ class Summary:
                 values[name][a - (b < a)] = self.pair_values[name][m]
             else:
                 values[name] = absorb(value, a, b, declared.n_cluster_axes)
-        kept = ~np.any(np.isin(self.pairs, [keep, drop]), axis=1)
+        kept = ~self.pairs_of([keep, drop])
         charged = self._charged(np.array([keep, drop]), kept)
         return replace(charged, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
 

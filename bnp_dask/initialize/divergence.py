@@ -12,8 +12,9 @@ atoms and centres, so it is left in; the unit is nats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -72,25 +73,64 @@ class Best:
     rounding: np.ndarray
 
 
+class Singles(Protocol):
+    """Atoms as clusters of one atom each, in closed form."""
+
+    @property
+    def joint(self) -> np.ndarray:
+        """J(x, phi-hat(x)), ``(n,)`` nats."""
+        ...
+
+    @property
+    def size(self) -> np.ndarray:
+        """Size of its terms, ``(n,)`` nats."""
+        ...
+
+    def joint_with(self, index: np.ndarray) -> np.ndarray:
+        """J(x, phi) of all atoms under the point estimates of the atoms ``index (m,)``, ``(n, m)`` nats."""
+        ...
+
+
 @runtime_checkable
 class ClosedForm(Protocol):
     """Likelihood with a closed form that needs no cluster for each atom."""
 
-    def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """J(x, phi-hat(x)) and the size of its terms, both ``(n,)`` nats."""
+    def single_atoms(self, batch: Batch) -> Singles:
+        """Atoms without missing entries as clusters of one atom each."""
         ...
 
 
-def best_joint(model: Model, batch: Batch) -> Best:
-    """Largest J that each atom can reach: in closed form if the likelihood has one, otherwise tile by tile.
-
-    Closed forms are for atoms without missing entries.
-    """
+def closed_form(model: Model, batch: Batch) -> Singles | None:
+    """Atoms as clusters of one atom each, if there is a closed form; these are for atoms without missing entries."""
     observation = model.observation
     if isinstance(observation, ClosedForm) and not (model.marginalises and lacks_any(batch)):
-        value, size = observation.best_joint(batch)
-        return Best(value, ROUNDING * (1.0 + size))
-    return best_joint_by_clusters(model, batch)
+        return observation.single_atoms(batch)
+    return None
+
+
+def best_joint(model: Model, batch: Batch) -> Best:
+    """Largest J that each atom can reach: in closed form if the likelihood has one, otherwise tile by tile."""
+    found = closed_form(model, batch)
+    return best_joint_by_clusters(model, batch) if found is None else _best_of(found)
+
+
+def _best_of(found: Singles) -> Best:
+    return Best(found.joint, ROUNDING * (1.0 + found.size))
+
+
+def distances_between(model: Model, batch: Batch) -> Callable[[np.ndarray], np.ndarray]:
+    """Function that returns the divergences of all atoms from the atoms at some positions ``(m,)``, ``(n, m)`` nats."""
+    found = closed_form(model, batch)
+    if found is not None:
+        best = _best_of(found)
+        return lambda index: divergence(best, found.joint_with(index))
+    return partial(_distances_by_clusters, model, batch, best_joint_by_clusters(model, batch))
+
+
+def _distances_by_clusters(model: Model, batch: Batch, best: Best, index: np.ndarray) -> np.ndarray:
+    centres = single_atoms(model, batch.take(index))
+    joint = [log_joint(model, centres, tile) for tile in atom_tiles(model, batch, len(index))]
+    return divergence(best, np.concatenate(joint))
 
 
 def best_joint_by_clusters(model: Model, batch: Batch) -> Best:

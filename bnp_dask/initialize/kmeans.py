@@ -25,7 +25,7 @@ from bnp_dask.initialize.base import (
     submit_atoms,
     summarize_assigned,
 )
-from bnp_dask.initialize.divergence import Best, best_joint, divergence, log_joint, single_atoms
+from bnp_dask.initialize.divergence import distances_between
 from bnp_dask.inputs.settings import hold, whole_number
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.model import Model, Posterior
@@ -76,10 +76,10 @@ def plus_plus(
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
     tries = 2 + int(log(n_clusters)) if candidates is None else min(candidates, batch.n_atoms)
-    best = best_joint(model, batch)
+    distances = distances_between(model, batch)
     first = _draw(weights, 1, rng)
     centres = [int(first[0])]
-    distance = _distances(model, batch, best, first)[:, 0]
+    distance = distances(first)[:, 0]
     distance[first] = 0.0
     labels = np.zeros(batch.n_atoms, np.int64)
     while len(centres) < n_clusters:
@@ -87,7 +87,7 @@ def plus_plus(
         if not bias.any():
             break
         drawn = np.unique(_draw(bias, tries, rng))
-        reach = np.minimum(_distances(model, batch, best, drawn), distance[:, None])
+        reach = np.minimum(distances(drawn), distance[:, None])
         choice = int(matmul(weights, reach).argmin())
         closer = reach[:, choice] < distance
         closer[drawn[choice]] = True
@@ -104,13 +104,6 @@ def _draw(bias: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     total = np.cumsum(bias)
     place = np.searchsorted(total, rng.random(size) * total[-1], side="right")
     return np.minimum(place, np.flatnonzero(bias)[-1])
-
-
-def _distances(model: Model, batch: Batch, best: Best, index: np.ndarray) -> np.ndarray:
-    """Divergences of all atoms from the centres at the atoms ``index``, ``(n, m)`` nats."""
-    centres = single_atoms(model, batch.take(index))
-    joint = [log_joint(model, centres, tile) for tile in atom_tiles(model, batch, len(index))]
-    return divergence(best, np.concatenate(joint))
 
 
 def hard_model(model: Model) -> Model:

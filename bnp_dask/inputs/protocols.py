@@ -61,14 +61,21 @@ def is_a(value: object, role: type[Role]) -> TypeGuard[Role]:
     call."""
     kind: Any = type(value)
     wanted: Any = role  # classes are cache keys, which the type checker does not accept for protocols
-    return _all_are(kind, wanted) or isinstance(value, role)
+    absent = _absent_from(kind, wanted)
+    if absent is None:
+        return isinstance(value, role)
+    if not absent:
+        return True
+    own = getattr(value, "__dict__", {})  # what a class lacks, an instance may have; None may be a value
+    return all(name in own or hasattr(kind, name) for name in absent) and isinstance(value, role)
 
 
 @cache
-def _all_are(kind: type, role: type) -> bool:
-    """Whether a class has each member of a protocol; attributes only of instances do not count."""
-    is_protocol = getattr(role, "_is_protocol", False)
-    return is_protocol and all(getattr(kind, name, None) is not None for name in members(role))
+def _absent_from(kind: type, role: type) -> tuple[str, ...] | None:
+    """Members of a protocol that a class lacks, or that are None there; None if the role is no protocol."""
+    if not getattr(role, "_is_protocol", False):
+        return None
+    return tuple(name for name in members(role) if getattr(kind, name, None) is None)
 
 
 def lacking(value: Any, protocol: type) -> str | None:

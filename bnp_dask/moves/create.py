@@ -24,7 +24,7 @@ from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
-from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains
+from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.pools import climb
 from bnp_dask.moves.random_keys import BESIDE_START
@@ -112,14 +112,14 @@ def _create_alone(
     if WORDS in source.widths:
         rng = child_rng(seed, *key, WORDS)
         summary = unless_refused(_from_words, forecast, every, atoms, rng, otherwise=None)
-        if summary is not None and forecast.value(summary) > most:
-            best, most = summary, forecast.value(summary)
+        if summary is not None and (value := forecast.value(summary)) > most:
+            best, most = summary, value
     runs = (RUNS,) if model.structure.policy.has_windows else ()
     for width in dict.fromkeys((*runs, *(w for w in source.widths if w not in (RUNS, WORDS)))):
         rng = child_rng(seed, *key, width)
         summary = unless_refused(_small_run, forecast, atoms, width, source.refine, rng, otherwise=None)
-        if summary is not None and forecast.value(summary) > most:
-            best, most = summary, forecast.value(summary)
+        if summary is not None and (value := forecast.value(summary)) > most:
+            best, most = summary, value
     if best is None:
         return None
     order = np.argsort(-best["N"], kind="stable")
@@ -186,6 +186,8 @@ def _from_words(forecast: Forecast, every: Batch, atoms: Batch, rng: np.random.G
 def without_empty(summary: Summary, share: float) -> Summary:
     """Summary without clusters of less than one atom, or less than ``share`` of all atoms; the largest always stays."""
     least = min(max(1.0, share * float(summary["N"].sum())), float(summary["N"].max()))
+    if summary["N"].min() >= least:
+        return summary
     return summary.take([int(i) for i, n in zip(summary.ids, summary["N"], strict=True) if n >= least])
 
 
@@ -271,20 +273,35 @@ class Forecast:
 
     def value(self, summary: Summary) -> float:
         """The forecast, nats."""
-        return self.sample_value(summary.without_pairs().scale(self.factor)) - self._optimism(summary)
+        return self.sample_value(self._of_all(summary)) - self._optimism(summary)
 
     def unite(self, summary: Summary) -> Summary:
-        """Merge tracked pairs, best first, while both the forecast and the sample's own objective rise."""
-        value, plain = self.value(summary), self.sample_value(summary)
+        """Merge tracked pairs, best first, while both the forecast and the sample's own objective rise.
+
+        A union changes the data term of no other cluster, so all unions are scored once.
+        """
+        if not summary.n_pairs:
+            return summary
+        terms = self.model.best_data_terms(summary)
+        of_all = self.model.best_data_terms(self._of_all(summary))
+        united = union_terms(self.model, summary, summary.pairs)
+        value, plain = self._value(of_all, summary), self.model.objective_with(terms, summary)
         while summary.n_pairs:
-            best = int(np.argmax(self._gains(summary)))
+            first, second = summary.positions(summary.pairs).T
+            best = int(np.argmax(united - terms[first] - terms[second] + self._entropy_gains(summary)))
+            a, b = int(first[best]), int(second[best])
             candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
-            last, value = value, self.value(candidate)
+            union = self.model.best_data_terms(unions(summary, first[[best]], second[[best]]).scale(self.factor))
+            of_all = replaced(of_all, a, b, float(union[0]))
+            last, value = value, self._value(of_all, candidate)
             if value <= last:
                 return summary
-            last, plain = plain, self.sample_value(candidate)
+            terms = replaced(terms, a, b, float(united[best]))
+            last, plain = plain, self.model.objective_with(terms, candidate)
             if plain <= last:
                 return summary
+            # pairs of neither cluster stay tracked, in their order
+            united = united[~summary.pairs_of(summary.pairs[best])]
             summary = candidate
         return summary
 
@@ -305,8 +322,8 @@ class Forecast:
                 summary, best = candidate, value
         return summary
 
-    def _gains(self, summary: Summary) -> np.ndarray:
-        """Gain of merging each tracked pair on the sample, without the allocation term, ``(M,)`` nats."""
+    def _entropy_gains(self, summary: Summary) -> np.ndarray:
+        """Gain of the entropy by merging each tracked pair on the sample, ``(M,)`` nats."""
         place = summary.positions(summary.pairs)
         entropy = sum(
             summary.pair_values[name] - summary[name][place].sum(axis=1)
@@ -314,7 +331,15 @@ class Forecast:
             if field.merge == "tracked"
         )
         lost = sum(summary.pair_values[name] for name, field in summary.fields.items() if field.merge == "floor")
-        return data_gains(self.model, summary, summary.pairs) + entropy - lost
+        return np.asarray(entropy - lost)
+
+    def _of_all(self, summary: Summary) -> Summary:
+        """Statistics expected of all atoms."""
+        return summary.without_pairs().scale(self.factor)
+
+    def _value(self, of_all: np.ndarray, summary: Summary) -> float:
+        """The forecast, from the data terms of all atoms ``(K,)``."""
+        return self.model.objective_with(of_all, self._of_all(summary)) - self._optimism(summary)
 
     def sample_value(self, summary: Summary) -> float:
         """The objective of the sample alone, nats."""
@@ -327,6 +352,13 @@ class Forecast:
             if name in self.model.observation.fields and name != KNOWN and summary.fields[name].n_cluster_axes
         ]
         return max(self.factor - 1.0, 0.0) * (summary.n_clusters + sum(seen))
+
+
+def replaced(terms: np.ndarray, keep: int, drop: int, union: float) -> np.ndarray:
+    """Terms of clusters ``(K,)`` after the one at ``keep`` has absorbed the one at ``drop``; a copy."""
+    after = terms.copy()
+    after[keep] = union
+    return np.delete(after, drop)
 
 
 # -- a cluster beside its neighbours --------------------------------------------------------------------------------

@@ -31,14 +31,18 @@ def data_gains(model: Model, value: Summary, pairs: np.ndarray, alone: np.ndarra
     The union of each pair is stored as a cluster of its own, so that many pairs are scored together.
     """
     alone = model.best_data_terms(value) if alone is None else alone
-    place = value.positions(pairs)
-    gains = np.empty(len(pairs))
+    first, second = value.positions(pairs).reshape(-1, 2).T
+    return union_terms(model, value, pairs) - alone[first] - alone[second]
+
+
+def union_terms(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
+    """Data term of the union of each pair of ids, ``(M,)`` nats."""
+    place, terms = value.positions(pairs).reshape(-1, 2), np.empty(len(pairs))
     size = max(LAP.scored_pairs, LAP.scored_numbers // numbers_per_cluster(model.observation))
     for start in range(0, len(pairs), size):
         here = slice(start, start + size)
-        a, b = place[here, 0], place[here, 1]
-        gains[here] = model.best_data_terms(unions(value, a, b)) - alone[a] - alone[b]
-    return gains
+        terms[here] = model.best_data_terms(unions(value, place[here, 0], place[here, 1]))
+    return terms
 
 
 def evidence_gains(model: Model, a: Summary, b: Summary) -> np.ndarray:

@@ -50,7 +50,13 @@ from bnp_dask.observation.interface.equality import compared_by_settings
 from bnp_dask.observation.interface.single_atoms import Density, gaussian_form
 from bnp_dask.observation.missing.entries import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
 from bnp_dask.observation.missing.gaussian import add_expectations, conditional_means, integrate, marginal_predictive
-from bnp_dask.observation.normal_wishart import NormalWishart, NormalWishartPrior, at_level, posterior_scale
+from bnp_dask.observation.normal_wishart import (
+    NormalWishart,
+    NormalWishartPrior,
+    at_level,
+    constant_term,
+    posterior_scale,
+)
 from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
@@ -227,21 +233,23 @@ class Gaussian:
         precision = matmul(root.transpose(0, 2, 1), root)
         precision *= nu[:, None, None]
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None] + shift**2)
-        params = NormalWishart(
+        theta = np.empty((len(nu), d + 1 + n_packed(d)))
+        theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
+        theta[:, d + 1 :] = quadratic_coefficients(precision)
+        level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
+        level = level + self._unrecorded_loss(theta, d)
+        theta[:, d] = constant_term(level, theta[:, :d], shift)
+        return NormalWishart(
             nu=nu,
             B=scale,
             m=shift + prior.center,
             kappa=kappa,
             shift=shift,
             log_det=log_det,
-            level=np.empty(len(nu)),
-            theta=np.empty((len(nu), d + 1 + n_packed(d))),
+            level=level,
+            theta=theta,
             whiten=wishart.needs_whitening(precision, spread),
         )
-        params.theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
-        params.theta[:, d + 1 :] = quadratic_coefficients(precision)
-        level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
-        return at_level(params, level + self._unrecorded_loss(params))
 
     @property
     def _unrecorded(self) -> np.ndarray | None:
@@ -252,11 +260,10 @@ class Gaussian:
         # in a tuple, because arrays among the attributes are settings of the prior
         return (unrecorded_covariance(self.grain, self.null),)
 
-    def _unrecorded_loss(self, params: NormalWishart) -> np.ndarray | float:
+    def _unrecorded_loss(self, theta: np.ndarray, d: int) -> np.ndarray | float:
         """Loss of an atom's log likelihood by its unrecorded covariance, ``(K,)`` nats."""
         covariance = self._unrecorded
-        quadratic = params.theta[:, params.shift.shape[1] + 1 :]
-        return 0.0 if covariance is None else matmul(quadratic, pack(covariance))
+        return 0.0 if covariance is None else matmul(theta[:, d + 1 :], pack(covariance))
 
     def evidence(self, summary: Summary) -> np.ndarray:
         prior, n = self._prior, self._count(summary)
@@ -270,7 +277,7 @@ class Gaussian:
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = params.shift.shape[1]
         level = 0.5 * (d * log(params.nu) - params.log_det - d * LOG_2PI)
-        return at_level(params, level + self._unrecorded_loss(params))
+        return at_level(params, level + self._unrecorded_loss(params.theta, d))
 
     def at_draw(self, params: NormalWishart, rng: np.random.Generator) -> NormalWishart:
         d = params.shift.shape[1]
@@ -291,7 +298,7 @@ class Gaussian:
             whiten=wishart.needs_whitening(drawn.precision, spread),
         )
         level = -0.5 * (drawn.log_det + d * LOG_2PI)
-        return at_level(found, level + self._unrecorded_loss(found))
+        return at_level(found, level + self._unrecorded_loss(found.theta, d))
 
     def expected_log_lik(self, params: NormalWishart, batch: Batch) -> np.ndarray:
         gaps, center = holes(batch, self.missing), self._prior.center
@@ -343,12 +350,11 @@ class Gaussian:
         away = student_draws(params.B, params.nu, 1.0 + 1.0 / params.kappa, place, rng)
         return params.m[place] + without_null(away, self.null)
 
-    def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
-        nats, and the size of its terms."""
+    def single_atoms(self, batch: Batch) -> wishart.SingleAtoms:
+        """Atoms without missing entries as clusters of one atom each."""
         prior = self._prior
         scale = prior.B if self._unrecorded is None else prior.B + self._unrecorded
-        return wishart.best_joint(batch.x - prior.center, prior.m - prior.center, prior.nu, scale, prior.kappa)
+        return wishart.single_atoms(batch.x - prior.center, prior.m - prior.center, prior.nu, scale, prior.kappa)
 
     def _pull(self, params: NormalWishart) -> np.ndarray:
         """``kappa / 2 (m_k - m)' E[Lam_k] (m_k - m)`` with the prior's kappa and m, ``(K,)``."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bnp_dask.core.registry import register
-from bnp_dask.kernels.gaussian.quadratic import packed_outer, unpack
+from bnp_dask.kernels.gaussian.quadratic import scatter_matrices
 
 EMPTY = 1e-20
 """Atoms of a cluster below which its sums are rounding errors of removed atoms and have no mean."""
@@ -62,8 +62,13 @@ def at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
     """Parameters with another log likelihood at the mean, ``(K,)``, from which the constant follows."""
     d = params.shift.shape[1]
     theta = params.theta.copy()
-    theta[:, d] = level - 0.5 * np.einsum("kd,kd->k", theta[:, :d], params.shift)
+    theta[:, d] = constant_term(level, theta[:, :d], params.shift)
     return replace(params, level=level, theta=theta)
+
+
+def constant_term(level: np.ndarray, linear: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Constant of the log likelihood ``(K,)`` nats, from its value at the mean and its linear terms ``(K, D)``."""
+    return np.asarray(level - 0.5 * np.einsum("kd,kd->k", linear, shift))
 
 
 def posterior_scale(
@@ -94,9 +99,7 @@ def posterior_scale(
     mean = np.divide(x, n[:, None], out=np.zeros_like(x), where=held)
     away = mean - (prior.m - prior.center)
     shrinkage = np.maximum(n, 0.0) * prior.kappa / kappa
-    scatter = xx - packed_outer(x, mean)
-    scatter += shrinkage[:, None] * packed_outer(away, away)
-    scale = unpack(scatter, x.shape[1])
+    scale = scatter_matrices(xx, x, mean, shrinkage, away)
     scale += prior.B
     if unrecorded is not None:
         scale += np.maximum(n, 0.0)[:, None, None] * unrecorded

@@ -21,7 +21,7 @@ from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import MOST_MASS, shown
 from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors, errors_of_pivots, hides_pivots
 from bnp_dask.kernels.gaussian.learned import Precisions, precision_of
-from bnp_dask.kernels.gaussian.quadratic import pack, whitened_squares
+from bnp_dask.kernels.gaussian.quadratic import pack
 from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.observation.priors import LOG_2PI, scales
@@ -58,6 +58,9 @@ rows of           a feature  0              5              10             20
 mean                         0.45           0.49           0.50           0.48
 ================  =========  =============  =============  =============  =============
 """
+
+LEAST_LENGTH = 1e-300
+"""Squared length of an atom at the prior mean, by which it can be divided."""
 
 ROUNDINGS = (10.0, 100.0, 1000.0, 10_000.0)
 """Multiples of D roundings of its diagonal by which a matrix may be widened, before it counts as wrong."""
@@ -388,10 +391,53 @@ def wishart_kl(
     )
 
 
-def best_joint(
-    y: np.ndarray, mean: np.ndarray | None, nu: float, scale: np.ndarray, kappa: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log likelihood plus log prior of single atoms, each at the mode of the cluster that it makes by itself.
+@dataclass(frozen=True, eq=False)
+class SingleAtoms:
+    """Atoms as clusters of one atom each, in closed form.
+
+    Parameters
+    ----------
+    joint, size
+        Log likelihood plus log prior of each atom at the mode of its own cluster, and the absolute sizes of its terms
+        and of the terms at the prior's own mode, both ``(n,)`` nats.
+    white
+        Atoms about the prior mean, in coordinates in which the prior's B is the identity, ``(n, D)``.
+    squares
+        Their squared lengths, ``(n,)``.
+    log_det
+        ``log|E[Lam]|`` of each cluster, ``(n,)``.
+    prior
+        Log prior of each cluster, ``(n,)`` nats.
+    nu, share
+        Degrees of freedom of the prior; ``kappa / (kappa + 1)``.
+    """
+
+    joint: np.ndarray
+    size: np.ndarray
+    white: np.ndarray
+    squares: np.ndarray
+    log_det: np.ndarray
+    prior: np.ndarray
+    nu: float
+    share: float
+
+    def joint_with(self, index: np.ndarray) -> np.ndarray:
+        """Log likelihood plus log prior of all atoms at the modes of the clusters of the atoms ``index (m,)``, ``(n,
+        m)`` nats."""
+        s, out = self.share, np.empty((len(self.white), len(index)))
+        for column, c in enumerate(index.tolist()):
+            centre, length = self.white[c], max(float(self.squares[c]), LEAST_LENGTH)
+            w = self.white - (1.0 - s) * centre
+            # the part along the centre apart from the rest: their difference would cancel far from the prior mean
+            along = matmul(w, centre) / length
+            w -= along[:, None] * centre
+            out[:, column] = np.einsum("nd,nd->n", w, w) + along**2 * length / (1.0 + s * length)
+        fit = self.log_det[index] - self.white.shape[1] * LOG_2PI - (self.nu + 1.0) * out
+        return 0.5 * fit + self.prior[index]
+
+
+def single_atoms(y: np.ndarray, mean: np.ndarray | None, nu: float, scale: np.ndarray, kappa: float) -> SingleAtoms:
+    """Clusters of single atoms: modes of their posteriors, without a matrix for each.
 
     An atom at distance a from the prior mean adds ``s a a'`` to B, s = kappa / (kappa + 1), so determinant and inverse
     follow from ``t = a' B^-1 a`` (matrix determinant lemma, Sherman-Morrison): no matrix is factored for each atom.
@@ -404,15 +450,11 @@ def best_joint(
         Prior mean ``(D,)`` and its pseudo-count; None and infinity if the mean is known to be zero.
     nu, scale
         Degrees of freedom and B of the prior, ``(D, D)``.
-
-    Returns
-    -------
-    joint, size
-        The sum, and the absolute sizes of its terms and of the terms at the prior's own mode, both ``(n,)`` nats.
     """
     d = len(scale)
     _, root, (prior_log_det,) = factor(scale[None], np.zeros(1, np.int64), "prior")
-    t = whitened_squares(y, mean, root[0])
+    white = matmul(y if mean is None else y - mean, root[0].T)
+    t = np.einsum("nd,nd->n", white, white)
     s = 1.0 / (1.0 + 1.0 / kappa)
     inside = t / (1.0 + s * t)  # a' (B + s a a')^-1 a
     log_det = d * log(nu + 1.0) - prior_log_det - log1p(s * t)
@@ -421,7 +463,8 @@ def best_joint(
     prior = 0.5 * (nu * log_det - (nu + 1.0) * (d - s * inside) - (nu + 1.0) * s * (1.0 - s) * inside)
     flat = d * log(nu) - prior_log_det
     alone = 0.5 * ((1.0 + nu) * flat - d * (LOG_2PI + nu) - nu * t)
-    return fit + prior, np.abs(fit) + np.abs(prior) + np.abs(alone)
+    size = np.abs(fit) + np.abs(prior) + np.abs(alone)
+    return SingleAtoms(fit + prior, size, white, t, log_det, prior, nu, s)
 
 
 def student_log_density(

@@ -226,12 +226,11 @@ class ZeroMeanGaussian:
     def draw(self, params: WishartParams, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return without_null(student_draws(params.B, params.nu, np.ones(len(params.nu)), place, rng), self.null)
 
-    def best_joint(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Log likelihood plus log prior of each atom at the point estimate of a cluster that holds it alone, ``(n,)``
-        nats, and the size of its terms."""
+    def single_atoms(self, batch: Batch) -> wishart.SingleAtoms:
+        """Atoms without missing entries as clusters of one atom each."""
         prior = self._prior
         scale = prior.B if self._unrecorded is None else prior.B + self._unrecorded
-        return wishart.best_joint(batch.x, None, prior.nu, scale, np.inf)
+        return wishart.single_atoms(batch.x, None, prior.nu, scale, np.inf)
 
     @property
     def learns_by_default(self) -> bool:

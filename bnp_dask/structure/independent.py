@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
-from bnp_dask.inputs.protocols import as_a, require
+from bnp_dask.inputs.protocols import as_a, is_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster
 from bnp_dask.observation.interface.describing import Estimate
@@ -58,7 +58,7 @@ class Independent:
         return False
 
     def screens(self, model: WholeModel) -> bool:
-        return model.precision == "mixed" and isinstance(model.observation, QuadraticObservation)
+        return model.precision == "mixed" and is_a(model.observation, QuadraticObservation)
 
     def takes_words(self, model: WholeModel) -> bool:
         return False
@@ -84,9 +84,9 @@ class Independent:
         room: int,
     ) -> Visit:
         runs = [TrialRun(model, posterior, trial) for trial in trials]
-        places = posterior.positions(pairs).reshape(-1, 2)
+        places = posterior.positions(pairs).reshape(-1, 2) if len(pairs) else NO_PLACES
         steps = self.steps(model, posterior, batch, places)
-        if room and isinstance(model.observation, CompletingObservation) and lacks_any(batch):
+        if room and is_a(model.observation, CompletingObservation) and lacks_any(batch):
             room = 0  # the statistics of such atoms depend on the posterior of the visit
         return visit_rows(model, posterior, batch, steps, pairs, runs, sought, room)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from bnp_dask.core.finite import require_finite_terms
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs.protocols import as_a, is_a
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.observation.base import LearningObservation, ScaleShape
 from bnp_dask.structure.asking import WholeModel
@@ -103,7 +103,7 @@ def learner_of(model: WholeModel) -> LearningAllocation | None:
     with_likelihood = is_mixture and model.reference is not None and model.learn_prior != "auto"
     asked = model.learn_concentrations
     learns = asked == "always" or (asked == "auto" and with_likelihood)
-    return model.allocation if learns and isinstance(model.allocation, LearningAllocation) else None
+    return model.allocation if learns and is_a(model.allocation, LearningAllocation) else None
 
 
 def prior_terms(model: WholeModel) -> dict[str, float]:

@@ -10,6 +10,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Field
+from bnp_dask.inputs.protocols import is_a
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.structure.steps import NO_DONORS, GroupStep, LocalStep, LogLik, LogLikOf, Receivers, Tokens
 
@@ -67,7 +68,7 @@ class SummingAllocation(Protocol):
 
 def linear_sums(allocation: Any, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
     """Values of the allocation's fields that are linear in responsibilities; none for most."""
-    return allocation.sums(batch, resp) if isinstance(allocation, SummingAllocation) else {}
+    return allocation.sums(batch, resp) if is_a(allocation, SummingAllocation) else {}
 
 
 @runtime_checkable
@@ -175,7 +176,7 @@ class RespondingAllocation(Protocol):
 
 def response_of(allocation: Any) -> ResponseModel | None:
     """Model of the responses of an allocation's groups; None if it has none."""
-    return allocation.response if isinstance(allocation, RespondingAllocation) else None
+    return allocation.response if is_a(allocation, RespondingAllocation) else None
 
 
 @runtime_checkable

@@ -69,12 +69,15 @@ def visit_rows(
     """
     total = model.empty_summary(posterior.ids, pairs)
     members: dict[int, list[np.ndarray]] = {int(i): [] for i in sought}
-    places_sought = posterior.positions(np.array(list(members), np.int64))
-    needed = np.unique(np.concatenate([places_sought, *(run.needed for run in runs)]))
+    is_watched = bool(members or runs)
+    places_sought = posterior.positions(np.array(list(members), np.int64)) if is_watched else np.zeros(0, np.int64)
+    needed = np.unique(np.concatenate([places_sought, *(run.needed for run in runs)])) if is_watched else places_sought
     start, collector = 0, Collector(len(posterior.ids), room)
     for tile, step in steps:
         collector.see(step.resp)
         add_in_place(total, model.summary_of(posterior.ids, tile, step, posterior.observation, pairs))
+        if not is_watched:
+            continue
         shares = Shares(step.resp, needed)
         for run in runs:
             run.see(start, tile, step, shares)

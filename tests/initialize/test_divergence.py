@@ -13,6 +13,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.initialize.divergence import (
     best_joint,
     best_joint_by_clusters,
+    distances_between,
     divergence,
     log_joint,
     nearest,
@@ -52,6 +53,15 @@ def test_closed_forms_agree_with_clusters_of_one_atom(name):
     found, slow = best_joint(model, batch), best_joint_by_clusters(model, batch)
     assert (np.abs(found.value - slow.value) <= slow.rounding).all()
     np.testing.assert_allclose(found.rounding, slow.rounding, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_distances_in_closed_form_are_those_of_clusters_of_one_atom(name):
+    model, batch = setting(name)
+    found = distances_between(model, batch)(np.arange(0, batch.n_atoms, 7))
+    slow = all_pairs(model, batch)[:, ::7]
+    least = best_joint_by_clusters(model, batch).rounding[:, None]
+    np.testing.assert_allclose(found, slow, rtol=1e-9, atol=10 * least.max())
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)
@@ -126,9 +136,9 @@ def test_copies_are_at_distance_zero_even_far_from_the_origin(name):
     if name in ("DiagGaussian", "FixedVarianceGaussian", "Gaussian"):
         twice = Batch(twice.x * 1e3 + 1e8)
     model = context(mixture(observation), cut(twice, 1)).model
-    distance = all_pairs(model, twice)
     pair = np.arange(20) ^ 1
-    assert (distance[np.arange(20), pair] == 0).all()
+    for distance in (all_pairs(model, twice), distances_between(model, twice)(np.arange(20))):
+        assert (distance[np.arange(20), pair] == 0).all()
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)

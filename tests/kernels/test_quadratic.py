@@ -10,8 +10,10 @@ from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
     pack,
+    packed_outer,
     quadratic_coefficients,
     quadratic_log_lik,
+    scatter_matrices,
     unpack,
     whitened_squares,
 )
@@ -178,3 +180,11 @@ def test_whitened_squares():
     expected = [(row - shift) @ np.linalg.inv(scale) @ (row - shift) for row in y]
     np.testing.assert_allclose(whitened_squares(y, shift, root), expected, rtol=1e-12)
     np.testing.assert_allclose(whitened_squares(y - shift, None, root), expected, rtol=1e-12)
+
+
+def test_scatter_matrices_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    x, mean, away, square = rng.normal(size=(3, 4)), rng.normal(size=(3, 4)), rng.normal(size=(3, 4)), np.arange(3.0)
+    xx = rng.normal(size=(3, n_packed(4)))
+    wanted = unpack(xx - packed_outer(x, mean) + square[:, None] * packed_outer(away, away), 4)
+    np.testing.assert_array_equal(scatter_matrices(xx, x, mean, square, away), wanted)

@@ -9,7 +9,8 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.model import Model
-from bnp_dask.moves.pairs import absorbed, best_first, matched_in_turn, side_by_side, unions
+from bnp_dask.moves.create import Forecast
+from bnp_dask.moves.pairs import absorbed, all_pairs, best_first, data_gains, matched_in_turn, side_by_side, unions
 from bnp_dask.observation import Gaussian
 
 
@@ -69,3 +70,30 @@ def test_each_in_turn_takes_the_best_that_is_free(seed):
             masked[:, best] = -np.inf
     assert matched_in_turn(4, 5, lambda j, free: gains[j, free]) == wanted
     assert matched_in_turn(4, 0, lambda j, free: gains[j, free]) == [-1] * 4
+
+
+@pytest.mark.parametrize("factor", [1.0, 7.5])
+def test_clusters_of_a_small_run_are_united_as_if_each_union_were_scored_anew(factor):
+    rng = np.random.default_rng(1)
+    batch = Batch(np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(40, 2)) + 9.0]))
+    model = Model(DPMixture(1.0), Gaussian()).with_prior(survey_batch(batch))
+    resp = np.zeros((80, 6))
+    resp[:40, :4], resp[40:, 4:] = rng.dirichlet(np.ones(4), 40), rng.dirichlet(np.ones(2), 40)
+    posterior = model.global_step(model.summarize(np.arange(6), batch, resp))
+    start = model.local_step(posterior, batch, all_pairs(posterior.ids))
+    forecast, wanted = Forecast(model, factor), start
+    while wanted.n_pairs:
+        place = wanted.positions(wanted.pairs)
+        entropy = wanted.pair_values["H"] - wanted["H"][place].sum(axis=1)
+        best = int(np.argmax(data_gains(model, wanted, wanted.pairs) + entropy))
+        union = wanted.merge(*wanted.pairs[best].tolist())
+        if forecast.value(union) <= forecast.value(wanted) or model.best_objective(union) <= model.best_objective(
+            wanted
+        ):
+            break
+        wanted = union
+    found = forecast.unite(start)
+    assert 1 < found.n_clusters < 6
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    for name in wanted.values:
+        np.testing.assert_array_equal(found[name], wanted[name])

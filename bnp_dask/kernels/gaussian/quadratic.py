@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
-from scipy import sparse
 
 from bnp_dask.kernels.mixture.ragged import by_cluster, moments_of_pairs
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
@@ -101,12 +101,42 @@ def packed_outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return out
 
 
+def scatter_matrices(
+    xx: np.ndarray, x: np.ndarray, mean: np.ndarray, shrinkage: np.ndarray, away: np.ndarray
+) -> np.ndarray:
+    """Symmetric matrices ``xx_k - x_k mean_k' + shrinkage_k away_k away_k'``, ``(K, D, D)``.
+
+    ``xx (K, D (D + 1) / 2)`` is packed; ``x``, ``mean`` and ``away`` are ``(K, D)``, and ``shrinkage`` is ``(K,)``.
+    """
+    out = np.empty((len(x), x.shape[1], x.shape[1]))
+    _scatter_matrices(xx.copy(), x, mean, shrinkage, away, out)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _scatter_matrices(xx, x, mean, shrinkage, away, out):
+    d = x.shape[1]
+    for k in range(len(x)):
+        at = 0
+        for i in range(d):
+            for j in range(i, d):
+                entry = (xx[k, at] - x[k, i] * mean[k, j]) + shrinkage[k] * (away[k, i] * away[k, j])
+                out[k, i, j] = entry
+                out[k, j, i] = entry
+                at += 1
+
+
+@cache
+def _diagonal(n_features: int) -> np.ndarray:
+    """Places of the diagonal in a packed triangle, ``(D,)``."""
+    return np.cumsum(np.arange(n_features, 0, -1)) - np.arange(n_features, 0, -1)
+
+
 def quadratic_coefficients(precision: np.ndarray) -> np.ndarray:
     """Packed coefficients of ``-y' precision y / 2``: ``(K, D (D + 1) / 2)`` from ``(K, D, D)``."""
     packed = pack(precision)
     np.negative(packed, out=packed)
-    diagonal = np.cumsum(np.arange(precision.shape[-1], 0, -1)) - np.arange(precision.shape[-1], 0, -1)
-    packed[:, diagonal] *= 0.5
+    packed[:, _diagonal(precision.shape[-1])] *= 0.5
     return packed
 
 
@@ -292,14 +322,25 @@ def _grouped_sums(
 def _scattered_sums(
     x: np.ndarray, center: np.ndarray | None, atom: np.ndarray, group: np.ndarray, value: np.ndarray, n_clusters: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features of all atoms, added to the few clusters of each by a sparse product: for small D."""
-    n, d = x.shape
-    features = np.empty((d + n_packed(d), n))
-    _center_into(x, center, features[:d])
-    _products_into(features[:d], 0, d, features[d:])
-    weights = sparse.csc_array((value, (group, atom)), shape=(n_clusters, n))
-    sums = np.asarray(matmul(weights, np.ascontiguousarray(features.T)))
-    return np.ascontiguousarray(sums[:, :d]), np.ascontiguousarray(sums[:, d:])
+    """Products of each atom, added to its few clusters in the order of the atoms: for small D."""
+    y = np.asarray(x[atom], np.float64)
+    if center is not None:
+        y = y - center
+    first, second = np.zeros((n_clusters, y.shape[1])), np.zeros((n_clusters, n_packed(y.shape[1])))
+    _scatter(y, group, np.asarray(value, np.float64), first, second)
+    return first, second
+
+
+@njit(nogil=True, cache=True)
+def _scatter(y, group, value, first, second):
+    d = y.shape[1]
+    for m in range(len(y)):
+        k, weight, at = group[m], value[m], 0
+        for i in range(d):
+            first[k, i] += weight * y[m, i]
+            for j in range(i, d):
+                second[k, at] += weight * (y[m, i] * y[m, j])
+                at += 1
 
 
 # -- features -------------------------------------------------------------------------------------------------
