@@ -96,7 +96,8 @@ def _scored(model: Model, bare: Summary, wanted: np.ndarray) -> tuple[np.ndarray
     one, other = np.repeat(some, n), np.tile(np.arange(n), len(some))
     apart = one != other
     pairs = np.unique(np.minimum(one, other)[apart] * n + np.maximum(one, other)[apart])
-    return np.divmod(pairs, max(n, 1))
+    first, second = np.divmod(pairs, max(n, 1))
+    return first, second
 
 
 GREW = 1.5
