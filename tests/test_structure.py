@@ -61,7 +61,7 @@ NOT_TUNED = {
     ("create.py", 31): "seeds are whole numbers below 2**31",
     ("create.py", 1e-300): "nothing is divided by zero",
     ("pairs.py", 1e-300): "nothing is divided by zero",
-    ("pairs.py", 1e-12): "the share of an empty cluster has a logarithm",
+    ("pairs.py", 1e-12): "the share of an empty cluster has a logarithm, and so has the rest",
 }
 """Other literals in ``moves/``, and why no data chose them."""
 

@@ -244,9 +244,8 @@ def absorbed(summary: Summary, keep: int, drop: int) -> Summary:
 
 def best_share(value: Summary, keep: int, drop: int) -> float | None:
     """Share with which :meth:`Summary.unite` bounds an entropy best: the share of ``keep`` in both; None for zero."""
-    pair = value.without_pairs().take([keep, drop])
+    pair, least = value.without_pairs().take([keep, drop]), 1e-12  # of an empty cluster, so that it has a logarithm
     counts = np.maximum(pair["N"], 0.0)
-    least = 1e-12  # share of an empty cluster, so that it has a logarithm
     share = min(max(float(counts[0] / max(counts.sum(), least)), least), 1.0 - least)
     tracked = [name for name, field in pair.fields.items() if field.merge == "tracked"]
     union = pair.unite(keep, drop, share)

@@ -6,8 +6,9 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.inference.streaming.unite import unions
+from bnp_dask.inference.streaming.unite import rows, union_gains, unions
 from bnp_dask.model import Model
+from bnp_dask.moves.pairs import best_first
 from bnp_dask.testing.parts import survey_of
 
 
@@ -20,3 +21,18 @@ def test_of_a_pair_that_is_one_cluster_only_one_needs_to_have_grown():
     assert [pair[:2] for pair in unions(model, total, 0.0, np.array([4, 7]))] == [(4, 7)]
     assert unions(model, total, 0.0, np.array([9])) == []
     assert unions(model, total, 1e6, np.array([7])) == []
+
+
+def test_of_many_clusters_the_near_ones_are_united_as_if_all_pairs_were_scored():
+    rng, label = np.random.default_rng(0), np.repeat(np.arange(300), 12)
+    batch = Batch(rng.uniform(-300.0, 300.0, size=(150, 2))[label // 2] + rng.normal(size=(len(label), 2)))
+    model = Model(bnp.DPMixture(1.0), bnp.DiagGaussian()).with_prior(survey_of(batch))
+    total = model.summarize(np.arange(300), batch, np.eye(300)[label])
+    first, second = np.triu_indices(300, 1)
+    gains = union_gains(model, rows(total, first), rows(total, second), total)
+    every = np.stack([first, second], axis=1)
+    found = unions(model, total, 0.0, total.ids)
+    assert [pair[:2] for pair in found] == [tuple(every[m]) for m in best_first(every, gains)]
+    assert len(found) > 100
+    few = unions(model, total, 0.0, np.array([7]))  # all pairs of a few clusters are scored
+    assert few[0][:2] == tuple(every[max(np.flatnonzero((every == 7).any(axis=1)), key=gains.__getitem__)])

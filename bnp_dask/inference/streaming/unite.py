@@ -17,7 +17,8 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming.urn import ABSENT
 from bnp_dask.model import Model
-from bnp_dask.moves.pairs import best_first, evidence_gains, matched_in_turn
+from bnp_dask.moves.pairs import best_first, evidence_gains, matched_in_turn, near_pairs
+from bnp_dask.moves.policy import LAP
 
 PAIRS_BYTES = 2**25
 """Bytes of statistics of unions held at once."""
@@ -65,6 +66,9 @@ def _gains(model: Model, a: Summary, b: Summary, first: np.ndarray, second: np.n
 def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) -> list[tuple[int, int, float]]:
     """Pairs of clusters whose union gains more than ``least`` nats, best first, each cluster in one pair at most.
 
+    Scored are all such pairs, or, if there are more than ``LAP.all_pairs`` squared, the near ones
+    (:func:`bnp_dask.moves.pairs.near_pairs`).
+
     Parameters
     ----------
     total
@@ -74,15 +78,26 @@ def unions(model: Model, total: Summary, least: float, concerned: np.ndarray) ->
     concerned
         Ids of clusters, ``(J,)``; each pair must contain at least one of them.
     """
-    bare = total.without_pairs()
-    first, second = np.triu_indices(total.n_clusters, 1)
-    wanted = np.isin(total.ids, concerned)
-    kept = wanted[first] | wanted[second]
-    first, second = first[kept], second[kept]
+    bare, wanted = total.without_pairs(), np.isin(total.ids, concerned)
+    first, second = _scored(model, bare, wanted)
     gain = _gains(model, bare, bare, first, second, bare)
     pairs = np.stack([total.ids[first], total.ids[second]], axis=1)
     chosen = best_first(pairs, gain, least)
     return [(int(pairs[m].min()), int(pairs[m].max()), float(gain[m])) for m in chosen]
+
+
+def _scored(model: Model, bare: Summary, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of pairs that contain a ``wanted (K,)`` cluster, ``(M,)`` each, the smaller one first."""
+    n, some = bare.n_clusters, np.flatnonzero(wanted)
+    if n * len(some) > LAP.all_pairs**2:
+        first, second = near_pairs(model, model.global_step(bare), bare)
+        kept = wanted[first] | wanted[second]
+        return first[kept], second[kept]
+    one, other = np.repeat(some, n), np.tile(np.arange(n), len(some))
+    apart = one != other
+    pairs = np.unique(np.minimum(one, other)[apart] * n + np.maximum(one, other)[apart])
+    first, second = np.divmod(pairs, max(n, 1))
+    return first, second
 
 
 GREW = 1.5
