@@ -27,10 +27,11 @@ class Put(Protocol):
         ...
 
 
-def loaded(given: Any, what: str, each: str) -> tuple[Any, str]:
+def loaded(given: Any, what: str, each: str, texts: bool = False) -> tuple[Any, str]:
     """The values, and their name in messages; numbers are read if ``given`` is the path of a .npy file.
 
-    ``what`` are the values, ``each`` says what has one: ``"labels"``, ``"label for each atom"``.
+    ``what`` are the values, ``each`` says what has one: ``"labels"``, ``"label for each atom"``.  With ``texts`` the
+    file may hold texts.
 
     Raises
     ------
@@ -43,7 +44,7 @@ def loaded(given: Any, what: str, each: str) -> tuple[Any, str]:
     if not location.basename.endswith(".npy"):
         raise DataError(f"{what}={shown(location.name)}: needs an array with one {each}, or the path of a .npy file")
     location.require()
-    file = NpyFile.open(location, vector=True)
+    file = NpyFile.open(location, vector=True, texts=texts)
     return file.read((0, file.shape[0]), file.dtype)[:, 0], f"{what}={shown(location.name)}"
 
 

@@ -45,7 +45,7 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "la
     ----------
     given
         ``(n,)``: whole numbers, negative where unknown; or texts, None, NaN or an empty text where unknown; or the path
-        of a .npy file of numbers.  Masked entries are unknown.
+        of a .npy file of numbers or texts.  Masked entries are unknown.
     names
         Names that a run has already; others are refused.  None: the names that occur.
     what
@@ -56,7 +56,7 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "la
     DataError
         Not one-dimensional, labels that are neither texts nor whole numbers, no known label, or unknown names.
     """
-    given, where = loaded(given, what, "label for each atom")
+    given, where = loaded(given, what, "label for each atom", texts=True)
     values = _array(given, where)
     known, values = _known(values, where)
     found, codes = np.unique(values[known], return_inverse=True)

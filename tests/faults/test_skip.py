@@ -15,9 +15,9 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
+from bnp_dask.core.survey import without as without_batches
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.inference import bad_batches
 from bnp_dask.store import Manifest, RunStore
 from tests.faults.parts import N_BATCHES, SCHEDULES, Faulty, atoms, bits, go
 from tests.faults.test_data import DAMAGES, ROWS, SCHEMAS, N, make_parquet, make_zarr
@@ -149,7 +149,7 @@ def test_a_skipped_batch_that_is_back_at_resume_is_noticed(tmp_path):
 
 def test_a_survey_without_some_batches_counts_the_others_alone():
     parts = [survey_batch(Batch(atoms(n), np.full(n, w), f"batch {n}")) for n, w in ((10, 2.0), (20, 0.5), (30, 3.0))]
-    left = bad_batches.without(combine(parts), [1])
+    left = without_batches(combine(parts), [1])
     assert (left.n_atoms, left.total_weight, left.nbytes) == (40, 110.0, parts[0].nbytes + parts[2].nbytes)
     assert left.batch_atoms == (10, 0, 30)
     assert left.batch_weights == (20.0, 0.0, 90.0)

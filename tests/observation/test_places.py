@@ -46,7 +46,8 @@ ELSEWHERE = {
             ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
              "inference/streaming/learners.py", "inference/streaming/truncation_free.py",
-             "structure/answers/documents.py", "structure/answers/drawing.py", "training/defaults.py"], WORDS
+             "structure/answers/documents.py", "structure/answers/drawing.py", "training/copies.py",
+             "training/defaults.py"], WORDS
         ),
         "estimators/fitting.py": "shares of words sum to one; which data are texts",
         "estimators/mixture.py": "scikit-learn is told that its data may be sparse",

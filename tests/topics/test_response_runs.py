@@ -164,7 +164,7 @@ def test_responses_travel_with_the_documents_of_a_batch():
         (np.full(120, np.nan), "no response is observed"),
         (np.full(120, np.inf), "is infinite"),
         (np.ones((120, 2)), "one number for each document"),
-        (["a"] * 120, "holds text"),
+        (["a"] * 120, "classes need a model"),
         (["1.5", None], "some are texts"),
         ([10**400, 1.0], "too large"),
         (np.array([1j, 2.0]), "holds complex numbers"),

@@ -57,8 +57,10 @@ class NpyFile:
     fortran: bool = False
 
     @staticmethod
-    def open(location: Location, vector: bool = False) -> NpyFile:
-        """Read the header.  With ``vector`` the file holds ``(n,)`` numbers, taken as one column."""
+    def open(location: Location, vector: bool = False, texts: bool = False) -> NpyFile:
+        """Read the header.  With ``vector`` the file holds ``(n,)`` numbers, taken as one column; with ``texts`` it may
+        hold texts of one width.
+        """
         name = location.name
         with location.open() as file:
             try:
@@ -68,7 +70,8 @@ class NpyFile:
             except ValueError as error:
                 raise DataError(f"{name}: not a .npy file, or a damaged one ({error})") from error
             offset = file.tell()
-        check_dtype(dtype, name)
+        if not (texts and dtype.kind == "U"):
+            check_dtype(dtype, name)
         if vector and len(shape) != 1:
             raise DataError(f"{name} has shape {shape}; needs one axis, (n,)")
         full = check_matrix((shape[0], 1) if vector else shape, name)

@@ -62,7 +62,7 @@ class VirtualMixture(Stored):
     >>> data
     VirtualMixture(virtual mixture: 1,000,000,000 rows, 16 columns, 3,815 batches)
     >>> data.reader(3814)().x.shape
-    (137984, 16)
+    (182784, 16)
     """
 
     n_rows: int

@@ -149,7 +149,7 @@ def runs() -> dict[str, Case]:
             bnp.Model(bnp.NRMMixture(bnp.GeneralizedGamma(1.0, 0.3, 1.0)), bnp.DiagGaussian()),
             gauss,
             None,
-            bnp.ExpectationPropagation(laps=4),
+            bnp.ExpectationPropagation(laps=4, count_tolerance=0.0),
             more=cut,
         ),
         "gibbs": Case(bnp.Model(bnp.DPMixture(2.0), bnp.Gaussian()), gauss, None, bnp.Gibbs(laps=5), more=cut),
