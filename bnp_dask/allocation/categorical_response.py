@@ -39,7 +39,7 @@ from bnp_dask.allocation.response import KAPPA, LEVEL, OBSERVED, PRODUCTS, Facts
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import hold, positive_number, shown
+from bnp_dask.inputs.settings import hold, positive_mass, positive_number, shown
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.structure.responding import SQUARES, responding
 from bnp_dask.structure.steps import Tokens
@@ -81,7 +81,7 @@ class CategoricalResponse:
     takes_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        hold(self, "kappa", positive_number("kappa", self.kappa, "precision"))
+        hold(self, "kappa", positive_mass("kappa", self.kappa, "precision"))
         if self.classes is not None:
             given = tuple(self.classes) if isinstance(self.classes, (tuple, list)) else ()
             sound = all(isinstance(c, str) or (isinstance(c, int) and c >= 0) for c in given)

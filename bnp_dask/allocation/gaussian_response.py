@@ -26,8 +26,8 @@ from scipy.special import digamma, gammaln
 from bnp_dask.allocation.response import KAPPA, LEVEL, OBSERVED, PRODUCTS, Facts, Lines
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
-from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import hold, number_from, positive_number
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.settings import hold, number_from, positive_mass, positive_number, shown
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.structure.responding import SQUARES, responding
 from bnp_dask.structure.steps import Tokens
@@ -78,7 +78,7 @@ class GaussianResponse:
         if self.mean is not None:
             hold(self, "mean", number_from("mean", self.mean, -math.inf, what="a number in units of the response"))
         for name, what in (("kappa", "precision"), ("shape", "shape")):
-            hold(self, name, positive_number(name, getattr(self, name), what))
+            hold(self, name, positive_mass(name, getattr(self, name), what))
         if self.rate is not None:
             hold(self, "rate", positive_number("rate", self.rate, "rate in squared units of the response"))
 
@@ -94,9 +94,21 @@ class GaussianResponse:
         return {}
 
     def with_prior(self, y: np.ndarray, classes: tuple[str | int, ...] | None = None) -> Self:
-        """With ``mean`` and ``rate`` set from the observed responses ``y (n,)``, numbers without ``classes``."""
-        mean = float(y.mean()) if self.mean is None else self.mean
-        spread = float(np.mean((y - mean) ** 2))
+        """With ``mean`` and ``rate`` set from the observed responses ``y (n,)``, numbers without ``classes``.
+
+        Raises
+        ------
+        DataError
+            Their squares are beyond double precision.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(y.mean()) if self.mean is None else self.mean
+            spread = float(np.mean((y - mean) ** 2))
+        if not math.isfinite(spread):
+            raise DataError(
+                f"responses: with mean={shown(mean)} and numbers up to {float(np.abs(y).max()):.3g} the squares of "
+                "their deviations are beyond double precision; divide them by a power of ten"
+            )
         rate = (0.5 * spread if spread > 0.0 else 1.0) if self.rate is None else self.rate
         return replace(self, mean=mean, rate=rate)
 

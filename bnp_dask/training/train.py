@@ -16,7 +16,7 @@ from bnp_dask.analysis.matching import needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
-from bnp_dask.data.base import Source, columns_of, opened_as
+from bnp_dask.data.base import Source, Stored, columns_of, opened_as
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.links import links_of, with_links
@@ -48,7 +48,7 @@ from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.structure.nouns import noun_of
-from bnp_dask.structure.verbs import RespondingAllocation, ResponseModel
+from bnp_dask.structure.verbs import RespondingAllocation, ResponseModel, response_of
 from bnp_dask.training.alternatives.shadow import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun
@@ -258,6 +258,8 @@ def train(
         source = with_links(source, links_of(links))
     if responses is not None:
         model, source = with_known_responses(model, source, responses, schedule)
+    elif isinstance(source, Stored) and response_of(model.allocation) is not None:
+        warn("the model has a response=, and no responses are given: it learns topics alone; use train(responses=y)")
     source, named = taking_lags(source, model.lags), model.with_columns(None if columns is None else columns.features)
     # sampling notes clusters of rows by their number in the data, and draws none for rows that count nothing
     counting = source if isinstance(schedule, Gibbs) else CountedSource(source, model.structure.counted)

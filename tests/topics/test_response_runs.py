@@ -163,6 +163,7 @@ def test_responses_travel_with_the_documents_of_a_batch():
         ([1.0], "1 responses for the 120 documents"),
         (np.full(120, np.nan), "no response is observed"),
         (np.full(120, np.inf), "is infinite"),
+        (np.arange(120) * 1e300, "beyond double precision; divide them"),
         (np.ones((120, 2)), "one number for each document"),
         (["a"] * 120, "classes need a model"),
         (["1.5", None], "some are texts"),
@@ -210,3 +211,13 @@ def test_models_schedules_and_posteriors_without_responses():
         bnp.predict_response(trained(x, None, laps=1).posterior, x)
     with pytest.raises(SettingError, match="needs GaussianResponse"):
         bnp.LDA(response=3)
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
+def test_a_model_of_responses_without_any_says_so():
+    x, *_ = corpus()
+    model = bnp.Model(bnp.LDA(response=bnp.GaussianResponse()), bnp.Multinomial())
+    with pytest.warns(match="no responses are given"):
+        bnp.train(model, x, init=bnp.RandomExamples(2), schedule=bnp.Memoized(laps=1), moves=())
+    with pytest.raises(SettingError, match="kappa=1e-310"):
+        bnp.GaussianResponse(kappa=1e-310)
