@@ -50,6 +50,7 @@ class TestStrata(StructureSuite):
         return Batch(rows(rng, n))
 
 
+@pytest.mark.long
 class TestOrderedStrata(TestStrata):
     def model(self):
         return bnp.Model(bnp.StrataMixture(alpha=3.0, ordered=True), LIKELIHOOD, learn_prior="never")

@@ -63,6 +63,7 @@ def naive(model, posterior, batch):
     return resp, entropy
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("allocation", [bnp.FiniteMixture(3.0), bnp.DPMixture()], ids=["finite", "dp"])
 def test_bound_is_below_the_evidence_of_all_assignments_that_respect_links(allocation):
     x = np.random.default_rng(3).normal(size=(7, 2)) * 1.5
@@ -262,6 +263,7 @@ def test_a_birth_shares_out_whole_groups():
     assert adjusted_rand_score(z, resp.argmax(axis=1)) == 1.0
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("schedule", [bnp.FullBatch(laps=3), bnp.Stochastic(laps=2)], ids=["full", "stochastic"])
 def test_links_beside_weights_and_missing_entries_in_other_schedules(schedule):
     x, links, _, offsets = linked_blobs(30)
