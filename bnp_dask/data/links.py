@@ -28,7 +28,7 @@ def links_of(given: Any) -> Labels:
 
 
 def _linked(batch: Batch, values: np.ndarray) -> Batch:
-    """The batch with groups ``(n,)`` of its atoms, whose labels are those of their groups."""
+    """The batch with groups ``(n,)`` of its atoms, with the labels of their groups."""
     if batch.n_atoms != len(values):
         raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(values)} links; the data changed")
     labels = None if batch.labels is None else labels_of_groups(batch.labels, values)

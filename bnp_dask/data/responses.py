@@ -15,6 +15,8 @@ from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import require_real
 from bnp_dask.inputs.settings import shown
 
+TEXTS = "some are texts; classes need a model with response=CategoricalResponse()"
+
 
 def responses_of(given: Any) -> np.ndarray:
     """Responses as float64 ``(n,)``, NaN where none is observed.
@@ -55,7 +57,7 @@ def _numbers(given: Any, where: str) -> np.ndarray:
     try:
         values = np.asarray(given)
         if values.dtype.kind in "US":
-            _number(values.ravel()[:1].tolist()[0] if values.size else "")
+            raise TypeError(TEXTS)
         if values.dtype.kind == "O" and values.ndim == 1:
             values = np.array([_number(value) for value in values.tolist()])
     except (ValueError, TypeError, OverflowError) as error:
@@ -70,7 +72,7 @@ def _numbers(given: Any, where: str) -> np.ndarray:
 def _number(value: Any) -> float:
     """A number, NaN for an unknown one; texts are none."""
     if isinstance(value, (str, bytes)):
-        raise TypeError("some are texts; classes need a model with response=CategoricalResponse()")
+        raise TypeError(TEXTS)
     return np.nan if is_unknown(value) else float(value)
 
 

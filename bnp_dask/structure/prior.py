@@ -48,6 +48,9 @@ class LearningAllocation(Protocol):
         ...
 
 
+OF_POINTS = 'needs estimate="posterior": point estimates have no objective that could be compared between priors'
+
+
 def require_learning(model: WholeModel) -> None:
     """Raise SettingError unless the prior can be learned as the model's settings ask."""
     one_of("learn_prior", model.learn_prior, ("auto", "never", "diagonal", "full"))
@@ -56,7 +59,7 @@ def require_learning(model: WholeModel) -> None:
         return
     name, why = type(model.observation).__name__, ""
     if model.estimate == "map":
-        why = 'needs estimate="posterior": point estimates have no objective that could be compared between priors'
+        why = OF_POINTS
     elif not isinstance(model.observation, LearningObservation):
         able = "Gaussian(), DiagGaussian() or ZeroMeanGaussian()"
         why = f"the prior of {name} cannot be learned; leave it out, or use {able}"
@@ -71,7 +74,7 @@ def _require_learning_concentrations(model: WholeModel) -> None:
         return
     name, why = type(model.allocation).__name__, ""
     if model.estimate == "map":
-        why = 'needs estimate="posterior": point estimates have no objective that could be compared between priors'
+        why = OF_POINTS
     elif not isinstance(model.allocation, LearningAllocation):
         able = "DPMixture(), PitmanYorMixture(), LDA(), HDPTopics() or HDPHMM()"
         why = f"the concentrations of {name} cannot be learned; leave it out, or use {able}"

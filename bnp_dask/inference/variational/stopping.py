@@ -72,7 +72,7 @@ def decide_to_stop(rule: Stopping, work: Work, state: State, n_proposed: int) ->
     comes, goes or changes its count by more than ``LAP.calm_count``, and the objective rises by less than
     ``LAP.calm_gain`` nats per atom (in topic models: token).  A calm lap in which deletes are refined counts as
     :data:`REFINING` of one.  A run whose moves have not all begun to act is not converged.
-    A run on a sample of the data goes on with a larger one where it would stop, or before (:func:`grow`).
+    A run on a sample of the data goes on with a larger one when it would stop, or before (:func:`grow`).
     """
     tolerance, count_tolerance = rule.tolerance, rule.count_tolerance
     exact = TOLERANCE if tolerance is None else tolerance
