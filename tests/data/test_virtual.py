@@ -32,8 +32,15 @@ class TestVirtualMixture(SourceSuite):
         assert other.describe() != self.source().describe()
 
     def test_batches_do_not_repeat_one_another(self):
-        first, second, _ = self.batches(self.source())
+        source = self.source()
+        first, second, _ = self.batches(source)
         assert not np.isin(first.x, second.x).any()
+        # each of the random parts of a row: its cluster, and its place around the mean; two draws of 1 of 4 clusters
+        # agree in a quarter of the rows
+        one, other = source.labels(0), source.labels(1)
+        assert 0.15 < np.mean(one == other) < 0.35
+        same = one == other
+        assert (first.x[same] != second.x[same]).all()
 
 
 def test_a_billion_rows_are_described_at_once():

@@ -24,20 +24,14 @@ TWINS = {
 """Tests that hold kernels against something slow, and what that is."""
 
 LEARNED = "called where priors are learned, which tests/observation/test_learned.py holds to BFGS"
-GIVEN_FEW = "called by sequential_predictive, which the suite of likelihoods holds against summaries of all"
-RESPONSES = "called by visits with responses, which tests/topics/test_response.py holds to dense matrices"
 UNTESTED = {
     "back": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
-    "bits_density": GIVEN_FEW,
     "climb": "called by the top level's fit, which tests/chains/test_transitions.py holds to L-BFGS-B",
-    "diagonal_density": GIVEN_FEW,
     "direction": "step of maximise, which tests/kernels/test_quasi_newton.py holds against SciPy",
     "filter_counts": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "fit_groups": "called as document_step, which tests/topics/test_document_step.py holds against naive.py",
     "gamma_settings": LEARNED,
-    "gaussian_density": GIVEN_FEW,
-    "known_variance_density": GIVEN_FEW,
     "log_gamma_hyperprior": LEARNED,
     "matrix_of": "scratch of fit_groups",
     "n_kept": "no kernel: counts the files of compiled ones",
@@ -45,17 +39,12 @@ UNTESTED = {
     "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
     "places_for": "scratch of fit_groups",
     "pseudo_counts": LEARNED,
-    "pulled": RESPONSES,
-    "rates_density": GIVEN_FEW,
     "sample_document": "called by word_score, which tests/topics/test_word_score.py holds against all assignments",
     "share_block": "called by trials of sequences, which tests/chains/test_exact.py holds against naive.py",
-    "share_products": RESPONSES,
-    "share_sums": RESPONSES,
     "space_for": "scratch of fit_groups",
     "sweep_back": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
     "sweep_forth": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
     "sweep_topics": "called by TopicLearner, which tests/streaming/test_minibatches.py holds against enumerations",
-    "tilt": RESPONSES,
     "turn": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
 }
 """Kernels that no test names, and which test reaches them; it is the twin of those that have loops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import multivariate_t
 
 import bnp_dask as bnp
-from bnp_dask.allocation.response import PRODUCTS, SQUARES, response_fields
+from bnp_dask.allocation.response import PRODUCTS, SQUARES, Facts, Lines, receivers_pull, response_fields
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.edits import Exchange, Merge, replay
-from bnp_dask.core.group_states import replay_states
+from bnp_dask.core.group_states import GroupStates, replay_states
 from bnp_dask.core.summary import Summary
 from bnp_dask.structure.base import Trial
+from bnp_dask.structure.steps import Receivers, Tokens
 from bnp_dask.testing import survey_of
 
 DOCS = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [0.0, 0.0, 1.0]])
@@ -170,3 +172,48 @@ def test_predictions_at_given_shares_are_those_of_the_exact_conjugate_regression
     found = RESPONSE.predict(params, new[None], np.array([1e15]))
     assert_allclose(found[0], mean, rtol=1e-10)
     assert_allclose(found[1], variance, rtol=1e-10)
+
+
+def test_a_trial_is_pulled_by_what_the_term_of_a_document_changes_by_when_its_donors_tokens_move():
+    """The term of a document by its definition, with all topics, of which only the donors' tokens move."""
+    rng = np.random.default_rng(8)
+    n_old, donors, places = 5, np.array([1, 3]), np.array([2, -1, 0])  # receivers: two old topics and a new one
+    m = rng.normal(size=(n_old, 2))
+    scale, curve = 1.7, 0.9
+    lines = Lines(m, scale, curve, np.zeros((n_old, n_old)))
+    target, length = rng.normal(size=(2, 2)), np.array([6.0, 9.0])
+
+    class Known:
+        def lines(self, params):
+            return lines
+
+        def facts(self, params, tokens, shares):
+            assert_allclose(shares, counts @ m / length[:, None], rtol=1e-12)
+            return Facts(target, np.zeros(2))
+
+    counts = np.array([[1.0, 2.0, 0.5, 1.5, 1.0], [2.0, 3.0, 0.0, 1.0, 3.0]])
+    states = GroupStates(np.array([0, 5, 10]), np.tile(np.arange(5), 2), counts.ravel())
+    tokens = Tokens(
+        np.array([0, 6, 15]), np.zeros(15, np.int64), np.ones(15), np.ones(2), response=np.array([0.4, 1.0])
+    )
+    pull = receivers_pull(
+        Known(), SimpleNamespace(known=2.0), tokens, donors, Receivers(params=None, places=places, counts=states)
+    )
+
+    def term(d, moved):
+        """``moved (3,)``: tokens of the donors that each receiver has."""
+        every, n = np.concatenate([m, m[donors].mean(axis=0, keepdims=True)]), length[d]
+        z = np.append(counts[d], 0.0)
+        z[donors] = 0.0
+        z[[2, 5, 0]] += moved
+        z /= n
+        square = curve * every @ every.T
+        return target[d] @ (scale * every.T @ z) - ((1.0 - 1.0 / n) * z @ square @ z + np.diag(square) @ z / n) / 2.0
+
+    def pulled(d, moved):
+        y, n = moved / length[d], length[d]
+        return pull.first[d] @ y - ((1.0 - 1.0 / n) * y @ pull.second @ y + np.diag(pull.second) @ y / n) / 2.0
+
+    for d in range(2):
+        one, other = counts[d, donors].sum() * rng.dirichlet(np.ones(3), size=2)
+        assert_allclose(pulled(d, one) - pulled(d, other), term(d, one) - term(d, other), rtol=1e-10)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from numba import njit
 from scipy import special, stats
 from scipy.integrate import quad
 
@@ -23,14 +25,17 @@ from bnp_dask.kernels.numeric.quantiles import merge_rows, thin_rows, thin_sorte
 from bnp_dask.kernels.numeric.quasi_newton import dot
 from bnp_dask.kernels.numeric.simd import aligned_zeros
 from bnp_dask.kernels.numeric.special import log_positive, psi_gamma_block
+from bnp_dask.kernels.streaming import single_atoms
 from bnp_dask.kernels.streaming.counts import log_predictive_counts
 from bnp_dask.kernels.streaming.gaussian import add_point, log_predictive_points, student_constant
 from bnp_dask.kernels.streaming.nggp import EXACT, MODE, log_density, mode_of_log, seat_rule
 from bnp_dask.kernels.streaming.seating import log_not, note_seated, standing
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, wider
 from bnp_dask.kernels.streaming.urn import expected_clusters, log_absent
+from bnp_dask.kernels.topics.document_state import Pull
 from bnp_dask.kernels.topics.document_sums import group_stats
 from bnp_dask.kernels.topics.gibbs import next_uniform
+from bnp_dask.kernels.topics.response import FARTHEST, pulled, share_products, share_sums, tilt
 
 
 @pytest.fixture
@@ -346,3 +351,129 @@ def test_positions_that_are_free():
     assert free_position(members, kept, 1, 4) == 3
     assert free_position(members, kept, 1, 3) == 3
     assert free_position(members, kept, 0, 4) == 0
+
+
+# -- one atom, given the few that joined its cluster -------------------------------------------------------------
+FEW = [np.array([], np.int64), np.array([2]), np.array([0, 3, 4, 5])]
+
+
+@pytest.mark.parametrize("others", FEW, ids=len)
+def test_the_density_of_an_atom_given_few_others(rng, others):
+    """SciPy's densities at the textbook updates by the atoms that joined."""
+    d, m, i = 3, len(others), 1
+    x, mean, kappa, nu = rng.normal(size=(6, d)), rng.normal(size=d), 0.7, 4.5
+    own = x[others].mean(axis=0) if m else np.zeros(d)
+    away, pull, wider = own - mean, kappa * m / (kappa + m), 1.0 + 1.0 / (kappa + m)
+    center = mean + m / (kappa + m) * away
+
+    scale, unrecorded = positive(rng, d), 0.1 * positive(rng, d)
+    moved = (x[others] - own).T @ (x[others] - own) + pull * np.outer(away, away)
+    given, df = scale + moved + m * unrecorded, nu + m + 1.0 - d
+    want = stats.multivariate_t.logpdf(x[i], center, given * wider / df, df)
+    before = scale.copy()
+    found = single_atoms.gaussian_density(x, others, i, mean, scale, nu, kappa, unrecorded)
+    np.testing.assert_allclose(found, want, rtol=1e-12)
+    np.testing.assert_array_equal(scale, before)
+
+    beta, unrecorded = rng.uniform(0.5, 2.0, d), rng.uniform(0.0, 0.3, d)
+    wide = (beta + np.diag(moved) + m * unrecorded) * wider / (nu + m)
+    want = stats.t.logpdf(x[i], nu + m, center, np.sqrt(wide)).sum()
+    found = single_atoms.diagonal_density(x, others, i, mean, beta, nu, kappa, unrecorded)
+    np.testing.assert_allclose(found, want, rtol=1e-12)
+
+    variance = rng.uniform(0.5, 2.0, d)
+    want = stats.norm.logpdf(x[i], center, np.sqrt(wider * variance)).sum()
+    found = single_atoms.known_variance_density(x, others, i, mean, variance, kappa)
+    np.testing.assert_allclose(found, want, rtol=1e-12)
+
+    bits, a, b = rng.integers(0, 2, (6, d)).astype(float), rng.uniform(0.5, 2.0, d), rng.uniform(0.5, 2.0, d)
+    one = (a + bits[others].sum(axis=0)) / (a + b + m)
+    found = single_atoms.bits_density(bits, others, i, a, b)
+    np.testing.assert_allclose(found, stats.bernoulli.logpmf(bits[i], one).sum(), rtol=1e-12)
+
+    counts = rng.poisson(3.0, (6, d)).astype(float)
+    rate = b + m
+    want = stats.nbinom.logpmf(counts[i], a + counts[others].sum(axis=0), rate / (1.0 + rate)).sum()
+    np.testing.assert_allclose(single_atoms.rates_density(counts, others, i, a, b), want, rtol=1e-12)
+
+
+# -- responses of documents --------------------------------------------------------------------------------------
+def documents(rng, n_topics):
+    """Counts of topics in documents: one is empty, one shorter than a token; and how often each counts, one never."""
+    dense = rng.uniform(0.0, 4.0, (6, n_topics)) * (rng.random((6, n_topics)) < 0.7)
+    dense[3], dense[4] = 0.0, 0.6 * dense[4] / dense[4].sum()
+    where = [np.flatnonzero(row) for row in dense]
+    offsets = np.concatenate([[0], np.cumsum([len(some) for some in where])])
+    return dense, offsets, np.concatenate(where), dense[dense > 0.0]
+
+
+def test_sums_of_shares_and_their_products(rng):
+    dense, *counts = documents(rng, 4)
+    other, *more = documents(rng, 3)
+    length = dense.sum(axis=1) + other.sum(axis=1) + np.r_[0.5, np.zeros(5)]
+    times, target = np.array([1.0, 2.5, 0.0, 1.0, 1.0, 0.3]), rng.normal(size=(6, 2))
+    zz, z_target, zy = rng.random((4, 4)), rng.random((4, 2)), rng.random((4, 3))
+    want_zz, want_target, want_zy = zz.copy(), z_target.copy(), zy.copy()
+    for d in np.flatnonzero(length):
+        z, y, n = dense[d] / length[d], other[d] / length[d], max(length[d], 1.0)
+        want_zz += times[d] * ((1.0 - 1.0 / n) * np.outer(z, z) + np.diag(z) / n)
+        want_target += times[d] * np.outer(z, target[d])
+        want_zy += times[d] * (1.0 - 1.0 / n) * np.outer(z, y)
+    share_sums(*counts, length, times, target, zz, z_target)
+    share_products(*counts, *more, length, times, zy)
+    for found, want in ((zz, want_zz), (z_target, want_target), (zy, want_zy)):
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
+class Slots(NamedTuple):
+    """What a pull reads and changes of the memory of a document's ascent."""
+
+    topic: np.ndarray
+    held: np.ndarray
+    share: np.ndarray
+
+
+@njit
+def tilted(space: Any, width: int, pull: Any, d: int, is_first: bool) -> float:
+    value = pulled(space, 0, width, pull, d)
+    tilt(space, 0, width, pull, d, is_first)
+    return value
+
+
+@pytest.mark.parametrize("size", [7.0, 0.6])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_response_pulls_by_the_slope_of_its_term(rng, size, is_first):
+    """The slope is that of the term by its definition, by differences."""
+    n_topics, topic = 5, np.array([3, 0, 4])
+    first, half = rng.normal(size=(2, n_topics)), rng.normal(size=(n_topics, 2))
+    second, held = half @ half.T, rng.dirichlet(np.ones(3)) * 0.9 * size  # a part of the tokens is assigned elsewhere
+    first[1, 0] = 1e4  # farther than any factor goes
+    last, share = rng.normal(size=n_topics), np.array([0.4, 0.7, 0.0])
+    n, steep = max(size, 1.0), 2.5
+
+    def term(counts, d):
+        z = np.zeros(n_topics)
+        z[topic] = counts / size
+        return first[d] @ z - ((1.0 - 1.0 / n) * z @ second @ z + np.diag(second) @ z / n) / 2.0
+
+    for d in range(2):
+        space = Slots(topic[None], held[None], share[None].copy())
+        on, sizes, kept = np.array([True, True]), np.full(2, size), last.copy()
+        pull = Pull(first, second, on, sizes, steep, kept, np.empty(n_topics), np.empty(n_topics))
+        np.testing.assert_allclose(tilted(space, 3, pull, d, is_first), term(held, d), rtol=1e-11)
+        step = 1e-4 * np.eye(3)
+        slope = np.array([term(held + one, d) - term(held - one, d) for one in step]) / 2e-4
+        moved = np.clip(slope - slope @ held / size, -FARTHEST, FARTHEST)
+        part = 1.0 if is_first else 1.0 / (1.0 + steep / size)
+        want = part * (np.log(share[:2]) + moved[:2]) + (1.0 - part) * last[topic[:2]]
+        np.testing.assert_allclose(np.log(space.share[0, :2]), want, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(kept[topic[:2]], want, rtol=1e-6, atol=1e-7)
+        assert space.share[0, 2] == 0.0
+        rest = np.delete(np.arange(n_topics), topic[:2])
+        np.testing.assert_array_equal(kept[rest], last[rest])
+
+    off = Pull(first, second, np.array([False, True]), sizes, steep, kept, np.empty(n_topics), np.empty(n_topics))
+    for none in (off, None):
+        space = Slots(topic[None], held[None], share[None].copy())
+        assert tilted(space, 3, none, 0, is_first) == 0.0
+        np.testing.assert_array_equal(space.share[0], share)
