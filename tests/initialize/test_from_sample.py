@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.inference.state import Sample
+from bnp_dask.inference.variational.sampled import CALM, COUNTED, grow
 
 DATA = bnp.VirtualMixture(1_080, 2, 4, spread=12.0, batch_size=60)
 START = bnp.FromSample(bnp.BregmanKMeans(3), batches=2, growth=3.0)
@@ -77,6 +80,45 @@ def test_a_grown_sample_visits_its_new_batches_once_and_keeps_the_statistics_of_
         assert row["atoms"] == pytest.approx(60.0 * new)
     assert found.posterior.summary["N"].sum() == pytest.approx(1_080)
     assert found.posterior.n_clusters == 4
+
+
+GROWTHS = {
+    # stage, lap on the sample, calm, calm laps, quiet, finished; then whether it grows, and the calm laps that count
+    "neither calm nor out of laps": ((0, 1, False, 0.0, False, None), False, 0.0),
+    "calm for some laps, moves still propose": ((0, 1, True, CALM, False, None), True, 0.0),
+    "calm, but not for long": ((0, 1, True, CALM - 0.5, False, None), False, 0.0),
+    "calm and quiet": ((0, 1, True, 1.0, True, None), True, 0.0),
+    "quiet alone": ((0, 1, False, 0.0, True, None), False, 0.0),
+    "as many laps as it may have": ((0, 5, False, 0.0, False, None), True, 0.0),
+    "one lap before": ((0, 4, False, 0.0, False, None), False, 0.0),
+    "converged": ((0, 1, False, 1.0, False, "converged"), True, 0.0),
+    "the last before all, calm": ((1, 1, True, CALM + 1.0, False, None), False, 0.0),
+    "the last before all, converged": ((1, 1, True, COUNTED - 0.5, False, "converged"), True, COUNTED - 0.5),
+    "the last before all, calm for long": ((1, 1, True, COUNTED + 2.0, True, None), True, COUNTED),
+}
+
+
+@pytest.mark.parametrize(("before", "grows", "counted"), GROWTHS.values(), ids=GROWTHS)
+def test_a_sample_grows_once_it_is_settled_or_out_of_laps(before, grows, counted):
+    stage, n, calm, calm_laps, is_quiet, finished = before
+    sample = Sample((2, 6, 18), laps=6, stage=stage, begun=10)
+    state = SimpleNamespace(sample=sample, lap=10 + n, calm=calm, calm_laps=calm_laps, finished=finished)
+    state.lap_elbo, state.lap_counts = -5.0, np.ones(2)
+    grow(state, is_quiet)
+    assert state.finished is None  # no run ends on a sample
+    if grows:
+        assert state.sample == Sample((2, 6, 18), 6, stage + 1, begun=11 + n, calm=counted)
+        assert (state.lap_elbo, state.lap_counts, state.calm, state.calm_laps) == (None, None, False, 0.0)
+    else:
+        assert state.sample is sample
+        assert (state.lap_elbo, state.calm, state.calm_laps) == (-5.0, calm, calm_laps)
+
+
+@pytest.mark.parametrize("sample", [None, Sample((2, 6), 6, stage=1)])
+def test_all_data_do_not_grow(sample):
+    state = SimpleNamespace(sample=sample, lap=20, calm=True, calm_laps=9.0, finished="converged")
+    grow(state, True)
+    assert vars(state) == {"sample": sample, "lap": 20, "calm": True, "calm_laps": 9.0, "finished": "converged"}
 
 
 def test_the_objective_falls_only_where_a_sample_grows():

@@ -16,6 +16,7 @@ import bnp_dask as bnp
 from bnp_dask.analysis import tree as trees
 from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.errors import SettingError
+from bnp_dask.moves.pairs import data_gains
 from bnp_dask.structure.unions import chain_loss, unite_once, unite_topics
 from bnp_dask.testing.parts import survey_of
 
@@ -152,6 +153,28 @@ def test_trees_of_many_clusters_are_those_of_all_candidates(kind, monkeypatch):
     few = bnp.tree(posterior).losses
     monkeypatch.setattr(trees, "CANDIDATES", 200)
     assert_allclose(bnp.tree(posterior).losses, few, rtol=1e-9, atol=1e-7)
+
+
+def test_the_union_of_two_clusters_is_near_all_that_were_near_either(monkeypatch):
+    """Of many clusters only some pairs are scored: a graph, in which a union joins two nodes."""
+    posterior, _, _ = learned("gaussian", k=12)
+    ring = {(a, (a + 1) % 12) for a in range(12)} | {(0, 6), (2, 9), (4, 11)}
+    chosen = np.array(sorted(tuple(sorted(pair)) for pair in ring)).T
+    monkeypatch.setattr(trees, "near_pairs", lambda *_: tuple(chosen))
+    growing, ids = trees._Growing(posterior, posterior.summary), posterior.summary.ids
+    near = {frozenset(pair) for pair in zip(*(ids[places].tolist() for places in chosen), strict=True)}
+    while growing.value.n_clusters > 1:
+        value = growing.value
+        first, second = np.nonzero(np.isfinite(growing.gains))
+        pairs = np.stack([value.ids[first], value.ids[second]], axis=1)
+        assert (first < second).all() and {frozenset(pair) for pair in pairs.tolist()} == near
+        assert_allclose(growing.alone, growing.model.best_data_terms(value), rtol=1e-9)
+        own = data_gains(growing.model, value, pairs)
+        assert_allclose(growing.gains[first, second], own, rtol=1e-7, atol=1e-7)
+        a, b, _, _, united = growing._best(growing._weights(value))
+        keep, drop = int(value.ids[a]), int(value.ids[b])
+        near = {frozenset(keep if i == drop else i for i in pair) for pair in near} - {frozenset([keep])}
+        growing._unite(a, b, united)
 
 
 @pytest.mark.parametrize("seed", range(4))

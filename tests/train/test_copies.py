@@ -17,7 +17,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.core.survey.copies import MOST_ROWS, combine_distinct, distinct_rows, row_hashes
-from bnp_dask.training.copies import LEAST_SHARE, firsts, least_words, share_of_copies
+from bnp_dask.training.copies import LEAST_SHARE, _hashes, firsts, least_words, share_of_copies
 from tests.topics.bars import bars_corpus
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
@@ -43,6 +43,21 @@ def share(x, n_batches=1):
 def distinct(x):
     """The first of equal rows, in order."""
     return x[firsts([row_hashes(x)])[0]]
+
+
+def test_what_makes_two_rows_one_observation():
+    """Equal values, of the same group; a document of few words is never a copy, and labels come with the rows."""
+    x = np.array([[1.5, 2.5], [1.5, 2.5], [1.5, 2.5], [0.0, 1.0], [1.5, 2.5]])
+    batch = Batch(x, links=np.array([0, 1, 0, 1, 1]))
+    hashes, labels, short = _hashes(lambda: batch, 0.0)
+    assert firsts([hashes])[0].tolist() == [True, True, False, True, False]
+    assert labels.tolist() == [-1] * 5 and not short.any()
+    hashes, labels, _ = _hashes(lambda: replace(batch, links=None, labels=np.array([-1, 2, 0, -1, 2])), 0.0)
+    assert firsts([hashes])[0].tolist() == [True, False, False, True, False]
+    assert firsts([hashes], [labels])[0].tolist() == [False, True, True, True, False]
+    words = Batch(sparse.csr_array(np.array([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0], [1.0, 1.0, 1.0]])))
+    assert _hashes(lambda: words, 2.0)[2].tolist() == [False, True, False]
+    assert _hashes(lambda: words, np.inf)[2].all()
 
 
 # -- the survey ---------------------------------------------------------------------------------------------------
