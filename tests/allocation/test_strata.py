@@ -116,6 +116,30 @@ def test_the_kernel_is_its_twin_and_the_global_step_an_optimum(is_chain):
         assert fit.value_and_slope(best + rng.normal(0.0, 0.3, len(best)))[0] < top
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_allocation_has_the_top_levels_term_and_strata_without_atoms_have_their_parents_weights(ordered):
+    """Strata 0, 2 and 4 of five have no atoms: they count for nothing in the objective."""
+    rng, here = np.random.default_rng(4), [1, 3]
+    counts = np.zeros((3, 5))
+    counts[:, here] = rng.gamma(2.0, 5.0, (3, 2))
+    allocation = bnp.StrataMixture(gamma=1.3, alpha=4.0, ordered=ordered, column=0, n_strata=5)
+    summary = {"strata": counts, "H": rng.random(3)}
+    found = allocation.global_step(summary)
+    parents = [found.theta[1]] if ordered else []
+    point = np.log(np.concatenate([found.a, found.b, *parents]))
+    top = StrataCounts(np.ascontiguousarray(counts[:, here].T), 1.3, 4.0, ordered).value_and_slope(point)[0]
+    terms = allocation.elbo(found, summary)
+    assert_allclose(terms["allocation"], top, rtol=1e-10)
+    assert terms["entropy"] == pytest.approx(summary["H"].sum())
+    sticks = moments_of_sticks(found.a, found.b).mean
+    shares = found.theta / found.theta.sum(axis=1, keepdims=True)
+    for s, parent in ((0, sticks), (2, shares[1] if ordered else sticks), (4, shares[3] if ordered else sticks)):
+        assert_allclose(found.theta[s], 4.0 * parent, rtol=1e-12)
+        assert_allclose(found.log_pi[:, s], np.log(parent[:-1]), rtol=1e-12)
+    assert_allclose(allocation.shares(found), shares, rtol=1e-12)
+    assert_allclose(allocation.weights(found), (shares[here].T @ counts.sum(axis=0)[here] / counts.sum())[:-1])
+
+
 # -- all assignments ------------------------------------------------------------------------------------------------
 @cache
 def stirling(n, m):
