@@ -18,6 +18,7 @@ from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.moves.documents import Size, in_places, topics_again
+from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing.parts import survey_of
@@ -146,6 +147,29 @@ def test_topics_sampled_anew_take_the_place_of_all(monkeypatch):
     (first,) = [m for m in births(result) if m["accepted"]][:1]
     assert len(first["others"]) == result.posterior.n_clusters == 3
     check_steps(result)
+
+
+@pytest.mark.parametrize(
+    "size", [Size("documents", 9, False, 1), Size("documents anew", 3, True, 1)], ids=lambda s: s.name
+)
+def test_a_candidate_of_a_part_of_the_documents_stands_for_all_of_them(monkeypatch, size):
+    """Its topics begin with about as many tokens as there are: those of new topics that are too small are left out."""
+    begun = []
+
+    def propose(self, context, basis, name):
+        begun.append((context, basis, name))
+
+    monkeypatch.setattr(DocumentBirth, "_sizes", lambda self, context, calm: [size])
+    monkeypatch.setattr(DocumentBirth, "_propose", propose)
+    go(k=6, laps=2, moves=(DocumentBirth(tokens=900, passes=3, every=1),), counts=corpus(120, length=30)[0])
+    (context, basis, name), *_ = begun
+    assert name == size.name
+    assert context.model.mass(context.atoms[WHOLE]) < 0.4 * context.tokens
+    assert 0.8 * context.tokens < basis["N"].sum() < context.tokens * (1.0 + 1e-9)
+    np.testing.assert_allclose(basis["x"].sum(axis=1), basis["N"], rtol=1e-9)
+    old = context.value.ids.tolist()
+    assert basis.ids.tolist()[: 0 if size.anew else 6] == ([] if size.anew else old)
+    assert not set(basis.ids.tolist()[0 if size.anew else 6 :]) & set(old)
 
 
 def test_existing_topics_move_only_where_they_are_not_kept():
