@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, KMeansParallel, RandomExamples
 from bnp_dask.model import Model
-from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.create import run_labels
+from bnp_dask.moves import Birth, Delete, Merge, windows
+from bnp_dask.moves.create import _pieces, run_labels
+from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import SmallRunPolicy, WindowPolicy
-from bnp_dask.moves.windows import best_cut, best_windows, settle
+from bnp_dask.moves.windows import Window, _first, best_cut, best_windows, settle
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.chains import runs_at_most, take_runs
@@ -162,6 +164,93 @@ def test_runs_are_stretches_of_one_sequence():
         assert (np.diff(fewer.x[a:b, 0]) == 1).all()
     none = take_runs(batch, np.zeros(0), np.zeros(0), 5, np.random.default_rng(0))
     assert none.n_atoms == 0 and none.n_groups == 0
+
+
+@pytest.mark.parametrize(("pieces", "steps"), [(6, 8), (40, 3), (1, 1)])
+def test_runs_are_cut_into_nearly_equal_pieces(pieces, steps):
+    """Of the length that gives so many pieces in all, but no shorter than the least, rounded within each run."""
+    lengths = [3, 50, 8, 0, 13, 1]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    cuts = _pieces(offsets, SmallRunPolicy(pieces=pieces, piece_steps=steps))
+    size = max(steps, -(-sum(lengths) // pieces))
+    assert {0, *offsets.tolist()} <= set(cuts.tolist()) and (np.diff(cuts) > 0).all()
+    for a, b in zip(offsets[:-1], offsets[1:], strict=True):
+        own = np.diff(cuts[(cuts >= a) & (cuts <= b)])
+        if b > a:
+            longest = -(-(b - a) // max(1, round((b - a) / size)))
+            assert (own[:-1] == longest).all() and 0 < own[-1] <= longest
+
+
+@pytest.fixture
+def planning(monkeypatch):
+    """Context of a plan of windows, which finds those of ``context.found``; a proposal takes its donors."""
+    context = SimpleNamespace(
+        value=SimpleNamespace(n_clusters=6), memory=Memory(99), free={0, 1, 2, 3, 5}, proposals=["another move's"],
+        lap=1, count=lambda donor: 10.0 + donor, found=[((0,), 5.0), ((1, 2), 9.0), ((2,), 7.0), ((4,), 8.0), ((3,), 1.0)],
+    )  # fmt: skip
+
+    def propose(context, window):
+        context.proposals.append(window.donors)
+        context.free.difference_update(window.donors)
+
+    monkeypatch.setattr(windows, "_look", lambda context, *_: [Window(d, None, gain) for d, gain in context.found])
+    monkeypatch.setattr(windows, "_propose", propose)
+
+    def plan(per_lap=2, tries=2):
+        windows.plan_windows(context, per_lap, (5, 9), tries, 0.1, WindowPolicy())
+        return context.proposals[1:]
+
+    return context, plan
+
+
+@pytest.mark.parametrize(("per_lap", "found"), [(0, []), (1, [(1, 2)]), (2, [(1, 2), (0,)]), (9, [(1, 2), (0,), (3,)])])
+def test_the_best_windows_of_free_states_are_proposed(planning, per_lap, found):
+    context, plan = planning
+    assert plan(per_lap) == found
+    assert (context.memory.failed(windows.KIND, (), [6.0], 0.0) > 0) == (not found)
+
+
+def test_states_whose_windows_failed_are_left_alone_until_their_counts_change(planning):
+    context, plan = planning
+    for _ in range(2):
+        context.memory.remember_failure(windows.KIND, (1,), [11.0])
+    context.memory.remember_failure(windows.KIND, (0,), [10.0])
+    assert plan() == [(2,), (0,)]
+
+
+def test_laps_without_windows_are_followed_by_laps_that_do_not_look(planning):
+    context, plan = planning
+    context.found, found = [], context.found
+    for _ in range(2):
+        assert plan(tries=2) == []
+    context.found = found
+    assert plan(tries=2) == []  # lap 1
+    context.lap = 2
+    assert plan(tries=2) == [(1, 2), (0,)]
+    context.lap, context.value.n_clusters, context.free, context.proposals = 3, 7, {3}, [None]
+    assert plan(tries=2) == [(3,)]  # a state has come
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_blocks_of_a_window_have_the_steps_of_a_path_through_them(count):
+    """A path from the state around, through the blocks in turn, and back; steps before and after it are known."""
+    rng = np.random.default_rng(0)
+    model = model_of(KINDS[0], Batch(rng.normal(size=(9, 2)), groups=np.array([0, 9])))
+    value = model.empty_summary(np.arange(4 + count))
+    for name, declared in value.fields.items():
+        if declared.n_cluster_axes:
+            value.values[name][...] = rng.random(value[name].shape)
+    lengths = [5, 3][:count]
+    blocks = value.take(np.arange(count))
+    blocks.values["N"][...] = lengths
+    value.values["M"][4:], value.values["M"][:, 4:] = 0.0, 0.0
+    found, path = _first(value, blocks, 2), [2, *np.repeat(4 + np.arange(count), lengths), 2]
+    want = value["M"].copy()
+    np.add.at(want, (path[:-1], path[1:]), 1.0)
+    np.testing.assert_allclose(found["M"], want)
+    for name, declared in value.fields.items():
+        if declared.n_cluster_axes == 1:
+            np.testing.assert_array_equal(found[name], np.concatenate([value[name][:4], blocks[name]]))
 
 
 def test_runs_that_overlap_too_much_for_single_steps_are_told_apart():

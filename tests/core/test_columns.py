@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bnp_dask.core.columns import Columns
+from bnp_dask.core.columns import SHOWN, Columns, few
 from bnp_dask.errors import DataError
 
 
@@ -34,3 +34,11 @@ def test_names_are_read_in_the_order_of_their_positions(names):
 def test_a_position_without_a_name_is_refused(names):
     with pytest.raises(DataError, match="no name for position"):
         Columns.of(names)
+
+
+@pytest.mark.parametrize("n", [1, SHOWN - 1, SHOWN, SHOWN + 1])
+def test_a_message_shows_the_first_names_and_their_number_where_some_are_left_out(n):
+    names = [f"c{i}" for i in range(n)]
+    rest = f", ... ({n} in all)" if n == SHOWN + 1 else ""
+    assert few(names, quoted=False) == ", ".join(names[:SHOWN]) + rest
+    assert few(names) == ", ".join(f"'{name}'" for name in names[:SHOWN]) + rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.inference import lap as laps
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import Gather
+from bnp_dask.moves.base import Gather, PlanContext
 from bnp_dask.moves.memory import Memory, Sweep
 from bnp_dask.moves.policy import LAP, DeletePolicy
 from bnp_dask.observation import DiagGaussian
@@ -113,6 +114,11 @@ def test_all_that_a_lap_gathers_has_a_bound(plans, monkeypatch):
         rounded = len(limits) * n_batches * numbers
         assert sum(limits) * n_batches * numbers <= 1500 + (1 + 1 + 3) * 2 * 300 + rounded
     assert 0 < max(sum(plan.gather.limits) for _, plan, _ in plans) < free
+
+
+@pytest.mark.parametrize(("wide", "atoms", "most"), [(1.0, 7, 7), (4.0, 10**9, LAP.sampled // 4), (1e12, 5, 1)])
+def test_a_sample_has_no_more_numbers_than_a_lap_may_hold(wide, atoms, most):
+    assert PlanContext.at_most_sampled(SimpleNamespace(numbers_per_atom=wide), atoms) == most
 
 
 def test_gathering_once_more_keeps_the_larger_limit():
