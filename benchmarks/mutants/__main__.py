@@ -53,7 +53,7 @@ FOLDERS = {
             *("data/test_web.py", "observation/test_rounding.py"),
             *("faults/test_finite.py", "faults/test_strangers.py", "extend/test_door.py", "chains/test_exact.py"),
             *("results/test_serialize.py", "results/test_rows.py", "topics/test_exact.py", "topics/test_explain.py"),
-            *("store/test_assignments.py", "growing/test_names.py"),
+            *("store/test_assignments.py", "growing/test_names.py", "schedules/test_frozen.py"),
         ),
     ),
     "store": Folder(
@@ -96,7 +96,7 @@ FOLDERS = {
             *("initialize/test_topics.py", "streaming/test_oracle.py", "streaming/test_nggp.py"),
             *("streaming/test_measures.py", "streaming/test_minibatches.py", "streaming/test_sites_of_atoms.py"),
             *("sampling/test_exact.py", "sampling/test_top_levels.py", "observation/test_learned.py"),
-            "observation/test_von_mises_fisher.py",
+            *("observation/test_von_mises_fisher.py", "allocation/test_strata.py"),
         ),
         compiled=False,
     ),

@@ -132,9 +132,9 @@ def test_windows_are_the_best_of_many_and_others_in_another_lap():
     batch = sequences(lengths=(4, 120, 90), seed=5, spread=6.0)
     posterior, policy = one_state("plain", batch), WindowPolicy()
     found = {lap: best_windows(lambda: batch, posterior, (3, 40), 7, (lap,), policy) for lap in (4, 5)}
-    for windows in found.values():
-        assert 1 < len(windows) <= policy.grown
-        assert [w.gain for w in windows] == sorted((w.gain for w in windows), reverse=True)
+    for own in found.values():
+        assert 1 < len(own) <= policy.grown
+        assert [w.gain for w in own] == sorted((w.gain for w in own), reverse=True)
     assert {w.gain for w in found[4]} != {w.gain for w in found[5]}
 
 
@@ -186,7 +186,8 @@ def planning(monkeypatch):
     """Context of a plan of windows, which finds those of ``context.found``; a proposal takes its donors."""
     context = SimpleNamespace(
         value=SimpleNamespace(n_clusters=6), memory=Memory(99), free={0, 1, 2, 3, 5}, proposals=["another move's"],
-        lap=1, count=lambda donor: 10.0 + donor, found=[((0,), 5.0), ((1, 2), 9.0), ((2,), 7.0), ((4,), 8.0), ((3,), 1.0)],
+        lap=1, count=lambda donor: 10.0 + donor,
+        found=[((0,), 5.0), ((1, 2), 9.0), ((2,), 7.0), ((4,), 8.0), ((3,), 1.0)],
     )  # fmt: skip
 
     def propose(context, window):

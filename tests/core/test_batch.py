@@ -99,3 +99,13 @@ def test_columns_are_taken_with_their_names():
     assert_array_equal(found.x, COUNTS[:, [2, 0]])
     assert found.names == ("c", "a")
     assert Batch(COUNTS).columns(np.array([1])).names is None
+
+
+def test_a_row_is_named_by_its_number_as_read_and_its_place_in_its_group():
+    x = np.zeros((5, 1))
+    assert [Batch(x).place(row) for row in (0, 4)] == ["row 0", "row 4"]
+    grouped = Batch(x, groups=np.array([0, 2, 2, 5]))
+    assert grouped.place(1) == "row 1 (row 1 of group 0 of this batch)"
+    assert grouped.place(2) == "row 2 (row 0 of group 2 of this batch)"
+    kept = Batch(x, dropped=np.array([0, 2, 6]))  # 1, 3, 4, 5, 7 are left
+    assert [kept.place(row) for row in range(5)] == ["row 1", "row 3", "row 4", "row 5", "row 7"]

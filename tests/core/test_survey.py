@@ -10,6 +10,8 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.bulk import grain_of
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.core.survey.moments import combine_joint, joint_moments, no_joint_moments
+from bnp_dask.core.survey.survey import require_atoms
+from bnp_dask.errors import DataError
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -73,3 +75,33 @@ def test_the_survey_of_some_features_is_that_of_these_columns():
 def test_the_grain_of_a_column_is_the_largest_step_that_all_gaps_are_multiples_of(steps, grain):
     values = 0.25 * np.concatenate([[0.0], np.cumsum(steps)])
     assert_allclose(grain_of(survey_batch(Batch(np.repeat(values, 8)[:, None]))), 0.25 * grain, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ([0.0, 0.0], "all 2 atoms have weight 0; at least one needs a positive weight"),
+        ([1e-7, 0.0], r"the weights of 2 atoms sum to 1e-07; needs 1e-06 to 9e\+15"),
+        ([1e16, 0.0], r"the weights of 2 atoms sum to 1e\+16"),
+        ([0.0, 1.0], r"column\(s\) .* have no value in any atom that counts"),
+        ([1e-6, 0.0], None),
+        ([2.0**53, 0.0], None),
+        (None, None),
+    ],
+)
+def test_data_without_atoms_that_count_are_refused(weights, words):
+    x = np.array([[1.0, 2.0], [3.0, np.nan]])
+    survey = survey_batch(Batch(x, None if weights is None else np.array(weights)), may_miss=True)
+    if words is None:
+        assert require_atoms(survey) is survey
+    else:
+        with pytest.raises(DataError, match=words):
+            require_atoms(survey)
+
+
+def test_data_without_atoms_at_all_are_refused():
+    with pytest.raises(DataError, match="no atoms of positive weight: there are no batches"):
+        require_atoms(None)
+    empty = survey_batch(Batch(np.zeros((0, 2)), name="week 7"))
+    with pytest.raises(DataError, match="no atoms of positive weight: week 7 and all other batches hold none"):
+        require_atoms(empty)
