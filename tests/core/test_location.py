@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import fsspec
 import pytest
@@ -53,6 +54,25 @@ def test_stamps_of_far_files_are_told_as_those_of_near_ones(url):
     assert time
     assert Location.of(url).names() == ["a", "b"]
     assert [place.url for place in Location.of(url).files(("o",))] == [f"{url}/b/two"]
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_files_of_a_folder_are_sorted_and_neither_hidden_nor_left_out(tmp_path, url, far):
+    place = Location.of(url) if far else Location.of(tmp_path)
+    names = ["b/two.csv", "a.csv", "a.txt", ".c.csv", "_d.csv", "b/.e/f.csv", "_g/h.csv", "c.parquet"]
+    fs, folder = place.filesystem()
+    for name in names:
+        fs.makedirs(f"{folder}/{name}".rpartition("/")[0], exist_ok=True)
+        fs.pipe_file(f"{folder}/{name}", b"1")
+
+    def found(place, *suffixes):
+        return [file.url.removeprefix(place.url + "/") for file in place.files(suffixes)]
+
+    assert found(place, ".csv") == ["a.csv", "b/two.csv"]
+    assert found(place, ".csv", ".parquet") == ["a.csv", "b/two.csv", "c.parquet"]
+    some = replace(place, only=frozenset({f"{place.url}/b/two.csv", f"{place.url}/c.parquet"}))
+    assert found(some, ".csv", ".parquet") == ["b/two.csv", "c.parquet"]
+    assert found(replace(place, only=frozenset()), ".csv") == []
 
 
 def test_what_is_not_there_is_told_with_the_nearest_name(tmp_path):
