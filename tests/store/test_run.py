@@ -166,6 +166,24 @@ def test_commit_in_the_middle_of_a_lap(path):
     assert sorted(store.summaries.keys()) == [(0, 1), (1, 0), (2, 0), (2, 1)]
 
 
+@pytest.mark.parametrize("n_old", [0, 1, 4])
+@pytest.mark.parametrize("n_new", [0, 1, 6])
+def test_what_a_listing_has_that_an_older_one_lacks(n_old, n_new):
+    """Rows of the one that are not among the rows of the other: as sets."""
+    rng = np.random.default_rng(n_old + 10 * n_new)
+    visits, receipts = np.array([3, -1, 0, 2, 7, 1, -1, 4]), rng.integers(1, 99, (8, 2))
+    known = [(b, int(v), Receipt(*r)) for b, (v, r) in enumerate(zip(visits, receipts.tolist(), strict=True)) if v >= 0]
+    old = Listing.of(known[i] for i in rng.permutation(len(known))[:n_old])
+    changed = [(b, v + (b % 2), Receipt(r.nbytes, r.crc32 + (b == 2))) for b, v, r in known]
+    new = Listing.of(changed[i] for i in rng.permutation(len(changed))[:n_new])
+    rows = set(map(tuple, old.rows.tolist()))
+    assert new.new_since(old).tolist() == [tuple(row) not in rows for row in new.rows.tolist()]
+    assert new.new_since(None).tolist() == [True] * len(new)
+    assert new.nbytes == sum(r.nbytes for b, _, r in changed if b in new.batches)
+    latest = Listing.of_latest(visits, receipts)
+    assert list(latest.entries()) == known == list(Listing.of_saved(latest.rows.ravel()).entries())
+
+
 def test_what_was_written_twice_is_there_once_after_the_next_commit(path):
     """A worker that was given up writes other values of the same visit, before and after the right ones."""
     store = RunStore.create(path, {})
