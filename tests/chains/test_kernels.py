@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from bnp_dask.kernels.hmm import forward_backward as kernel
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses
-from bnp_dask.kernels.hmm.restricted import find_block
+from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
 from tests.chains import naive
 
 
@@ -152,6 +152,44 @@ def test_losses_and_blocks_of_both_kinds_of_sequences():
         blocks = [find_block(c, offsets, weights, donors, *args) for c in (scaled, logs)]
         for a, b in zip(*blocks, strict=True):
             assert_allclose(a, b, atol=1e-12)
+
+
+def test_receivers_of_a_block_that_is_certain_are_chains_of_their_own():
+    """Where it is certain which steps are in the block, each run of them is a chain, which its ends pull on."""
+    rng, inside = np.random.default_rng(6), -1
+    path = [3, inside, inside, inside, 1, inside] + [inside, inside, 0, inside]
+    offsets, weights, n_states, width = np.array([0, 6, 6, 10]), np.array([1.5, 9.0, 0.5]), 5, 3
+    runs = [(1, 4, 3, 1, 0), (5, 6, 1, None, 0), (6, 8, None, 0, 2), (9, 10, 0, None, 2)]  # steps, ends, sequence
+    steps = np.flatnonzero(np.array(path) == inside)
+    mass, stay = np.zeros(10), np.zeros(10)
+    mass[steps] = 1.0
+    enter, leave = np.zeros((len(steps), n_states)), np.zeros((len(steps), n_states))
+    for first, last, before, after, _ in runs:
+        stay[first : last - 1] = 1.0
+        if before is not None:
+            enter[steps == first, before] = 1.0
+        if after is not None:
+            leave[steps == last - 1, after] = 1.0
+    log_lik, log_start, log_inner = (
+        rng.normal(size=(len(steps), width)),
+        rng.normal(size=width),
+        rng.normal(size=(3, 3)),
+    )
+    log_in, log_out = rng.normal(size=(n_states, width)), rng.normal(size=(width, n_states))
+    block = Block(steps, mass, stay, enter, leave)
+    found = share_block(offsets, weights, block, log_lik, log_start, log_in, log_out, log_inner)
+    pairs, gain = np.zeros((width, width)), 0.0
+    for first, last, before, after, g in runs:
+        own = log_lik[(steps >= first) & (steps < last)].copy()
+        own[-1] += 0.0 if after is None else log_out[:, after]
+        _, chain, entropy, _ = naive.all_paths(log_start if before is None else log_in[before], log_inner, own)
+        assert_allclose(found.mass[first:last], chain.resp, atol=1e-12)
+        assert_allclose(found.first[first], chain.resp[0], atol=1e-12)
+        pairs += weights[g] * chain.pairs.sum(axis=0)
+        gain += weights[g] * entropy
+    assert_allclose(found.pairs, pairs, atol=1e-12)
+    assert_allclose(found.gain[0], gain, rtol=1e-12)
+    assert not found.mass[mass == 0.0].any()
 
 
 def test_weights_of_sequences_that_are_done_with_logarithms():

@@ -40,7 +40,6 @@ UNTESTED = {
     "places_for": "scratch of fit_groups",
     "pseudo_counts": LEARNED,
     "sample_document": "called by word_score, which tests/topics/test_word_score.py holds against all assignments",
-    "share_block": "called by trials of sequences, which tests/chains/test_exact.py holds against naive.py",
     "space_for": "scratch of fit_groups",
     "sweep_back": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
     "sweep_forth": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
