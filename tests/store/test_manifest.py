@@ -10,7 +10,7 @@ import pytest
 from bnp_dask.errors import StoreError
 from bnp_dask.store import DamagedError, Manifest
 from bnp_dask.store.files import pack, unpack
-from bnp_dask.store.manifest import ROW
+from bnp_dask.store.manifest import ROW, GrowthLog
 
 WHO = {"data": {"path": "x.zarr", "n_atoms": 30}, "fingerprint": None}
 
@@ -153,3 +153,26 @@ def test_a_hundred_thousand_batches_open_at_once(tmp_path):
         grow(made, 10_000)
     check(Manifest.open(tmp_path, WHO), 100_000)
     assert (tmp_path / f"{made.key}.rows").stat().st_size == 48 * 100_000
+
+
+def test_what_was_appended_is_what_a_checkpoint_refers_to(tmp_path):
+    """Each log is read again as it was, however much was appended later, also by a run that ended there."""
+    rows = np.zeros(5, ROW)
+    for name in ROW.names:
+        rows[name] = np.arange(1, 6)
+    pieces = [{"name": "week 1", "n_batches": 2}, {"name": "week 2", "n_batches": 3, "files": ["a", "b"]}]
+    first = GrowthLog.empty(tmp_path / "growth").appended(rows[:2], pieces[:1])
+    both = first.appended(rows[2:], pieces[1:])
+    in_memory = GrowthLog.empty(None).appended(rows[:2], pieces[:1]).appended(rows[2:], pieces[1:])
+    for log, n in ((first, 1), (both, 2), (in_memory, 2)):
+        assert log.rows.tobytes() == rows[: (0, 2, 5)[n]].tobytes() and list(log.pieces) == pieces[:n]
+    for log in (first, both):
+        found = GrowthLog.open(tmp_path / "growth", log.to_json())
+        assert found.rows.tobytes() == log.rows.tobytes() and found.pieces == log.pieces
+        assert found.to_json() == log.to_json()
+    other = GrowthLog.open(tmp_path / "growth", first.to_json()).appended(rows[4:], [{"name": "other", "n_batches": 1}])
+    found = GrowthLog.open(tmp_path / "growth", other.to_json())
+    assert [piece["name"] for piece in found.pieces] == ["week 1", "other"]
+    assert found.rows.tobytes() == rows[[0, 1, 4]].tobytes()
+    with pytest.raises(DamagedError):
+        GrowthLog.open(tmp_path / "nowhere", both.to_json())
