@@ -15,6 +15,7 @@ import math
 import random
 import sys
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,12 @@ def measured(names: list[str], sample: int, seed: int, book: Path | None = None)
     if len(session.outcomes) < len(session.chosen):
         raise SystemExit(f"pytest ended with status {int(status)} before the last mutant")
     found = dict(session.outcomes)
-    facts = {"seed": seed, "tests": session.n_tests, "tests that fail or take long without a mutant": session.unfit}
+    facts = {
+        "seed": seed,
+        "date": date.today().isoformat(),
+        "tests": session.n_tests,
+        "tests that fail or take long without a mutant": session.unfit,
+    }
     return {name: report({m: found[m] for m in some}, _known(name), facts) for name, some in chosen.items()}
 
 
