@@ -24,6 +24,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import MOST_MASS, hold, shown, whole_number
+from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,
     n_packed,
@@ -38,6 +39,7 @@ from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 from bnp_dask.observation import wishart
+from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import NEAR, dependence_of_steps, null_covariance, without_null
 from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
 from bnp_dask.observation.interface.drawing import student_draws
@@ -318,6 +320,34 @@ class AutoRegressiveGaussian:
         """``tr((M_k - M) V (M_k - M)' E[Lam_k]) / 2`` with the prior's M and V, ``(K,)``."""
         shift, prior = params.shift, known("V", self.V)
         return 0.5 * np.einsum("kij,jl,kml,kmi->k", shift, prior, shift, lam, optimize=not is_fixed())
+
+    @property
+    def learns_by_default(self) -> bool:
+        # M is not learned: a given M only says about which matrix the coefficients vary
+        return all(setting is None for setting in (self.nu, self.B, self.V))
+
+    def learned(self, params: MatrixNormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        """See :class:`~bnp_dask.observation.base.LearningObservation`.
+
+        M stays, because the statistics of batches are about it.
+        """
+        nu, (d, wide) = float(known("nu", self.nu)), params.shift.shape[1:]
+        lam = _expected(params)[used]
+        quadratic = quadratic_coefficients(lam)
+        found = wishart.precisions(quadratic, params.nu[used], params.log_det[used], d)
+        spread = np.zeros((wide, wide))
+        for shift, precision, root in zip(params.shift[used], lam, map(wishart.root, params.V[used]), strict=True):
+            spread += d * matmul(root.T, root) + matmul(shift.T, matmul(precision, shift))
+        is_full = shape == "full"
+        first = wishart.expected_scale(float(known("nu", start.nu)), known("B", start.B))
+        nu, scale = learned.wishart_settings(found, nu, first, is_full)
+        columns = learned.column_precision(found.n_clusters * d, spread, known("V", start.V), is_full)
+        return replace(self, nu=nu, B=scale, V=columns)
+
+    def log_hyperprior(self, start: Self) -> float:
+        first = wishart.expected_scale(float(known("nu", start.nu)), known("B", start.B))
+        own = learned.log_wishart_hyperprior(float(known("nu", self.nu)), known("B", self.B), first)
+        return own + learned.log_scale_hyperprior(known("V", self.V), known("V", start.V))
 
     def draw_step(
         self, params: MatrixNormalWishart, place: int, before: np.ndarray, rng: np.random.Generator

@@ -14,7 +14,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inference.prior import _better
 from bnp_dask.kernels.gaussian import learned as rules
 from bnp_dask.model import Model
-from bnp_dask.observation import DiagGaussian, Gaussian, Poisson, ZeroMeanGaussian, wishart
+from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Poisson, ZeroMeanGaussian, wishart
 from bnp_dask.structure.prior import prior_terms, scale_shape
 from tests.pairwise import in_pairs
 
@@ -106,6 +106,64 @@ def test_an_optimizer_finds_no_better_settings_of_independent_features():
     theirs = minimize(loss, start, method="BFGS", options={"gtol": 1e-6, "maxiter": 2000})
     assert_allclose(loss(ours), theirs.fun, rtol=1e-7)
     assert loss(ours) <= theirs.fun + 1e-6
+
+
+def regressions(shape, seed=0):
+    """A model of K regressions of unlike noise to learn, and statistics of the clusters."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(K, size=600, p=rng.dirichlet(np.full(K, 2.0)))
+    before = rng.normal(size=(600, D)) * [1.0, 0.3, 20.0]
+    ways = np.eye(D) + np.array([0.3, 1.0, 0.02]) * rng.normal(size=(K, D, D))
+    noise = np.exp(0.3 * rng.normal(size=(K, 1)))[labels] * rng.normal(size=(600, D)) * [0.1, 1.0, 0.5]
+    batch = Batch(np.hstack([np.einsum("nij,nj->ni", ways[labels], before) + noise, before]))
+    model = Model(DPMixture(), AutoRegressiveGaussian(), learn_prior=shape).with_prior(survey_batch(batch))
+    return model, model.summarize(np.arange(K), batch, np.eye(K)[labels])
+
+
+def triangle(matrix):
+    """Entries of the Cholesky factor, from which an optimizer may go anywhere."""
+    return np.linalg.cholesky(matrix)[np.tril_indices(D)]
+
+
+def square(entries):
+    root = np.zeros((D, D))
+    root[np.tril_indices(D)] = entries
+    return root @ root.T
+
+
+@pytest.mark.parametrize("shape", ["diagonal", "full"])
+def test_an_optimizer_finds_no_better_settings_of_regressions(shape):
+    model, summary = regressions(shape)
+    params = model.observation_step(summary)
+    found = better(model, params)
+    size = np.sqrt(np.outer(*[model.observation.V.diagonal()] * 2))  # columns differ by 20 times
+
+    def loss(z):
+        scale, columns = np.split(z[1:], 2)
+        to = square if shape == "full" else lambda logs: np.diag(np.exp(logs))
+        nu = D + np.exp(z[0])
+        other = replace(model.observation, nu=nu, B=nu * to(scale), V=size * to(columns))
+        return -objective(replace(model, observation=other), params, summary)
+
+    own, to = found.observation, triangle if shape == "full" else lambda matrix: np.log(matrix.diagonal())
+    ours = np.concatenate([[np.log(own.nu - D)], to(own.B / own.nu), to(own.V / size)])
+    theirs = minimize(loss, ours + 0.2 * np.random.default_rng(1).normal(size=len(ours)), options={"maxiter": 2000})
+    assert_allclose(loss(ours), -objective(found, params, summary), rtol=1e-12)
+    assert_allclose(loss(ours), theirs.fun, rtol=1e-7)
+    assert loss(ours) <= theirs.fun + 1e-6
+    assert_array_equal(own.M, model.observation.M)
+
+
+@pytest.mark.parametrize("shape", ["diagonal", "full"])
+def test_learned_priors_of_regressions_raise_the_objective_with_clusters_refitted(shape):
+    model, summary = regressions(shape, seed=1)
+    trace = []
+    for _ in range(8):
+        params = model.observation_step(summary)
+        trace.append(objective(model, params, summary))
+        model = better(model, params)
+    assert np.diff(trace).min() >= -1e-12 * abs(trace[-1])
+    assert trace[1] > trace[0] + 1.0
 
 
 def test_a_feature_in_which_all_clusters_are_alike_costs_little():

@@ -10,7 +10,9 @@ a_k' E[Lam_k] a_k)`` with ``a_k = m_k - m``.  A weak hyperprior keeps their maxi
 
     log p(Psi) = (log|Psi Psi0^-1| - tr(Psi Psi0^-1) + D) / 2,   log p(nu) = -nu / (3 D),   log p(kappa) = -kappa,
 
-up to constants and flat in m, where Psi0 is E[covariance] of the prior that learning began with.  All follow from
+up to constants and flat in m, where Psi0 is E[covariance] of the prior that learning began with.  Regressions (matrix
+A_k, prior mean M, column precision V) have the terms ``K D / 2 log|V| - tr(V G) / 2``, ``G = sum_k (D V_k^-1 +
+(M_k - M)' E[Lam_k] (M_k - M))``, and V has the hyperprior of Psi about the V that learning began with.  All follow from
 parameters of the clusters alone: no pass over the data is needed.  Independent features have settings of their own
 each, as in one dimension (:func:`log_gamma_hyperprior`).
 
@@ -205,6 +207,28 @@ def pseudo_count(n_clusters: int, n_features: int, spread: float) -> float:
     return n_clusters * n_features / (spread + 2.0)
 
 
+def column_precision(n_rows: int, spread: np.ndarray, start: np.ndarray, is_full: bool) -> np.ndarray:
+    """The V, ``(P, P)``, of the prior of regressions that raises the objective and the hyperprior most.
+
+    The objective has ``n_rows / 2 log|V| - tr(V G) / 2``, and the hyperprior one row more about V0: ``V = (n_rows + 1)
+    (G + V0^-1)^-1``, or of the diagonals.
+
+    Parameters
+    ----------
+    n_rows
+        Rows of all matrices of coefficients together, K D.
+    spread
+        G, ``(P, P)``.
+    start
+        V0, ``(P, P)``.
+    is_full
+        Whether V may have off-diagonal numbers where V0 has none.
+    """
+    if is_full or start[~np.eye(len(start), dtype=np.bool_)].any():
+        return (n_rows + 1.0) * _inverse(spread + _inverse(start)[0])[0]
+    return np.diag((n_rows + 1.0) / (spread.diagonal() + 1.0 / start.diagonal()))
+
+
 # -- features that are independent ------------------------------------------------------------------------------------
 def gamma_settings(found: Widths, nu: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nu and beta, ``(D,)`` both, of Gamma priors that raise the objective and the hyperprior most.
@@ -300,7 +324,10 @@ def extrapolated(trail: Sequence[Settings]) -> Settings | None:
 
 def log_wishart_hyperprior(nu: float, scale: np.ndarray, start: np.ndarray) -> float:
     """``log p(Psi) + log p(nu)`` up to a constant, nats, of the prior with nu and B ``(D, D)``; ``start`` is Psi0."""
-    d = len(start)
+    return log_scale_hyperprior(scale / nu, start) - NU_DECAY / len(start) * nu
+
+
+def log_scale_hyperprior(scale: np.ndarray, start: np.ndarray) -> float:
+    """``log p(Psi)``, nats, 0 at ``Psi = Psi0``; ``scale`` and ``start`` are Psi and Psi0, or V and V0, ``(D, D)``."""
     inverse, first = _inverse(start)
-    log_det = _inverse(scale / nu)[1]
-    return 0.5 * (log_det - first - inner(inverse, scale / nu) + d) - NU_DECAY / d * nu
+    return 0.5 * (_inverse(scale)[1] - first - inner(inverse, scale) + len(start))
