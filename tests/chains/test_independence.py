@@ -49,6 +49,25 @@ def test_sums_of_products_become_a_share():
     assert _share(0.0 * products, pairs) == 1.0
 
 
+def test_a_stay_of_equal_rows_counts_once():
+    length, count = 80, 100.0
+    pairs = np.zeros(LONGEST + 1)
+    pairs[:length] = count * np.arange(length, 0, -1)
+    assert_allclose(_share(3.0 * pairs, pairs), 1.0 / length)
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.9])
+def test_the_share_is_the_variance_of_sums_of_independent_steps_by_that_of_sums_over_stays(rho):
+    length = 30
+    lags = np.arange(length)
+    kept = rho**lags >= 0.05
+    covariance = np.where(kept[np.abs(lags[:, None] - lags)], rho ** np.abs(lags[:, None] - lags), 0.0)
+    pairs, products = np.zeros((2, LONGEST + 1))
+    pairs[:length] = 1e3 * np.arange(length, 0, -1)
+    products[:length] = pairs[:length] * rho**lags
+    assert_allclose(_share(products, pairs), length / covariance.sum())
+
+
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 def test_only_states_of_plain_rows_have_a_share():
     x = np.random.default_rng(0).normal(size=(60, 2))

@@ -56,9 +56,11 @@ def independent_share(
     Returns
     -------
     share
-        ``1 / (1 + 2 sum_l rho_l)``, with rho_l the correlation of residuals ``l`` steps apart on the most likely path,
-        within one stay in a state, averaged over columns, which are divided by their deviation in the state.  The sum
-        ends at the first correlation below 0.05.
+        ``n / (n + 2 sum_l n_l rho_l)``, with rho_l the correlation of residuals ``l`` steps apart on the most likely
+        path, within one stay in a state, averaged over columns, which are divided by their deviation in the state, and
+        n_l the pairs of steps so far apart in one stay, ``n = n_0``.  It is the variance that sums over stays would
+        have if their steps were independent, as a share of the one they have.  Stays of L equal rows have ``1 / L``.
+        The sum ends at the first correlation below 0.05.
 
     Raises
     ------
@@ -100,7 +102,7 @@ def _share(products: np.ndarray, pairs: np.ndarray) -> float:
         correlation = product / max(number, 1.0) / level
         if number < FEW or correlation < NOTHING:
             break
-        total += 2.0 * correlation
+        total += 2.0 * correlation * number / pairs[0]
     return 1.0 / total
 
 
