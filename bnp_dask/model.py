@@ -219,11 +219,12 @@ class Model:
         Equal bits on all x86-64 processors with AVX2 and FMA, at up to 1.35 times the time; see :func:`bnp_dask.train`.
     learn_prior
         ``"diagonal"``, ``"full"``: settings of the prior are learned from the clusters, with a scale matrix of that
-        shape, from their initial values; for ``Gaussian``, ``ZeroMeanGaussian``, ``DiagGaussian`` (settings by feature)
-        and ``gamma`` of ``DPMixture``.  The objective gets the term ``prior``: see
-        :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
+        shape, from their initial values; for ``Gaussian``, ``ZeroMeanGaussian``, ``DiagGaussian`` (settings by
+        feature), ``AutoRegressiveGaussian`` (``nu``, ``B`` and ``V``) and ``gamma`` of ``DPMixture``.  The objective
+        gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
         ``"auto"``: as ``"diagonal"``, but with fixed ``gamma``, for mixtures of a ``Gaussian`` without given ``nu``,
-        ``B``, ``m`` and ``kappa`` if the schedule has an exact objective; else as ``"never"``.
+        ``B``, ``m`` and ``kappa``, or of an ``AutoRegressiveGaussian`` without given ``nu``, ``B`` and ``V``, if the
+        schedule has an exact objective; else as ``"never"``.
     reference
         Likelihood with the prior from which learning began, set by :meth:`with_prior`; None for a fixed prior.
     copies

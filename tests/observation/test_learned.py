@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from bnp_dask.allocation import DPMixture
+from bnp_dask.allocation import HDPHMM, DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
@@ -164,6 +164,16 @@ def test_learned_priors_of_regressions_raise_the_objective_with_clusters_refitte
         model = better(model, params)
     assert np.diff(trace).min() >= -1e-12 * abs(trace[-1])
     assert trace[1] > trace[0] + 1.0
+
+
+@pytest.mark.parametrize(
+    ("allocation", "settings", "learns"),
+    [(DPMixture(), {}, True), (DPMixture(), {"M": 0.5}, True), (DPMixture(), {"V": 1.0}, False), (HDPHMM(), {}, False)],
+)
+def test_regressions_learn_their_prior_by_default_in_mixtures_where_it_is_left_open(allocation, settings, learns):
+    rows = Batch(np.random.default_rng(0).normal(size=(60, 2 * D)))
+    model = Model(allocation, AutoRegressiveGaussian(**settings)).with_prior(survey_batch(rows), may_learn=True)
+    assert (model.reference is not None) == learns
 
 
 def test_a_feature_in_which_all_clusters_are_alike_costs_little():
