@@ -71,8 +71,8 @@ def independent_share(
     Notes
     -----
     Drawn chains of independent rows have 1.  Of recordings (30 states, no moves): five of six of mocap6 .17, five of
-    six dances of bees .24, three videos of gestures .04.  Until pairs were counted within stays only, these were .13,
-    .18 and .03, as if every stay lasted longer than its rows are alike, and all gestures became one state.
+    six dances of bees .24, gestures .03.  Pairs that a stay is too short for do not exist, and count nothing: with
+    ``n_l = n`` these were .13, .18 and .02.
 
     References
     ----------
