@@ -121,7 +121,7 @@ class Independent:
             return
         log_weights = model.allocation.log_weights(posterior.allocation)
         forms = as_a(model.observation, QuadraticObservation).forms(posterior.observation)
-        yield from screened_pieces(forms, log_weights, batch, model.marginalises)
+        yield from screened_pieces(posterior, forms, log_weights, batch, model.marginalises)
 
     def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         return summarize_rows(model, ids, batch, resp)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
+from threading import Lock
+from typing import Any
+from weakref import finalize
 
 import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.gaussian.bounds import LARGEST, SMALLEST, Forms
-from bnp_dask.kernels.gaussian.screen import Costs, Screen, screened_weights, suits_homes, weights_by_home
+from bnp_dask.kernels.gaussian.screen import (
+    Costs,
+    Patience,
+    Screen,
+    screened_weights,
+    suits_homes,
+    weights_by_home,
+)
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
+from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.observation.missing.entries import lacks_any
 
 PIECE_NUMBERS = 2**21
@@ -22,13 +34,20 @@ AT_ONCE = 2**18
 """Atoms that are screened by their homes at a time: the more, the more share one."""
 
 
+KEPT = 2
+"""Screens that a process keeps: while batches of one posterior finish, the first of the next one begin."""
+
+
 def screened_pieces(
-    forms: Forms, log_weights: np.ndarray, batch: Batch, may_miss: bool = False
+    owner: Any, forms: Forms, log_weights: np.ndarray, batch: Batch, may_miss: bool = False
 ) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
     """Pieces of a batch with the weights of the clusters that matter to each atom.
 
     Parameters
     ----------
+    owner
+        Posterior to which the forms and weights belong.  What is derived from them is kept for further batches, as
+        long as it lives and is among the last two.
     forms
         Log likelihoods of all clusters.
     log_weights
@@ -48,7 +67,7 @@ def screened_pieces(
     if len(forms.scale) < k or not worthwhile(batch.n_atoms, k, d):  # workers get no scale matrices for small batches
         yield batch, None
         return
-    screen = Screen(forms, log_weights)
+    screen, patience = _kept(owner, forms, log_weights), Patience()
     is_whole = k >= MANY and not (may_miss and lacks_any(batch))
     if is_whole and suits_homes(screen, np.asarray(batch.x)):
         for start in range(0, batch.n_atoms, AT_ONCE):
@@ -62,7 +81,24 @@ def screened_pieces(
         if may_miss and lacks_any(piece):
             yield piece, None
             continue
-        yield piece, screened_weights(screen, piece.x, _fits(piece.weights))
+        yield piece, screened_weights(screen, piece.x, patience, _fits(piece.weights))
+
+
+_screens: OrderedDict[tuple[int, bool], Screen] = OrderedDict()
+_lock = Lock()
+
+
+def _kept(owner: Any, forms: Forms, log_weights: np.ndarray) -> Screen:
+    """The screen of a posterior: the same one for all batches that this process visits under it."""
+    key = id(owner), is_fixed()
+    with _lock:
+        if key not in _screens:
+            _screens[key] = Screen(forms, log_weights)
+            finalize(owner, _screens.pop, key, None).atexit = False  # before another object gets its id
+        _screens.move_to_end(key)
+        while len(_screens) > KEPT:
+            _screens.popitem(last=False)
+        return _screens[key]
 
 
 def worthwhile(n_atoms: int, n_clusters: int, n_features: int) -> bool:

@@ -75,7 +75,12 @@ def visit_rows(
     start, collector = 0, Collector(len(posterior.ids), room)
     for tile, step in steps:
         collector.see(step.resp)
-        add_in_place(total, model.summary_of(posterior.ids, tile, step, posterior.observation, pairs))
+        own = model.summary_of(posterior.ids, tile, step, posterior.observation, pairs)
+        if tile.n_atoms == batch.n_atoms:  # no copy: of thousands of clusters these are hundreds of megabytes
+            pair_values = own.pair_values if own.n_pairs else total.pair_values
+            total = replace(total, values={**total.values, **own.values}, pair_values=pair_values)
+        else:
+            add_in_place(total, own)
         if not is_watched:
             continue
         shares = Shares(step.resp, needed)

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 import bnp_dask as bnp
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.kernels.gaussian import homes
-from bnp_dask.kernels.gaussian.homes import merged_lists
+from bnp_dask.kernels.gaussian.homes import FIRST, merged_lists
 from bnp_dask.kernels.gaussian.screen import MARGIN, Screen, exact_pairs, suits_homes, weights_by_home
 from bnp_dask.structure import screened
 from tests.kernels.test_screen import atoms, clusters, exact, prepared, rounding, settings_of_data
@@ -70,6 +70,32 @@ def test_a_poor_home_costs_no_cluster(monkeypatch, wrong):
     assert (np.isfinite(listed) | (weights < weights.max(axis=1, keepdims=True) - MARGIN)).all()
 
 
+@pytest.mark.parametrize("d", [FIRST, FIRST + 8])
+def test_balls_and_boxes_leave_out_nothing_that_matters(d):
+    """With few features no ball is tried; with more, it is what leaves out nearly all."""
+    forms, log_weights, x, screen = many(k=300, d=d, n=2000, spread=8.0)
+    weights = exact(forms, log_weights, x)
+    lists = weights_by_home(screen, x)
+    listed = dense(lists, len(x))
+    assert (np.isfinite(listed) | (weights < weights.max(axis=1, keepdims=True) - MARGIN)).all()
+    assert len(lists.index) < 3 * len(x)
+
+
+def test_one_screen_serves_all_batches_of_a_posterior(monkeypatch):
+    made = []
+    monkeypatch.setattr(screened, "Screen", lambda *given: made.append(given) or Screen(*given))
+    forms, log_weights, _, _ = many(k=5, n=5)
+    owners = [type("Owner", (), {})() for _ in range(3)]
+    for owner in (*owners[:2], *owners[:2]):
+        screened._kept(owner, forms, log_weights)
+    assert len(made) == 2
+    assert screened._kept(owners[0], forms, log_weights) is screened._kept(owners[0], forms, log_weights)
+    screened._kept(owners[2], forms, log_weights)
+    assert len(screened._screens) == screened.KEPT
+    del owners, owner
+    assert not any(len(kept.log_weights) == 5 for kept in screened._screens.values())
+
+
 def test_weights_of_pairs_are_those_of_whitening():
     forms, log_weights, x, screen = many(k=10, n=50)
     offsets, index = 10 * np.arange(51), np.tile(np.arange(10), 50)
@@ -90,9 +116,9 @@ def test_lists_of_some_atoms_and_of_the_others_are_put_in_order():
     assert offsets.tolist() == [0, 2, 4, 5] and index.tolist() == [4, 7, 1, 9, 5]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_objective_is_that_of_the_dense_step(monkeypatch, weighted):
-    data = bnp.VirtualMixture(4_000, 5, 60, spread=9.0, batch_size=4_000)
+@pytest.mark.parametrize(("weighted", "d"), [(False, 5), (True, 5), (False, FIRST + 8)])
+def test_the_objective_is_that_of_the_dense_step(monkeypatch, weighted, d):
+    data = bnp.VirtualMixture(4_000, d, 60, spread=9.0, batch_size=4_000)
     batch = data.reader(0)()
     if weighted:
         batch = replace(batch, weights=np.random.default_rng(0).uniform(0.5, 2.0, batch.n_atoms))

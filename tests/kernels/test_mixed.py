@@ -113,7 +113,7 @@ def test_columns_and_scaling_are_those_of_the_dense_matrix(way):
     posterior, batch = made_up(bnp.Gaussian())
     model = posterior.model
     log_weights = model.allocation.log_weights(posterior.allocation)
-    parts = screened.screened_pieces(model.observation.forms(posterior.observation), log_weights, batch)
+    parts = screened.screened_pieces(posterior, model.observation.forms(posterior.observation), log_weights, batch)
     counts = np.linspace(0.0, 2.0, N)
     start = 0
     for piece, found in parts:

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from bnp_dask.kernels.gaussian import screen as kernel
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import moment_sums
-from bnp_dask.kernels.gaussian.screen import CORE, HARMLESS, MARGIN, Costs, Screen, screened_weights
+from bnp_dask.kernels.gaussian.screen import CORE, HARMLESS, MARGIN, Costs, Patience, Screen, screened_weights
 from bnp_dask.kernels.mixture.resp import resp_from_screened
 from bnp_dask.kernels.mixture.softmax import TINY
 
@@ -133,11 +133,11 @@ def test_responsibilities_are_those_of_all_pairs(way, seed, data):
     forms, log_weights, x = prepared(seed, data)
     screen = Screen(forms, log_weights)
     if screen.coarse is None or (way != "coarse" and screen.fine is None):
-        assert screened_weights(screen, x) is None or way != "coarse"
+        assert screened_weights(screen, x, Patience()) is None or way != "coarse"
         return
     with pytest.MonkeyPatch.context() as patch:
         force(patch, way)
-        found = screened_weights(screen, x)
+        found = screened_weights(screen, x, Patience())
     assert (found.tail is not None) == (way == "tail")
     weights = exact(forms, log_weights, x)
     error = rounding(forms, log_weights, weights).max(axis=1)
@@ -166,7 +166,7 @@ def test_objective_is_the_dense_one(way, condition):
     x = atoms(rng, forms, 6000, far=0.0)
     with pytest.MonkeyPatch.context() as patch:
         force(patch, way)
-        found = screened_weights(Screen(forms, log_weights), x)
+        found = screened_weights(Screen(forms, log_weights), x, Patience())
     resp, entropy = resp_from_screened(found, None)
     weights = exact(forms, log_weights, x)
     want, _ = reference(weights)
@@ -189,7 +189,7 @@ def test_tail_is_small_and_lists_have_what_is_large():
     x = atoms(rng, forms, 2000, far=0.0)
     with pytest.MonkeyPatch.context() as patch:
         force(patch, "tail")
-        found = screened_weights(Screen(forms, log_weights), x)
+        found = screened_weights(Screen(forms, log_weights), x, Patience())
     lengths = np.diff(found.offsets)
     assert lengths.min() >= 1
     assert lengths.mean() < 20
@@ -207,7 +207,7 @@ def test_what_float32_cannot_hold_is_refused_and_not_wrong():
     assert Screen(replace(forms, scale=tiny), np.zeros(5)).coarse is None
     skewed = np.stack([covariance(rng, 4, 1e17) + 1e-18 * np.eye(4)] * 5)
     screen = Screen(replace(forms, scale=skewed), np.zeros(5))
-    assert screened_weights(screen, rng.standard_normal((50, 4))) is None
+    assert screened_weights(screen, rng.standard_normal((50, 4)), Patience()) is None
 
 
 def test_atoms_beyond_float32_look_at_all_clusters():
@@ -219,7 +219,7 @@ def test_atoms_beyond_float32_look_at_all_clusters():
     with pytest.MonkeyPatch.context() as patch:
         force(patch, "fine")
         with np.errstate(over="ignore", invalid="ignore"):
-            found = screened_weights(Screen(forms, np.zeros(8)), x)
+            found = screened_weights(Screen(forms, np.zeros(8)), x, Patience())
     assert list(np.diff(found.offsets)[[7, 9]]) == [8, 8]
     resp, _ = resp_from_screened(found, None)
     want, _ = reference(exact(forms, np.zeros(8), x))
@@ -232,10 +232,10 @@ def test_way_follows_the_overlap():
     ways = []
     for spread, own in ((8.0, 0.3), (0.05, 0.02)):
         forms = clusters(rng, k, d, spread=spread, own=own)
-        screen = Screen(forms, np.full(k, -np.log(k)))
-        found = screened_weights(screen, atoms(rng, forms, 1000, far=0.0))
+        screen, patience = Screen(forms, np.full(k, -np.log(k))), Patience()
+        found = screened_weights(screen, atoms(rng, forms, 1000, far=0.0), patience)
         ways.append("dense" if found is None else "tail" if found.tail is not None else "lists")
-        assert (screen.rest > 0) == (found is None)
+        assert (patience.rest > 0) == (found is None)
     assert ways == ["lists", "dense"]
 
 

@@ -98,7 +98,7 @@ def _pieces(model: Model, drawn: Drawn, atoms: Batch) -> Iterator[tuple[Batch, S
             yield tile, None
         return
     forms = as_a(model.observation, QuadraticObservation).forms(drawn.observation)
-    for piece, screened in screened_pieces(forms, drawn.log_weight, atoms, model.marginalises):
+    for piece, screened in screened_pieces(drawn, forms, drawn.log_weight, atoms, model.marginalises):
         if screened is not None:
             yield piece, screened
             continue

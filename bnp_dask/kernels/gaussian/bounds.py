@@ -13,6 +13,9 @@ UNIT = 2.0**-24
 """Rounding of float32."""
 
 
+OVERFLOW, SQUARE_FITS = 1e30, 1e15
+"""Error of a bound and size of z up to which no intermediate number overflows float32."""
+
 SMALLEST, LARGEST = 1e-15, 1e15
 """Largest size whose square, multiplied by small responsibilities, float32 can hold."""
 

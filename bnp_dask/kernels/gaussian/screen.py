@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bnp_dask.kernels.gaussian.bounds import UNIT, Bound, Forms, bound_products
+from bnp_dask.kernels.gaussian.bounds import OVERFLOW, SQUARE_FITS, UNIT, Bound, Forms, bound_products
 from bnp_dask.kernels.gaussian.factors import cholesky_factor, cholesky_factors
 from bnp_dask.kernels.gaussian.homes import FAR, Diagonal, Groups, merged_lists
 from bnp_dask.kernels.gaussian.quadratic import n_packed, quadratic_coefficients
@@ -45,10 +45,6 @@ CORE = 16.0
 
 HARMLESS = 1e-10
 """Largest product of a responsibility and its bounded log error for which float32 is enough."""
-
-
-OVERFLOW, SQUARE_FITS = 1e30, 1e15
-"""Error of a bound and size of z up to which no intermediate number overflows float32."""
 
 
 PROBE = 256
@@ -102,7 +98,7 @@ class Costs:
 
 
 class Screen:
-    """Forms prepared for the atoms of one batch.
+    """Forms prepared for atoms: factors and bounds, computed when first used, whatever the batch.
 
     Parameters
     ----------
@@ -113,19 +109,37 @@ class Screen:
     """
 
     def __init__(self, forms: Forms, log_weights: np.ndarray) -> None:
-        # factors and bounds are computed when first used, and used for all tiles of the batch
         self.forms, self.log_weights = forms, log_weights
         k, d = forms.shift.shape
         self.n_clusters, self.n_features = k, d
         self.costs = Costs(k, d)
-        self.rest = self.patience = 0
 
     @cached_property
-    def factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cholesky factors of the scale matrices, and transposed inverses of them, ``(K, D, D)``."""
-        lower, inverse, wrong = cholesky_factors(self.forms.scale)
-        assert wrong < 0  # the global step has factored them
-        return lower, np.ascontiguousarray(inverse.transpose(0, 2, 1))
+    def roots(self) -> np.ndarray:
+        """Transposed inverses of the Cholesky factors of the scale matrices, ``(K, D, D)``."""
+        return self._roots_and_spreads[0]
+
+    @cached_property
+    def _roots_and_spreads(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+        # one pass, so that only the roots are ever held for all clusters; the variances of the coordinates z, (K, D),
+        # and bounds of the largest eigenvalues of their correlations, (K,), or None if they are not numbers
+        k, d = self.n_clusters, self.n_features
+        roots, variance, largest = np.empty((k, d, d)), np.empty((k, d)), np.empty(k)
+        usable = self.basis is not None
+        for few in _some(k):
+            lower, inverse, wrong = cholesky_factors(self.forms.scale[few])
+            assert wrong < 0  # the global step has factored them
+            roots[few] = inverse.transpose(0, 2, 1)
+            if self.basis is None or not usable:
+                continue
+            half = matmul(self.basis[0], lower)
+            spread = matmul(half, half.transpose(0, 2, 1)) / self.forms.nu[few, None, None]
+            variance[few] = np.diagonal(spread, axis1=1, axis2=2)
+            usable = bool(np.isfinite(spread).all() and (variance[few] > 0).all())
+            if usable:
+                root = np.sqrt(variance[few])
+                largest[few] = _largest_eigenvalue(spread / root[:, :, None] / root[:, None, :])
+        return roots, (variance, largest) if usable else None
 
     @cached_property
     def basis(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -146,20 +160,11 @@ class Screen:
     @cached_property
     def diagonal(self) -> Diagonal | None:
         """The coarse bound on log weight plus log likelihood, as a sum of squares."""
-        if self.basis is None:
+        spreads = self._roots_and_spreads[1]
+        if self.basis is None or spreads is None:
             return None
         to_z, _ = self.basis
-        k, d = self.n_clusters, self.n_features
-        variance, largest = np.empty((k, d)), np.empty(k)
-        for few in _some(k):
-            half = matmul(to_z, self.factors[0][few])
-            spread = matmul(half, half.transpose(0, 2, 1)) / self.forms.nu[few, None, None]
-            variance[few] = np.diagonal(spread, axis1=1, axis2=2)
-            if not (np.isfinite(spread).all() and (variance[few] > 0).all()):
-                return None
-            root = np.sqrt(variance[few])
-            largest[few] = _largest_eigenvalue(spread / root[:, :, None] / root[:, None, :])
-        inverse = 1.0 / (variance * largest[:, None])
+        inverse = 1.0 / (spreads[0] * spreads[1][:, None])
         return Diagonal(matmul(self.forms.shift, to_z.T), inverse, self.log_weights + self.forms.level)
 
     @cached_property
@@ -188,7 +193,7 @@ class Screen:
         mean = matmul(self.forms.shift, to_z.T)
         linear, quadratic, size = np.empty((k, d)), np.empty((k, n_packed(d))), np.empty(k)
         for few in _some(k):
-            root = matmul(self.factors[1][few].transpose(0, 2, 1), from_z)
+            root = matmul(self.roots[few].transpose(0, 2, 1), from_z)
             precision = matmul(root.transpose(0, 2, 1), root) * self.forms.nu[few, None, None]
             linear[few] = np.einsum("kij,kj->ki", precision, mean[few])
             quadratic[few] = quadratic_coefficients(precision)
@@ -202,24 +207,33 @@ def _some(n_clusters: int) -> Iterator[slice]:
     return (slice(start, start + 32) for start in range(0, n_clusters, 32))
 
 
+@dataclass
+class Patience:
+    """How the tiles of one batch went: after tiles that needed all clusters, ``rest`` are not screened."""
+
+    rest: int = 0
+    waits: int = 0
+
+
 def screened_weights(
-    screen: Screen, x: np.ndarray, tail: bool = True, way: str | None = None
+    screen: Screen, x: np.ndarray, patience: Patience, tail: bool = True, way: str | None = None
 ) -> ScreenedWeights | None:
     """Log weight plus log likelihood of the clusters that matter, for the atoms ``(n, D)`` of one tile.
 
-    ``tail`` lets small responsibilities stay in float32; ``way`` takes the named way (coarse, fine, tail or dense)
-    instead of the cheapest.  None if evaluating all clusters is cheaper, or if float32 cannot distinguish them.
+    ``patience`` is that of the tile's batch; ``tail`` lets small responsibilities stay in float32; ``way`` takes the
+    named way (coarse, fine, tail or dense) instead of the cheapest.  None if evaluating all clusters is cheaper, or if
+    float32 cannot distinguish them.
     """
-    if way is None and screen.rest > 0:  # the last tile needed all clusters: those after it are likely to
-        screen.rest -= 1
+    if way is None and patience.rest > 0:  # the last tile needed all clusters: those after it are likely to
+        patience.rest -= 1
         return None
     if screen.coarse is None:
         return None
     if way is None:
         way = _way(screen, x[:: -(-len(x) // PROBE)], tail)
     if way == "dense":
-        screen.patience = 2 * screen.patience + 1
-        screen.rest = screen.patience
+        patience.waits = 2 * patience.waits + 1
+        patience.rest = patience.waits
         return None
     bound = screen.coarse if way == "coarse" or screen.fine is None else screen.fine
     seen = _Seen(screen, bound, x)
@@ -285,7 +299,7 @@ def exact_pairs(screen: Screen, y: np.ndarray, offsets: np.ndarray, index: np.nd
     forms, out = screen.forms, np.empty(len(index))
     atoms, places, starts = by_cluster(offsets, index, screen.n_clusters)
     level = forms.level + screen.log_weights
-    whitened_pairs(y, atoms, places, starts, forms.shift, screen.factors[1], forms.nu, level, is_fixed(), out)
+    whitened_pairs(y, atoms, places, starts, forms.shift, screen.roots, forms.nu, level, is_fixed(), out)
     return out
 
 

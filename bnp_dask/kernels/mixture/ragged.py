@@ -138,11 +138,12 @@ def moments_of_pairs(x, center, atoms, values, starts, fixed, first, second):
                     scaled[i, j] = r * value
                     first[k, j] += r * value
             if size < 8:  # not worth a matrix product
-                for i in range(size):
-                    for a in range(d):
-                        value = scaled[i, a]
-                        for b in range(d):
-                            total[a, b] += value * rows[i, b]
+                for a in range(d):
+                    to = total[a]
+                    for i in range(size):
+                        value, row = scaled[i, a], rows[i]
+                        for b in range(a, d):
+                            to[b] += value * row[b]
             else:
                 if fixed:
                     _upper_squares(scaled[:size], rows[:size], square)

@@ -39,7 +39,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inference import Schedule
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import moment_sums
-from bnp_dask.kernels.gaussian.screen import Screen, screened_weights
+from bnp_dask.kernels.gaussian.screen import Patience, Screen, screened_weights, weights_by_home
 from bnp_dask.kernels.mixture.entropy import pair_entropy
 from bnp_dask.kernels.mixture.resp import columns_of as resp_columns_of
 from bnp_dask.kernels.mixture.resp import resp_from_screened, scale_rows, top_resp_from_screened
@@ -47,6 +47,7 @@ from bnp_dask.kernels.options import cache_folder, compiler_stamp, n_kept
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.store.files import pack, unpack
+from bnp_dask.structure.screened import MANY as LEAST_FOR_HOMES
 from bnp_dask.structure.screened import worthwhile
 from bnp_dask.training.callbacks import logger, tell_of_compiling
 
@@ -316,7 +317,7 @@ def warm(posterior: Posterior, batch: Batch) -> float:
         model.visit(posterior, few, pairs.reshape(-1, 2).astype(np.int64))
         model.global_step(posterior.model.local_step(posterior, few))
     if model.screens and _may_screen(posterior.n_clusters, batch):
-        _warm_screening()
+        _warm_screening(posterior.n_clusters >= LEAST_FOR_HOMES)
     return time.perf_counter() - start
 
 
@@ -333,15 +334,17 @@ def _may_screen(n_clusters: int, batch: Batch) -> bool:
     return any(worthwhile(batch.n_atoms, k, batch.n_features) for k in (n_clusters, MANY))
 
 
-def _warm_screening() -> None:
+def _warm_screening(by_homes: bool) -> None:
     """Call all ways of screening, and the functions that use their results."""
     scale = np.tile(np.eye(2), (3, 1, 1))
     forms = Forms(np.zeros(2), np.arange(6.0).reshape(3, 2), scale, np.full(3, 4.0), np.zeros(3))
     x, weights = np.arange(20.0).reshape(10, 2), np.ones(10)
-    screen = Screen(forms, np.zeros(3))
+    screen, patience = Screen(forms, np.zeros(3)), Patience()
     pairs = np.array([[0, 1]])
+    if by_homes:
+        weights_by_home(screen, x)
     for way in (None, "coarse", "fine", "tail"):
-        found = screened_weights(screen, x, way=way)
+        found = screened_weights(screen, x, patience, way=way)
         if found is None:
             continue
         few, _ = top_resp_from_screened(found, 1)
