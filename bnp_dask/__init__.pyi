@@ -60,6 +60,7 @@ from bnp_dask.data import load_dropped as load_dropped
 from bnp_dask.data import load_vocabulary as load_vocabulary
 from bnp_dask.data.base import Source as Source
 from bnp_dask.data.sources.virtual import VirtualMixture as VirtualMixture
+from bnp_dask.data.sources.virtual import VirtualTopics as VirtualTopics
 from bnp_dask.errors import BnpDaskError as BnpDaskError
 from bnp_dask.estimators.mixture import DirichletProcessMixture as DirichletProcessMixture
 from bnp_dask.estimators.sequences import SequenceModel as SequenceModel

@@ -43,6 +43,37 @@ class TestVirtualMixture(SourceSuite):
         assert (first.x[same] != second.x[same]).all()
 
 
+class TestVirtualTopics(SourceSuite):
+    def source(self):
+        return bnp.VirtualTopics(2_500, 60, 4, length=30.0, batch_size=1000)
+
+    def test_words_follow_their_topics(self):
+        source = self.source()
+        shares = source.weights @ np.array([source.topic(k) for k in range(4)])
+        found = sum(batch.x.sum(axis=0) for batch in self.batches(source))
+        # tokens of a document share topics: its mean is exact, and a topic's count has the variance of documents
+        assert np.abs(found / found.sum() - shares).max() < 0.15 * shares.max()
+        assert found.sum() == pytest.approx(30 * 2_500, rel=0.02)
+
+    def test_a_topic_is_a_distribution_whose_words_are_ordered_by_rank(self):
+        source = self.source()
+        for k in range(4):
+            words = source.topic(k)
+            assert words.sum() == pytest.approx(1.0) and (words > 0).all()
+            assert (np.diff(words[source.word(k, np.arange(60))]) < 0).all()
+
+    def test_tokens_of_one_topic_have_its_words(self):
+        source = bnp.VirtualTopics(400, 50, 1, length=100.0)
+        counts = np.asarray(source.reader(0)().x.sum(axis=0)).ravel()
+        expected = counts.sum() * source.topic(0)
+        # chi-square of 49 degrees of freedom: its 1e-6 quantile is 115
+        assert ((counts - expected) ** 2 / expected).sum() < 115
+
+    def test_batches_do_not_repeat_one_another(self):
+        first, second, _ = self.batches(self.source())
+        assert (first.x != second.x).nnz
+
+
 def test_a_billion_rows_are_described_at_once():
     source = bnp.VirtualMixture(10**9, 16, 64)
     assert (source.n_atoms, source.n_batches) == (10**9, 3815)
@@ -56,11 +87,14 @@ def test_a_billion_rows_are_described_at_once():
         ({"n_rows": 0, "n_columns": 2, "n_clusters": 1}, "n_rows=0"),
         ({"n_rows": 5, "n_columns": 2, "n_clusters": 6}, "n_clusters=6: there are only n_rows=5"),
         ({"n_rows": 5, "n_columns": 2, "n_clusters": 1, "spread": -1.0}, "spread=-1"),
+        ({"n_rows": 5, "n_words": 2, "n_topics": 0}, "n_topics=0"),
+        ({"n_rows": 5, "n_words": 2, "n_topics": 1, "length": 0.5}, "length=0.5"),
+        ({"n_rows": 5, "n_words": 2, "n_topics": 1, "concentration": 0.0}, "concentration=0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, words):
     with pytest.raises(SettingError, match=words):
-        bnp.VirtualMixture(**settings)
+        (bnp.VirtualTopics if "n_words" in settings else bnp.VirtualMixture)(**settings)
 
 
 def test_a_job_file_names_it_and_the_schema_knows_it(tmp_path):

@@ -72,6 +72,7 @@ HOLDERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
             KINDS["DiagGaussian"], ROWS, init=i, schedule=bnp.Memoized(laps=2), batch_size=6
         ),
     ),
+    "VirtualTopics": (bnp.VirtualTopics, lambda v: finite(v.reader(0)().x.sum())),
     "VirtualMixture": (bnp.VirtualMixture, lambda v: finite(v.reader(0)().x.sum())),
     "FiniteHMM": (bnp.FiniteHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
     "HDPHMM": (bnp.HDPHMM, lambda a: fit(KINDS["HDPHMM"], ROWS, model=bnp.Model(a, bnp.DiagGaussian()))),
