@@ -1,7 +1,7 @@
 """How time grows: with atoms, features and clusters of mixtures, with words of topics, and with workers.
 
 ``python -m benchmarks.growth [names]``; names: atoms, features, clusters, words, states, scaling, memory,
-sampled.  One JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall seconds.
+sampled, documents.  One JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall seconds.
 """
 
 from __future__ import annotations
@@ -157,6 +157,22 @@ def sampled() -> None:
     emit("from a sample, laps on all rows", sum(whole), "s CPU", 1, laps=len(whole), last=round(whole[-1], 1))
 
 
+def documents() -> None:
+    """Virtual documents, 200 topics and 140,000 words: CPU of making a batch and of its local step, from the truth."""
+    data = bnp.VirtualTopics(8_200_000, 140_000, 200)
+    batch = data.reader(0)()
+    tokens = float(batch.x.sum())
+    model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(0.1)).with_prior(survey_batch(batch))
+    counts = np.array([share * data.topic(k) for k, share in enumerate(data.weights)]) * 89.0 * data.n_rows
+    posterior = model.global_step(model.summarize(np.arange(200), Batch(sparse.csr_array(counts)), np.eye(200)))
+    making, step = (
+        median(lambda: data.reader(0)(), REPEATS),
+        median(lambda: model.visit(posterior, batch), REPEATS),
+    )
+    for name, seconds in (("making", making), ("local step", step)):
+        emit(f"virtual documents, {name}", 1e9 * seconds / tokens, "ns CPU per token", REPEATS, tokens=round(tokens))
+
+
 class _Marks:
     """Callback that notes the CPU seconds before the first lap, and of each lap, with its sample."""
 
@@ -185,7 +201,7 @@ def _peak() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, scaling, memory, sampled)}
+ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, scaling, memory, sampled, documents)}
 
 
 if __name__ == "__main__":

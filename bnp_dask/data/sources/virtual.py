@@ -228,7 +228,7 @@ class VirtualTopics(Virtual):
     >>> data = bnp.VirtualTopics(8_200_000, 140_000, 200)
     >>> data
     VirtualTopics(virtual topics: 8,200,000 rows, 140,000 columns of counts, 264 batches)
-    >>> data.topic(0).argmax() == data.word(0, 0)
+    >>> bool(data.topic(0).argmax() == data.word(0, 0))
     True
     """
 
