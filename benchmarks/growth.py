@@ -1,7 +1,8 @@
 """How time grows: with atoms, features and clusters of mixtures, with words of topics, and with workers.
 
 ``python -m benchmarks.growth [names]``; names: atoms, features, clusters, words, states, scaling, memory,
-sampled, documents.  One JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall seconds.
+sampled, documents.  One JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall
+seconds.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def documents() -> None:
     counts = np.array([share * data.topic(k) for k, share in enumerate(data.weights)]) * 89.0 * data.n_rows
     posterior = model.global_step(model.summarize(np.arange(200), Batch(sparse.csr_array(counts)), np.eye(200)))
     making, step = (
-        median(lambda: data.reader(0)(), REPEATS),
+        median(data.reader(0), REPEATS),
         median(lambda: model.visit(posterior, batch), REPEATS),
     )
     for name, seconds in (("making", making), ("local step", step)):
