@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -47,8 +47,8 @@ KINDS = (
 )  # fmt: skip
 
 LAPS = 5
-LIMIT = 120.0
-"""Seconds within which a command has ended."""
+LIMIT = float(os.environ.get("DISTURBED_LIMIT", "120"))
+"""Seconds within which a command has ended: more on a machine that others load."""
 
 DISK_BYTES = 2**21
 
@@ -195,11 +195,25 @@ class Place:
         """A command from its start to its end."""
         return self.ended(self.start(words, name), name)
 
-    def workers(self) -> list[psutil.Process]:
-        """Processes of a local cluster of the command."""
+    def children(self) -> list[psutil.Process]:
+        """Living processes of a local cluster of the command.
+
+        Dask may write a title over their command lines; that of multiprocessing's resource tracker stays.
+        """
         assert self.process is not None
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        found = []
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # one that has just ended
+                if child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline()):
+                    found.append(child)
+        return found
+
+    def workers(self) -> list[psutil.Process]:
+        """Its workers; raises Failed if there is none to disturb."""
+        found = self.children()
+        if not found:
+            raise Failed("there is no worker to disturb")
+        return found
 
     def send(self, what: signal.Signals) -> None:
         """Send a signal to the command."""
@@ -234,7 +248,7 @@ def stop_worker(place: Place) -> None:
 def kill_worker_twice(place: Place) -> None:
     before = {worker.pid for worker in place.workers()}
     kill_all_workers(place)
-    new = until(lambda: [w for w in place.workers() if w.pid not in before], "a worker to come back")
+    new = until(lambda: [w for w in place.children() if w.pid not in before], "a worker to come back")
     new[0].kill()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,7 @@ from bnp_dask.allocation.levy import GeneralizedGamma
 from bnp_dask.analysis.score import log_density, score_of, score_samples
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.observation.labelled import Labelled
 from bnp_dask.testing import ScoreSuite, circle, documents, levels, line, log_orders
 
 ALLOCATIONS = {
@@ -42,6 +44,7 @@ LIKELIHOODS = {
     "Bernoulli": bnp.Bernoulli(**SOME),
     "Categorical": bnp.Categorical(**SOME),
     "Poisson": bnp.Poisson(a=2.0, b=1.0, **SOME),
+    "NegativeBinomial": bnp.NegativeBinomial(size=2.0, a=1.0, b=40.0, **SOME),
     "Multinomial": bnp.Multinomial(0.5),
     "Product": bnp.Product({"0": bnp.Gaussian(**SOME), "1": bnp.Categorical(**SOME)}),
 }
@@ -56,11 +59,8 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("allocation", "likelihood"), PAIRS)
-class TestScores(ScoreSuite):
-    @pytest.fixture(autouse=True)
-    def choose(self, allocation, likelihood):
-        self.allocation, self.kind = ALLOCATIONS[allocation], likelihood
+class PairSuite(ScoreSuite):
+    """The suite for a pair of :data:`ALLOCATIONS` and :data:`LIKELIHOODS`."""
 
     @property
     def is_tied(self):
@@ -88,8 +88,8 @@ class TestScores(ScoreSuite):
             return rng.multinomial(3, [0.6, 0.3, 0.1], n).astype(float)
         if self.kind in ("Bernoulli", "Categorical"):
             return rng.integers(2 if self.kind == "Bernoulli" else 3, size=(n, 2)).astype(float)
-        if self.kind == "Poisson":
-            return rng.poisson([0.5, 1.5], (n, 2)).astype(float)
+        if self.kind in ("Poisson", "NegativeBinomial"):
+            return rng.poisson([0.5, 1.5] if self.kind == "Poisson" else 0.05, (n, 2)).astype(float)
         if self.kind == "Product":
             return np.column_stack([rng.normal(size=n), rng.integers(2, size=n)]).astype(float)
         return rng.normal(size=(n, 2)) @ np.array([[1.0, 0.4], [0.0, 0.9]])
@@ -99,6 +99,8 @@ class TestScores(ScoreSuite):
             return [levels(2 if self.kind == "Bernoulli" else 3)] * 2
         if self.kind == "Poisson":
             return [levels(60), levels(80)]
+        if self.kind == "NegativeBinomial":
+            return [levels(60)] * 2
         return [line(), levels(2)] if self.kind == "Product" else [line()] * 2
 
     def atoms(self, before):
@@ -111,6 +113,115 @@ class TestScores(ScoreSuite):
             x = np.eye(3) if self.allocation.structure.has_shares else documents(3, 3)
             return x, np.zeros(len(x))
         return super().atoms(before)
+
+
+@pytest.mark.parametrize(("allocation", "likelihood"), PAIRS)
+class TestScores(PairSuite):
+    @pytest.fixture(autouse=True)
+    def choose(self, allocation, likelihood):
+        self.allocation, self.kind = ALLOCATIONS[allocation], likelihood
+
+
+# -- strata ------------------------------------------------------------------------------------------------------
+STRATA = {
+    "StrataMixture": bnp.StrataMixture(alpha=3.0),
+    "ordered StrataMixture": bnp.StrataMixture(alpha=3.0, ordered=True),
+    "DPMixture": bnp.DPMixture(2.0),
+    "HDPTopics": bnp.HDPTopics(),
+    "HDPHMM": bnp.HDPHMM(),
+}
+N_STRATA = 3
+"""Strata, the last of which has no atoms: its parent predicts it."""
+
+IN_PRODUCTS = tuple(own for own in LIKELIHOODS if own not in ("AutoRegressiveGaussian", "Multinomial", "Product"))
+QUICK = ("StrataMixture-Bernoulli", "ordered StrataMixture-DiagGaussian", "DPMixture-Categorical")
+
+
+@pytest.mark.parametrize("stratum", range(N_STRATA))
+@pytest.mark.parametrize(
+    ("allocation", "likelihood"),
+    [
+        pytest.param(a, own, marks=[] if f"{a}-{own}" in QUICK else [pytest.mark.long])
+        for own in IN_PRODUCTS
+        for a in STRATA
+    ],
+)
+class TestScoresGivenAStratum(PairSuite):
+    """A given column has probability one: the densities of all rows of one stratum sum to one."""
+
+    never_missing = (0,)
+
+    @pytest.fixture(autouse=True)
+    def choose(self, allocation, likelihood, stratum):
+        self.allocation, self.kind, self.stratum = STRATA[allocation], likelihood, float(stratum)
+
+    def model(self):
+        given = bnp.Given(levels=tuple(map(str, range(N_STRATA))))
+        return bnp.Model(self.allocation, bnp.Product({"0": given, "1,2": LIKELIHOODS[self.kind]}))
+
+    def rows(self, rng, n):
+        return np.column_stack([np.arange(n) % (N_STRATA - 1), super().rows(rng, n)])
+
+    def space(self):
+        return [(np.array([self.stratum]), np.zeros(1)), *super().space()]
+
+    def atoms(self, before):
+        if self.kind != "VonMisesFisher":
+            return super().atoms(before)
+        x, measure = circle()
+        return np.column_stack([np.full(len(x), self.stratum), x]), measure
+
+
+# -- responses and labels ------------------------------------------------------------------------------------------
+RESPONSES = {"numbers": bnp.GaussianResponse(), "classes": bnp.CategoricalResponse()}
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("allocation", [bnp.LDA, bnp.HDPTopics])
+@pytest.mark.parametrize("likelihood", ["Multinomial", "Bernoulli"])
+class TestScoresOfDocumentsWithResponses(PairSuite):
+    """Topics that were learned with responses; the response of a held-out document is not looked at."""
+
+    @pytest.fixture(autouse=True)
+    def choose(self, allocation, response, likelihood):
+        self.kind = likelihood
+        known = np.tile([0.0, 1.0, 1.0, np.nan], 3)
+        names = ("a", "b") if response == "classes" else None
+        found = RESPONSES[response].with_prior(known[~np.isnan(known)], names)
+        self.allocation, self.known = allocation(response=found), known
+
+    def batch(self, rng, n):
+        made = super().batch(rng, n)
+        return replace(made, responses=np.resize(self.known, made.n_groups))
+
+
+@pytest.mark.parametrize("likelihood", ["Bernoulli", "DiagGaussian", "Categorical"])
+@pytest.mark.parametrize("allocation", ["FiniteMixture", "DPMixture", "HDPHMM"])
+class TestScoresOfAtomsWithLabels(PairSuite):
+    """Clusters that belong to labels; an atom without a label may come from every cluster."""
+
+    @pytest.fixture(autouse=True)
+    def choose(self, allocation, likelihood):
+        self.allocation, self.kind = ALLOCATIONS[allocation], likelihood
+
+    def model(self):
+        return bnp.Model(self.allocation, Labelled(LIKELIHOODS[self.kind], ("a", "b")))
+
+    def batch(self, rng, n):
+        made = super().batch(rng, n)
+        return replace(made, labels=rng.integers(-1, 2, made.n_atoms))
+
+
+def test_predicted_classes_of_documents_have_probabilities_that_sum_to_one():
+    rng = np.random.default_rng(0)
+    x = sparse.csr_array(rng.multinomial(6, [0.5, 0.3, 0.2], 30).astype(float))
+    model = bnp.Model(bnp.LDA(response=bnp.CategoricalResponse()), bnp.Multinomial(0.5))
+    settings = {"init": bnp.SampledTopics(2), "schedule": bnp.FullBatch(laps=2), "responses": ["a", "b", "c"] * 10}
+    with pytest.warns(bnp.ConvergenceWarning):
+        posterior = bnp.train(model, x, **settings).posterior
+    found = bnp.predict_response(posterior, x).mean
+    assert (found >= 0).all()
+    assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
 
 
 # -- pairs that are refused ----------------------------------------------------------------------------------------
@@ -136,7 +247,7 @@ def coins():
 
 
 def _suite(allocation, likelihood):
-    suite = TestScores()
+    suite = PairSuite()
     suite.allocation, suite.kind = ALLOCATIONS[allocation], likelihood
     return suite
 
