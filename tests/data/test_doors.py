@@ -494,3 +494,23 @@ def test_arrays_of_objects_and_row_numbers_in_arrays():
         bnp.as_source(np.array([["a", 2], ["b", 5]], object))
     with pytest.warns(UserWarning, match=r"all 2 columns are features, also 1, which numbers the rows"):
         assert bnp.as_source(np.column_stack([U, np.arange(N)])).n_features == 2
+
+
+def test_a_column_that_has_only_nan_is_left_out_at_every_door(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(N) + 0.5, "n": np.full(N, np.nan)})
+    frame.to_parquet(tmp_path / "x.parquet")
+    frame.to_feather(tmp_path / "x.arrow")
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    for data in (frame, *(str(tmp_path / f"x.{kind}") for kind in ("parquet", "arrow", "csv"))):
+        with pytest.warns(UserWarning, match=r"left out: 'n' \(no value\)"):
+            assert bnp.as_source(data).columns.names == ("a",)
+        with pytest.warns(UserWarning, match=r"left out: 'n' \(no value\)"):
+            assert bnp.ingest(data, tmp_path / "x.zarr", overwrite=True).n_features == 1
+
+
+def test_masked_entries_are_stored_as_missing_ones(tmp_path):
+    x = np.ma.masked_array(np.arange(12.0).reshape(6, 2), mask=False)
+    x[3, 1] = np.ma.masked
+    bnp.ingest(x, tmp_path / "x.zarr")
+    found = letting_miss(bnp.as_source(str(tmp_path / "x.zarr"))).reader(0)().x
+    np.testing.assert_array_equal(np.isnan(found), np.ma.getmaskarray(x))

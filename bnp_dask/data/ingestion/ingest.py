@@ -55,7 +55,7 @@ from bnp_dask.data.sources.arrays import ArraySource, NpyReader, NpySource
 from bnp_dask.data.sources.columns import PLAIN_READING, Reading, as_table
 from bnp_dask.data.sources.forms import Documents, plain_form
 from bnp_dask.data.sources.frames import is_frame, table_of_frame
-from bnp_dask.data.sources.open import as_source, open_path, recordings
+from bnp_dask.data.sources.open import as_source, open_path, recordings, with_nan
 from bnp_dask.data.sources.parquet import ParquetReader
 from bnp_dask.data.sources.zarr import ZarrRowsReader
 from bnp_dask.data.text.files import Corpus, documents_of
@@ -622,7 +622,7 @@ def _form(data: Any, text: Text | None, format: str | None) -> Any:
         return data if format is not None or text is not None else recordings(data)
     if (callable(data) and not isinstance(data, type)) or _are_documents(data):
         return data
-    form = as_table(plain_form(data))
+    form = as_table(plain_form(with_nan(data)))
     if isinstance(form, Documents) and form.kind == "texts":
         return [(str(number), one) for number, one in enumerate(form.items)]
     return table_of_frame(form) if is_frame(form) else form

@@ -128,7 +128,7 @@ def _read(location: Location) -> dict[str, Any]:
     try:
         with location.open() as file:
             found = json.loads(file.read().decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{location.name}: is no JSON ({error}); save the data set again") from error
     if not isinstance(found, dict):
         raise DataError(f"{location.name}: does not describe a data set; save it again")
@@ -484,6 +484,8 @@ def _looked_at(column: TableColumn, files: Sequence[Location], name: str, may_co
     """A column completed with facts from its values, in the first file that has some; ``may_count`` is for numbers."""
     if column.is_plain:
         known = looked_at(column, pa.nulls(0), name, is_all=False)
+        if not known.why and _has_none(files, column.label):
+            return replace(known, why=NO_VALUE)
         if may_count and not known.why and _counts_rows(files[0], column.label):
             return replace(known, why=ROW_NUMBERS)
         head = _head(files[0], column.label) if says_role(column) and not known.why else None
@@ -514,6 +516,33 @@ def _head(place: Location, column: str) -> pa.Array | None:
     except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
         return None
     return None if batch is None or batch.num_rows == 0 else batch.column(0)
+
+
+def _has_none(files: Sequence[Location], column: str) -> bool:
+    """Whether a column has no value in any row of the files; False if their footers do not say so."""
+    n_rows = 0
+    for place in files:
+        try:
+            with open_file(place) as file:
+                for n, n_null in _nulls(file, column):
+                    if n_null < n:
+                        return False
+                    n_rows += n
+        except (DataError, pa.ArrowInvalid, OSError):  # reading its rows raises
+            return False
+    return n_rows > 0
+
+
+def _nulls(file: Any, column: str) -> Iterator[tuple[int, int]]:
+    """Rows, and nulls among them, of each part of a column: from the footer, or from the values of an Arrow file."""
+    if isinstance(file, ArrowFile):
+        for batch in file.iter_batches(batch_size=LOOKED_AT, columns=[column]):
+            yield batch.num_rows, batch.column(0).null_count
+        return
+    for group in (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)):
+        chunks = (group.column(position) for position in range(group.num_columns))
+        known = next((chunk.statistics for chunk in chunks if chunk.path_in_schema == column), None)
+        yield group.num_rows, known.null_count if known is not None and known.has_null_count else -1
 
 
 def _counts_rows(place: Location, column: str) -> bool:
