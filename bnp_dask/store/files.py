@@ -159,7 +159,13 @@ def unsealed(data: bytes, path: Path | Key, kind: str, version: int) -> dict[str
     envelope = _SEALED.fullmatch(data)
     if envelope is None or int(envelope[1]) != zlib.crc32(envelope[2]):
         raise DamagedError(f"{path} is damaged (its checksum does not fit)")
-    content = json.loads(envelope[2])
+    try:
+        content = json.loads(envelope[2])
+        wrong = not isinstance(content["format"], str) or not isinstance(content["version"], int)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DamagedError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+    if wrong:
+        raise DamagedError(f"{path} is damaged (it says neither its format nor its version)")
     if content["format"] != kind:
         raise StoreError(f"{path} is a {content['format']!r}, needs a {kind!r}; pass the path of a run directory")
     if content["version"] > version:

@@ -298,7 +298,7 @@ def _parse(content: bytes) -> dict[str, Any]:
     try:
         node = json.loads(content)
         return dict(node["attributes"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 

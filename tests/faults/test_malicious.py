@@ -10,6 +10,7 @@ import re
 import tarfile
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from bnp_dask.cli.jobfile import read_job
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.store import RunStore
-from bnp_dask.store.files import pack, seal
+from bnp_dask.store.files import DamagedError, pack, seal, unsealed
 from tests.faults.parts import ROOT, go
 
 
@@ -313,3 +314,19 @@ def test_the_report_of_topics_escapes_words_and_documents(tmp_path):
     no_markup(text)
     assert "</script><script>alert(3)" not in text
     no_markup(posterior._repr_html_())
+
+
+def test_json_that_is_nested_too_deeply_or_says_no_version_is_damage(tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    model = bnp.Model(bnp.FiniteMixture(), bnp.DiagGaussian())
+    go_on = {"init": bnp.RandomExamples(2), "schedule": bnp.FullBatch(laps=1), "store": tmp_path / "run"}
+    with pytest.warns(bnp.ConvergenceWarning):
+        bnp.train(model, x, **go_on)
+    (tmp_path / "run" / "posterior.zarr" / "zarr.json").write_bytes(b"[" * 200_000)
+    with pytest.raises(StoreError, match="not a saved model"):
+        bnp.load(tmp_path / "run")
+    deep = b"[" * 200_000
+    for content in (deep, b"3", b"{}", b'{"format": 1, "version": 2}', b'{"format": "x", "version": []}', b"nothing"):
+        sealed = b'{"crc32":%d,"content":%s}\n' % (zlib.crc32(content), content)
+        with pytest.raises(DamagedError, match="is damaged"):
+            unsealed(sealed, tmp_path / "RUN.json", "run", 1)
