@@ -10,6 +10,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
 from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.errors import SettingError
 from bnp_dask.initialize.base import (
     InitContext,
     choose_atoms,
@@ -65,6 +66,8 @@ class ContiguousBlocks:
         ------
         DataError
             More clusters than rows, rows without sequences, or rows that the likelihood cannot have produced.
+        SettingError
+            A model of rows that stand by themselves, on data without sequences.
         """
         require_enough_atoms(self.n_clusters, context, "ContiguousBlocks")
         executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
@@ -91,6 +94,11 @@ def _summarize_blocks(
 ) -> Summary:
     """Task: statistics of the windows about some rows of one batch, as the clusters at the positions ``numbers``."""
     batch = read_checked(reader, model, expected)
+    if batch.groups is None and (model.structure.has_shares or not model.structure.is_tied):
+        raise SettingError(
+            f"ContiguousBlocks starts from windows of sequences, but rows of {type(model.allocation).__name__} stand "
+            f"by themselves here; start from BregmanKMeans({n_clusters})"
+        )
     index, labels = blocks_about(batch, middles, length)
     rows = batch.take(index)
     resp = scale_rows(hard_resp(numbers[labels], n_clusters), rows.weights)

@@ -12,7 +12,18 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inference import FullBatch, Memoized, Schedule, Stochastic
 from bnp_dask.inference.sampling import Gibbs
 from bnp_dask.inference.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
-from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, FromNothing, FromSample, Initialization, SampledTopics
+from bnp_dask.initialize import (
+    AnchorWords,
+    BregmanKMeans,
+    ContiguousBlocks,
+    FromNothing,
+    FromSample,
+    Initialization,
+    KMeansParallel,
+    RandomExamples,
+    Responsibilities,
+    SampledTopics,
+)
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
@@ -135,10 +146,21 @@ def require_links(model: Model, schedule: Schedule | None) -> None:
         )
 
 
+FROM_DATA = (
+    AnchorWords, BregmanKMeans, ContiguousBlocks, KMeansParallel, RandomExamples, Responsibilities, SampledTopics,
+)  # fmt: skip
+"""Starts whose clusters hold atoms of the data."""
+
+
 def check_sample(
     init: Initialization | None, schedule: Schedule, n_init: int, shadow: Any, labels: Any, links: Any
 ) -> None:
-    """SettingError if the run is to begin on a sample and its other settings do not allow it."""
+    """SettingError if the run is to begin on a sample and its other settings do not allow it, or if a filter would."""
+    if isinstance(schedule, Filter) and isinstance(init, FROM_DATA):
+        raise SettingError(
+            f"Filter(): {type(init).__name__} makes clusters of atoms that the filter then counts once more; leave "
+            "init out, or go on from a posterior of other atoms with FromPosterior(posterior)"
+        )
     if not isinstance(init, FromSample):
         return
     if not isinstance(schedule, Memoized):

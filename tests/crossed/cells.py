@@ -323,3 +323,106 @@ def reference(cell: Cell) -> tuple[Summary | None, dict[str, np.ndarray]]:
         del one[LOG_BASE]  # words are drawn one by one there, without the coefficients of documents
     sums = {name: value[0] if value.ndim else value for name, value in one.items()}
     return None, {**sums, "N": np.asarray(model.mass(batch))}
+
+
+# -- further settings -----------------------------------------------------------------------------------------------
+FURTHER = (
+    "responses", "labels", 'learn_concentrations="always"', "FromSample", "AnchorWords", "SampledTopics",
+    "BregmanKMeans", "KMeansParallel", "ContiguousBlocks", "Responsibilities", "FromNothing",
+)  # fmt: skip
+"""Settings of a run beside its model, schedule and data."""
+
+STARTS = FURTHER[4:-1]
+"""Starts that make clusters from the data."""
+
+LEARNING = ("DPMixture", "PitmanYorMixture", "LDA", "HDPTopics", "HDPHMM")
+"""Allocations whose concentrations can be learned."""
+
+
+@dataclass(frozen=True)
+class Further:
+    """One combination of a schedule, an allocation, a likelihood, and a further setting."""
+
+    schedule: str
+    likelihood: str
+    allocation: str
+    setting: str
+
+    def __str__(self) -> str:
+        return "-".join(astuple(self))
+
+    @property
+    def cell(self) -> Cell:
+        """The cell without the setting."""
+        return Cell(self.schedule, self.likelihood, self.allocation, "none", "none", "array")
+
+
+FURTHER_FACTORS = (tuple(SCHEDULES), ("DiagGaussian", "Multinomial", "Product of Given"), tuple(ALLOCATIONS), FURTHER)
+FURTHER_CELLS = tuple(Further(*levels) for levels in itertools.product(*FURTHER_FACTORS))
+
+
+def further_refusals(further: Further) -> list[str]:
+    """As :func:`refusals`, with the reasons of the setting."""
+    schedule, allocation, setting = further.schedule, further.allocation, further.setting
+    words = refusals(further.cell)
+    if setting == "responses" and allocation not in TOPICS:
+        words.append(rf"responses: {allocation} gives documents no shares.*use HDPTopics\(\) or LDA\(\)")
+    if setting == "responses" and schedule not in VARIATIONAL:
+        words.append(rf"responses: {schedule}\(\) does not look at responses.*use Memoized\(\)")
+    if setting == "responses" and allocation in TOPICS and not further.cell.is_sparse:
+        words.append(r"dense rows; responses belong to documents of counts.*Batch\(x, groups=..., responses=...\)")
+    if setting == "labels" and allocation in TOPICS:
+        words.append(rf"labels: {allocation} gives each document several topics")
+    if setting == "labels" and schedule not in VARIATIONAL:
+        words.append(rf"labels: {schedule}\(\) seats atoms without the likelihood of their labels; use Memoized\(\)")
+    if setting.startswith("learn") and allocation not in LEARNING:
+        words.append(rf"the concentrations of {allocation} cannot be learned.*use DPMixture\(\)")
+    if setting.startswith("learn") and schedule not in ("Memoized", "FullBatch"):
+        words.append(rf"{schedule}\(\) has no exact objective to learn concentrations with; use Memoized\(\)")
+    if setting == "FromSample" and schedule != "Memoized":
+        words.append(rf"FromSample: {schedule}\(\) keeps no statistics of batches; use Memoized\(\)")
+    if setting in ("AnchorWords", "SampledTopics") and (
+        allocation not in TOPICS or further.likelihood != "Multinomial"
+    ):
+        words.append(rf"{setting} starts topic models of words.*start from BregmanKMeans")
+    if setting == "ContiguousBlocks" and not further.cell.has_groups and allocation not in CHAINS:
+        words.append(rf"ContiguousBlocks.*{allocation} stand by themselves.*start from BregmanKMeans\(3\)")
+    if setting in STARTS and schedule == "Filter":
+        words.append(rf"Filter\(\): {setting} makes clusters of atoms that the filter then counts once more")
+    if setting in STARTS and schedule == "ExpectationPropagation":
+        words.append(r"ExpectationPropagation\(\) starts from no cluster at all.*leave init out")
+    if setting in STARTS and schedule == "TruncationFreeSVI" and allocation == "HDPTopics":
+        words.append(r"TruncationFreeSVI\(\) starts from no topic at all.*leave init out")
+    return words
+
+
+def train_further(further: Further, **more: Any) -> Any:
+    """Run a cell with its further setting."""
+    cell, setting = further.cell, further.setting
+    always = {"learn_concentrations": "always"} if setting.startswith("learn") else {}
+    model = bnp.Model(ALLOCATIONS[cell.allocation], likelihood(cell.likelihood, False), **always)
+    data, n = source_of(cell, data_of(cell)), int(cell.offsets[-1])
+    labels = np.repeat(np.arange(len(LENGTHS)) % 3, LENGTHS)
+    starts = {
+        "FromSample": bnp.FromSample(bnp.BregmanKMeans(3)),
+        "AnchorWords": bnp.AnchorWords(2, min_documents=1),
+        "SampledTopics": bnp.SampledTopics(2, passes=4, averaged=2),
+        "BregmanKMeans": bnp.BregmanKMeans(3),
+        "KMeansParallel": bnp.KMeansParallel(3),
+        "ContiguousBlocks": bnp.ContiguousBlocks(3),
+        "Responsibilities": bnp.Responsibilities(labels),
+        "FromNothing": bnp.FromNothing(),
+    }
+    settings: dict[str, Any] = {"schedule": SCHEDULES[cell.schedule]}
+    if setting in starts:
+        settings["init"] = starts[setting]
+    elif cell.schedule not in OPENING:
+        settings["init"] = bnp.RandomExamples(3)
+    if setting == "labels":
+        settings["labels"] = np.where(np.arange(n) % 4 == 0, labels, -1)
+    if setting == "responses":
+        of_groups = n if cell.is_sparse else len(cell.lengths)
+        settings["responses"] = np.where(np.arange(of_groups) % 3 == 2, np.nan, np.arange(of_groups) % 5.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnp.ConvergenceWarning)
+        return bnp.train(model, data, **settings, **more)

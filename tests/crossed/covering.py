@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-from tests.crossed.cells import CELLS, FACTORS, Cell
+from tests.crossed.cells import CELLS, FACTORS
 
 
-def pairs_of(cells: Sequence[Cell]) -> np.ndarray:
+def pairs_of(cells: Sequence[Any], factors: Sequence[Sequence[str]] = FACTORS) -> np.ndarray:
     """Numbers of the pairs of levels that each cell has, ``(cells, pairs of factors)``."""
-    sizes = [len(levels) for levels in FACTORS]
-    level = np.array([[own.index(v) for own, v in zip(FACTORS, astuple(c), strict=True)] for c in cells])
+    sizes = [len(levels) for levels in factors]
+    level = np.array([[own.index(v) for own, v in zip(factors, astuple(c), strict=True)] for c in cells])
     out, first = [], 0
     for i, j in combinations(range(len(sizes)), 2):
         out.append(first + level[:, i] * sizes[j] + level[:, j])
@@ -22,20 +23,22 @@ def pairs_of(cells: Sequence[Cell]) -> np.ndarray:
     return np.stack(out, axis=1)
 
 
-def covering(is_refused: Callable[[Cell], bool]) -> tuple[Cell, ...]:
+def covering(
+    is_refused: Callable[[Any], bool], cells: Sequence[Any] = CELLS, factors: Sequence[Sequence[str]] = FACTORS
+) -> tuple[Any, ...]:
     """Cells that have every pair: in a cell that runs where there is one, else in one that is refused.
 
     Greedy: each time the first cell with the most pairs that are still missing.
     """
-    pairs = pairs_of(CELLS)
+    pairs = pairs_of(cells, factors)
     left, chosen = np.ones(pairs.max() + 1, np.bool_), []
-    refused = np.array([is_refused(cell) for cell in CELLS])
+    refused = np.array([is_refused(cell) for cell in cells])
     for group in (np.flatnonzero(~refused), np.flatnonzero(refused)):
         while True:
             gain = left[pairs[group]].sum(axis=1)
             best = int(gain.argmax())
             if gain[best] == 0:
                 break
-            chosen.append(CELLS[group[best]])
+            chosen.append(cells[group[best]])
             left[pairs[group[best]]] = False
     return tuple(chosen)

@@ -15,14 +15,20 @@ from bnp_dask.execute.serial import SerialExecutor
 from tests.crossed.cells import (
     CELLS,
     FACTORS,
+    FURTHER,
+    FURTHER_CELLS,
+    FURTHER_FACTORS,
     PLACES,
     SCHEDULES,
     data_of,
     found,
     from_array,
+    further_refusals,
     reference,
     refusals,
+    source_of,
     train,
+    train_further,
 )
 from tests.crossed.covering import covering, pairs_of
 from tests.web import served
@@ -134,4 +140,58 @@ def test_every_cell_is_equal_to_its_reference_or_refused_by_name(schedule, place
                 check(cell, data_at(cell))
             except Exception as error:
                 failed[str(cell)] = f"{type(error).__name__}: {error}"
+    assert not failed, failed
+
+
+# -- further settings -----------------------------------------------------------------------------------------------
+def check_further(further):
+    """A run puts all atoms into clusters; a refusal names its reason, before the first lap."""
+    reasons = further_refusals(further)
+    if not reasons:
+        result = train_further(further)
+        assert np.isfinite(result.history["elbo"]).all()
+        model, cell = result.posterior.model, further.cell
+        if cell.schedule == "Stochastic":  # a step is part of the way
+            return
+        mass = sum(model.mass(batch) for batch in every_batch(cell))
+        share = CLOSED if cell.schedule == "ExpectationPropagation" else 1e-10
+        np.testing.assert_allclose(result.posterior.summary["N"].sum(), mass, rtol=1e-8, atol=share * mass)
+        return
+    executor = Noting()
+    with pytest.raises(bnp.BnpDaskError) as caught:
+        train_further(further, client=executor)
+    assert any(re.search(words, str(caught.value), re.DOTALL) for words in reasons), str(caught.value)
+    assert all(name.startswith(("survey", "init")) for name in executor.names)
+
+
+def every_batch(cell):
+    source = source_of(cell, data_of(cell))
+    return [source.reader(b)() for b in range(source.n_batches)]
+
+
+QUICK = ("responses", "labels", 'learn_concentrations="always"', "FromSample", "ContiguousBlocks")
+"""Settings of the first tier."""
+
+FEW_FURTHER = covering(
+    lambda cell: bool(further_refusals(cell)),
+    [further for further in FURTHER_CELLS if further.setting in QUICK],
+    (*FURTHER_FACTORS[:-1], QUICK),
+)
+
+
+@pytest.mark.parametrize("further", FEW_FURTHER, ids=str)
+def test_a_further_setting_takes_every_atom_or_is_refused_by_name(further):
+    check_further(further)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("setting", FURTHER)
+def test_every_further_setting_takes_every_atom_or_is_refused_by_name(setting):
+    failed = {}
+    for further in FURTHER_CELLS:
+        if further.setting == setting:
+            try:
+                check_further(further)
+            except Exception as error:
+                failed[str(further)] = f"{type(error).__name__}: {error}"
     assert not failed, failed
