@@ -20,7 +20,7 @@ from bnp_dask.allocation.base import (
 )
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns
-from bnp_dask.core.fields import Counting
+from bnp_dask.core.fields import UNITS, Counting
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.core.frozen import thawed
 from bnp_dask.core.group_states import GroupStates
@@ -45,6 +45,8 @@ from bnp_dask.observation.base import (
 from bnp_dask.observation.labelled import Labelled, unlabelled
 from bnp_dask.observation.missing.entries import completed, marginalises
 from bnp_dask.structure.base import Structure, Trial, Visit
+from bnp_dask.structure.independent import require_linkable
+from bnp_dask.structure.linked import counting_units, units_in
 from bnp_dask.structure.nouns import count_of, noun_of
 from bnp_dask.structure.prior import (
     LearnConcentrations,
@@ -237,6 +239,10 @@ class Model:
         ``HDPTopics``, ``gamma``, ``alpha``, ``alpha0`` and (if it is not zero) ``kappa`` of ``HDPHMM``.  The objective
         gets the term ``prior``: see :mod:`bnp_dask.allocation.concentrations`.  ``"never"``: they stay.  ``"auto"``:
         they are learned in mixtures whose ``learn_prior`` is given as ``"diagonal"`` or ``"full"``.
+    linked
+        Whether groups of atoms may draw their cluster as one, which statistics count then; see
+        :mod:`bnp_dask.structure.linked`.  None: if ``train`` is given ``links``.  True: also if only data that come
+        later (:func:`bnp_dask.update`) have some.
     """
 
     allocation: Allocation
@@ -248,6 +254,7 @@ class Model:
     reference: Observation | None = field(default=None, metadata=OPTIONAL)
     copies: Literal["once", "count"] | None = field(default=None, metadata=OPTIONAL)
     learn_concentrations: LearnConcentrations = field(default="auto", metadata=OPTIONAL)
+    linked: bool | None = field(default=None, metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return brief(self)
@@ -265,17 +272,24 @@ class Model:
         require_learning(self)
         self.structure.require_fitting(self)
         flag("reproducible", self.reproducible)
+        if self.linked is not None and flag("linked", self.linked):
+            require_linkable(self)
 
     @property
     def fields(self) -> Mapping[str, Field]:
         """All fields of this model's summaries."""
-        return {"N": COUNT, **self.allocation.fields, **self.observation.fields}
+        return {"N": COUNT, **self.of_units, **self.allocation.fields, **self.observation.fields}
+
+    @property
+    def of_units(self) -> Mapping[str, Field]:
+        """Field of the counts of units if atoms are linked, else empty; see :mod:`bnp_dask.structure.linked`."""
+        return {UNITS: COUNT} if self.linked else {}
 
     @property
     def counts(self) -> frozenset[str]:
         """Names of the fields that are sums of nonnegative terms, as far as the parts declare them."""
         parts = [part for part in (self.allocation, self.observation) if isinstance(part, Counting)]
-        return frozenset({"N"}.union(*(part.counts for part in parts)))
+        return frozenset({"N", *self.of_units}.union(*(part.counts for part in parts)))
 
     def with_columns(self, names: Sequence[str] | None) -> Model:
         """Model with every column that the likelihood names looked up among the ``names (D,)`` of the data.
@@ -418,7 +432,8 @@ class Model:
         self, ids: np.ndarray, batch: Batch, step: LocalStep, params: Any, pairs: np.ndarray = NO_PAIRS
     ) -> Summary:
         """Summary of atoms from the result of a local step; ``params`` belong to the clusters ``ids``."""
-        values = {"N": cluster_sums(step.resp), **step.values, **completed(self.observation, params, batch, step.resp)}
+        counts = {"N": cluster_sums(step.resp), **units_in(self, batch, step.resp)}
+        values = {**counts, **step.values, **completed(self.observation, params, batch, step.resp)}
         arrays = {name: np.asarray(value, np.float64) for name, value in values.items()}
         return Summary(ids, self.fields, arrays, pairs, step.pair_values)
 
@@ -438,7 +453,7 @@ class Model:
 
     def allocation_step(self, summary: Summary) -> Any:
         """Optimal parameters of the allocation model."""
-        params = self.allocation.global_step(summary)
+        params = self.allocation.global_step(counting_units(summary))
         return as_a(self.allocation, PointAllocation).at_mode(params) if self.estimate == "map" else params
 
     def elbo(self, posterior: Posterior, summary: Summary) -> dict[str, float]:
@@ -492,6 +507,6 @@ class Model:
     def _allocation_terms(self, params: Any, summary: Summary) -> dict[str, float]:
         is_map = self.estimate == "map"
         of = as_a(self.allocation, PointAllocation).log_joint if is_map else self.allocation.elbo
-        terms = of(params, summary)
+        terms = of(params, counting_units(summary))
         require_finite_terms(terms)
         return terms

@@ -8,6 +8,7 @@ import numpy as np
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.running import computing_as
+from bnp_dask.core.fields import UNITS
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import flag
@@ -85,7 +86,7 @@ def _nearest(model: Model, summary: Summary) -> np.ndarray:
     known = summary[KNOWN]
     summary = replace(summary, values={**summary.values, KNOWN: np.where(known >= HALF, known, 0.0)})
     # statistics between two clusters are left out: a union is judged by its data and its count
-    fields = {name: f for name, f in summary.fields.items() if name == "N" or name in observation.fields}
+    fields = {name: f for name, f in summary.fields.items() if name in ("N", UNITS, *observation.fields)}
     value = replace(summary.without_pairs(), fields=fields, values={name: summary[name] for name in fields}, links=None)
     members = {int(i): [k] for k, i in enumerate(summary.ids)}
     gains = np.full((value.n_clusters, value.n_clusters), -np.inf)
@@ -97,7 +98,7 @@ def _nearest(model: Model, summary: Summary) -> np.ndarray:
         if not free.any() or free.all():
             break
         every = np.arange(value.n_clusters)
-        score = gains + rough_allocation_gains(np.maximum(value["N"], 0.0), every[:, None], every)
+        score = gains + rough_allocation_gains(np.maximum(value.units, 0.0), every[:, None], every)
         score[~(free[:, None] | free)] = -np.inf
         a, b = (int(i) for i in np.unravel_index(score.argmax(), score.shape))
         a, b = min(a, b), max(a, b)

@@ -273,7 +273,7 @@ class _Growing:
         rough = self.gains.copy()
         if self.knows_weights:
             every = np.arange(slim.n_clusters)
-            rough += rough_allocation_gains(slim["N"], every[:, None], every) - rough_entropy_loss(slim)
+            rough += rough_allocation_gains(slim.units, every[:, None], every) - rough_entropy_loss(slim)
         first, second = np.nonzero(np.isfinite(self.gains))
         order = np.argsort(-rough[first, second], kind="stable")
         order = order[: CANDIDATES if self.knows_weights else 1]

@@ -14,6 +14,9 @@ from bnp_dask.errors import SummaryError
 
 CLUSTER = "cluster"
 
+UNITS = "units"
+"""Field of the counts of units, in models of linked atoms; see :mod:`bnp_dask.structure.linked`."""
+
 
 @register
 @dataclass(frozen=True)

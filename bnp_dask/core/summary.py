@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.fields import CLUSTER, Field, Links, absorb, combine_links, grow, interplay, joined, select
+from bnp_dask.core.fields import CLUSTER, UNITS, Field, Links, absorb, combine_links, grow, interplay, joined, select
 from bnp_dask.core.registry import register
 from bnp_dask.errors import SummaryError
 
@@ -74,6 +74,14 @@ class Summary:
         """Bytes of all values."""
         arrays = [*self.values.values(), *self.pair_values.values()]
         return int(sum(np.asarray(a).nbytes for a in arrays))
+
+    @property
+    def units(self) -> np.ndarray:
+        """Number of units in each cluster, ``(K,)``: of independent draws of a cluster, which entropies are sums over.
+
+        These are atoms, unless some are linked.
+        """
+        return self.values.get(UNITS, self.values["N"])
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.values[name]
@@ -288,7 +296,7 @@ class Summary:
         a, b = self.positions(np.array([keep, drop]))
         pair = self.without_pairs().with_pairs(np.array([[keep, drop]]))
         if share is not None:
-            cross = math.log(share) * self["N"][a] + math.log1p(-share) * self["N"][b]
+            cross = math.log(share) * self.units[a] + math.log1p(-share) * self.units[b]
             for name, tracked in pair.pair_values.items():
                 tracked[0] = self[name][a] + self[name][b] + cross
         return pair.merge(keep, drop)

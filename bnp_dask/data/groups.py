@@ -614,9 +614,10 @@ def lagged(batch: Batch, lags: int) -> Batch:
     index, offsets = lagged_rows(batch.groups, lags)
     weights = None if batch.weights is None else batch.weights[index]
     labels = None if batch.labels is None else batch.labels[index]
+    links = None if batch.links is None else batch.links[index]
     names = None if batch.names is None else lagged_names(batch.names, lags)
     x = with_lags(batch.x, index, lags)
-    return replace(batch, x=x, weights=weights, groups=offsets, names=names, labels=labels)
+    return replace(batch, x=x, weights=weights, groups=offsets, names=names, labels=labels, links=links)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

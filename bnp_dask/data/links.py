@@ -32,7 +32,20 @@ def _linked(batch: Batch, values: np.ndarray) -> Batch:
     if batch.n_atoms != len(values):
         raise DataError(f"{batch.name}: {batch.n_atoms} atoms, but {len(values)} links; the data changed")
     labels = None if batch.labels is None else labels_of_groups(batch.labels, values)
-    return replace(batch, labels=labels, links=values.astype(np.int64))
+    links = without_alone(values.astype(np.int64), batch.weights)
+    return replace(batch, labels=labels, links=links if (links >= 0).any() else None)
+
+
+def without_alone(links: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Groups of atoms ``(n,)``, -1 for those of one atom of weight one, which says nothing."""
+    place = np.flatnonzero(links >= 0)
+    _, group, size = np.unique(links[place], return_inverse=True, return_counts=True)
+    is_alone = size[group] == 1
+    if weights is not None:
+        is_alone &= weights[place] == 1.0
+    out = links.copy()
+    out[place[is_alone]] = -1
+    return out
 
 
 def labels_of_groups(labels: np.ndarray, codes: np.ndarray) -> np.ndarray:

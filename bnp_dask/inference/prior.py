@@ -25,6 +25,7 @@ from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation.base import ExtrapolatingObservation, LearningObservation
 from bnp_dask.observation.labelled import unlabelled, with_part
+from bnp_dask.structure.linked import counting_units
 from bnp_dask.structure.prior import LearningAllocation, learner_of, prior_terms, scale_shape
 
 CONCENTRATION = "concentration"
@@ -153,7 +154,9 @@ def _better_concentrations(model: Model, value: Summary) -> Model:
     first, begin = model, _worth_of_allocation(model, value)
     now = begin
     for _ in range(UPDATES):
-        found = replace(model, allocation=as_a(learner.learned(model.allocation_step(value), value), Allocation))
+        found = replace(
+            model, allocation=as_a(learner.learned(model.allocation_step(value), counting_units(value)), Allocation)
+        )
         after = _worth_of_allocation(found, value)
         if not after > now:
             break

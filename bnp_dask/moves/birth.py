@@ -463,7 +463,7 @@ def receivers(found: Summary) -> tuple[int, ...]:
 
 def _nearest(context: PlanContext, place: int, policy: BirthPolicy) -> tuple[int, ...]:
     """Clusters that share atoms with others, nearest first to the cluster at position ``place``."""
-    overlaps = context.value["H"] >= policy.overlap * context.value["N"]
+    overlaps = context.value["H"] >= policy.overlap * context.value.units
     gains = np.where(overlaps, context.pair_gains()[place], -np.inf)  # rows far from all have no neighbours
     near = np.argsort(-gains, kind="stable")[: policy.neighbours]
     return tuple(context.value.ids[near[gains[near] > -np.inf]].tolist())

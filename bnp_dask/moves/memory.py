@@ -137,7 +137,7 @@ def as_start(model: Model, parts: Sequence[Summary]) -> Summary:
     They serve no other purpose: the shares of single batches and groups in the clusters are unknown.
     """
     out = model.empty_summary(np.concatenate([part.ids for part in parts]))
-    for name in ("N", *model.observation.fields):
+    for name in ("N", *model.of_units, *model.observation.fields):
         if out.fields[name].n_cluster_axes:
             out.values[name][...] = np.concatenate([part[name] for part in parts])
     return out

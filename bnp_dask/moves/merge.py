@@ -85,7 +85,7 @@ class Merge:
         """Pairs of ids that may be worth tracking, ``(M, 2)``, and their m-scores, best first."""
         value, found = context.value, context.pair_gains()
         free = np.isin(value.ids, list(context.untouched()))
-        rough = found.gains + rough_allocation_gains(value["N"], found.first, found.second)
+        rough = found.gains + rough_allocation_gains(value.units, found.first, found.second)
         rough[~(free[found.first] & free[found.second])] = -np.inf
         # the exact allocation term is computed only for pairs that it can decide
         near = np.argsort(-rough, kind="stable")[: 2 * self.per_lap]

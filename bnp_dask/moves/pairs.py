@@ -245,7 +245,7 @@ def absorbed(summary: Summary, keep: int, drop: int) -> Summary:
 def best_share(value: Summary, keep: int, drop: int) -> float | None:
     """Share with which :meth:`Summary.unite` bounds an entropy best: the share of ``keep`` in both; None for zero."""
     pair, least = value.without_pairs().take([keep, drop]), 1e-12  # of an empty cluster, so that it has a logarithm
-    counts = np.maximum(pair["N"], 0.0)
+    counts = np.maximum(pair.units, 0.0)
     share = min(max(float(counts[0] / max(counts.sum(), least)), least), 1.0 - least)
     tracked = [name for name, field in pair.fields.items() if field.merge == "tracked"]
     union = pair.unite(keep, drop, share)
@@ -332,11 +332,11 @@ def alike_in_turn(model: Model, first: Summary, other: Summary) -> np.ndarray | 
 def are_alike(model: Model, some: Summary, others: Summary) -> bool:
     """Whether some cluster of ``some`` is better united with one of ``others``, by the atoms of the two alone.
 
-    The loss of the union is compared with the nats needed to tell for each atom which of the two holds it.
+    The loss of the union is compared with the nats needed to tell for each unit which of the two holds it.
     """
     both = some.without_pairs().exchange([], others.without_pairs())
     pairs = np.array([[i, j] for i in some.ids for j in others.ids], np.int64).reshape(-1, 2)
-    counts = np.maximum(both["N"][both.positions(pairs)], 0.0)
+    counts = np.maximum(both.units[both.positions(pairs)], 0.0)
     told = xlogy(counts.sum(axis=1), counts.sum(axis=1)) - xlogy(counts, counts).sum(axis=1)
     return bool((data_gains(model, both, pairs) + told > 0).any())
 

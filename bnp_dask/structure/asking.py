@@ -133,6 +133,11 @@ class WholeModel(Protocol):
         ...
 
     @property
+    def of_units(self) -> Mapping[str, Field]:
+        """Field of the counts of units, in models of linked atoms; else empty."""
+        ...
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         """All fields of summaries."""
         ...

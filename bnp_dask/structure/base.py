@@ -329,6 +329,6 @@ def absorbed_rows(model: WholeModel, posterior: Beliefs, params: Any, own: Batch
 
 def without_data(model: WholeModel, summary: Summary) -> Summary:
     """Summary without the statistics of the observation model."""
-    names = ("N", *model.allocation.fields)
+    names = ("N", *model.of_units, *model.allocation.fields)
     fields = {name: summary.fields[name] for name in names}
     return replace(summary, fields=fields, values={name: summary[name] for name in names})

@@ -11,6 +11,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.summary import Summary
+from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, is_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster
@@ -188,3 +189,12 @@ class Independent:
 
     def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
         return draw_rows(posterior, n, length, rng)
+
+
+def require_linkable(model: WholeModel) -> None:
+    """SettingError unless groups of linked atoms can draw their cluster as one in this model."""
+    if type(model.structure) is not Independent:
+        raise SettingError(
+            f"links: atoms of {type(model.allocation).__name__} depend on their group, sequence or stratum, and cannot "
+            "be assigned together; train a mixture such as DPMixture(...)"
+        )

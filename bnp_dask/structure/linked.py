@@ -1,20 +1,27 @@
-"""Atoms that are known to share a cluster, must-links (thesis 8.3): one assignment for each group of them.
+"""Atoms that are known to share a cluster, must-links (thesis 8.3): each group of them draws its cluster once.
 
-The model is that of the mixture, and the links are an observed event E: z_n = z_m for all n and m of a group.  The
-joint density p(x, z, weights, E) is that of the mixture at assignments that respect the links, and zero at all others,
-so that a group of m atoms has the prior weight ``pi_k ** m`` in cluster k.  The prior of weights and their posterior
-count atoms, and the probability p(E) of the links depends on neither assignments nor weights.  An event that several
-atoms coincide is likelier if clusters are few: that is evidence as well, and large groups can unite what their rows
-hardly tell apart.  q(z) has one factor for each group,
+A *unit* is a group of linked atoms, or an atom in none.  Units draw their clusters from the weights, and the atoms of a
+unit are independent given its cluster,
 
-    log r_gk = sum_{n in g} w_n (E[log p(x_n | phi_k)] + E[log pi_k]) + const,
+    p(x, z | pi, phi) = prod_u pi_{z_u} prod_{n in u} p(x_n | phi_{z_u}) ** w_n.
 
-and one entropy ``-sum_k r_gk log r_gk`` for each group.  A weight w_n is so many copies of the atom, all in its group.
-All other statistics are sums over atoms, in which each atom has the responsibilities of its group.  The objective is
-that of the mixture for a narrower family of q(z); it bounds log p(x, E), the evidence of the data and the links.
+That is the mixture whose observations are units, so that its objective bounds the evidence of units, and groups of one
+atom change nothing.  q(z) has one factor for each unit,
 
-A *unit* is a group, or an atom in none.  Allocations see units: atoms in no group as they are, and each group as one
-atom of weight one, whose log likelihood includes all but one of its prior weights.  They need to know nothing of links.
+    log r_uk = E[log pi_k] + sum_{n in u} w_n E[log p(x_n | phi_k)] + const,
+
+and an atom has the responsibilities of its unit.  A weight w_n is so many copies of the atom: all in its group, or each
+a unit of its own.  Statistics of the likelihood and the counts N are sums over atoms; entropies H, and the counts that
+the allocation sees, are sums over units.  These counts are the field ``units``, which is linear in responsibilities: an
+atom of a group counts as its share of the group's weight, 1 / |u| if no atom is weighted.  Batches add it up, and
+edits, trials and unions treat it, as they treat N.
+
+(To take links as an observed coincidence of atoms that draw their clusters one by one is another model, in which a
+group has the prior weight ``pi_k ** |u|``.  Coincidences are likelier if clusters are few: large groups then unite
+clusters that differ.)
+
+Allocations know nothing of links: their local step gets each unit as an atom, and their global step and terms of the
+objective get statistics whose N are counts of units.
 """
 
 from __future__ import annotations
@@ -26,9 +33,12 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.fields import UNITS
+from bnp_dask.core.summary import Summary
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.entropy import resp_entropy
-from bnp_dask.kernels.mixture.resp import Resp, SparseResp
+from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, scale_rows
+from bnp_dask.structure.asking import WholeModel
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.verbs import MixtureAllocation, linear_sums
 
@@ -86,15 +96,12 @@ class Units:
             labels[groups] = np.maximum.reduceat(self.atoms.labels[self.order], self.starts)
         return replace(few, weights=weights, labels=labels, links=None)
 
-    def pooled(self, log_lik: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
-        """Log likelihoods of units, ``(U, K)``, for :meth:`batch`: of groups, the sum over all atoms, with all but one
-        of the prior weights."""
+    def pooled(self, log_lik: np.ndarray) -> np.ndarray:
+        """Log likelihoods of units, ``(U, K)`` nats, for :meth:`batch`: of groups, the sum over all atoms."""
         out = log_lik[self.first]
         if len(self.starts):
-            times = self.factor[self.order]
-            sums = np.add.reduceat(log_lik[self.order] * times[:, None], self.starts, axis=0)
-            more = np.add.reduceat(times, self.starts) - 1.0
-            out[self.unit[self.order[self.starts]]] = sums + more[:, None] * log_weights
+            own = log_lik[self.order] * self.factor[self.order, None]
+            out[self.unit[self.order[self.starts]]] = np.add.reduceat(own, self.starts, axis=0)
         return out
 
     def single(self, columns: np.ndarray) -> np.ndarray:
@@ -123,7 +130,7 @@ def assigned(allocation: Any, params: Any, log_lik: np.ndarray, batch: Batch, pl
     if batch.links is None:
         return own.local_step(params, log_lik, batch, places)
     units = Units.of(batch, batch.links)
-    pooled = units.pooled(log_lik, allocation.log_weights(params))
+    pooled = units.pooled(log_lik)
     return units.spread(allocation, own.local_step(params, pooled, units.batch(), places))
 
 
@@ -136,7 +143,7 @@ def reassigned(allocation: Any, params: Any, log_lik: np.ndarray, batch: Batch, 
     if batch.links is None:
         return own.reassign(params, log_lik, batch, mass)
     units = Units.of(batch, batch.links)
-    pooled = units.pooled(log_lik, allocation.log_weights(params))
+    pooled = units.pooled(log_lik)
     return units.spread(allocation, own.reassign(params, pooled, units.batch(), units.single(mass)))
 
 
@@ -146,6 +153,33 @@ def entropy_of(columns: np.ndarray, batch: Batch) -> np.ndarray:
         return resp_entropy(columns, batch.weights)
     units = Units.of(batch, batch.links)
     return resp_entropy(units.single(columns), units.batch().weights)
+
+
+# -- counts of units -----------------------------------------------------------------------------------------------
+def units_in(model: WholeModel, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
+    """The field ``units`` of atoms with responsibilities (times weights), if the model has it.
+
+    Of a group that is not whole in the batch, the atoms there count as a unit.
+    """
+    return {} if not model.of_units else {UNITS: cluster_sums(scale_rows(resp, shares_of_units(batch)))}
+
+
+def shares_of_units(batch: Batch) -> np.ndarray | None:
+    """Share of its unit that each atom is, by unit of weight, ``(n,)``; None without links."""
+    if batch.links is None:
+        return None
+    place = np.flatnonzero(batch.links >= 0)
+    weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
+    group = np.unique(batch.links[place], return_inverse=True)[1]
+    total = np.bincount(group, weights[place])[group]
+    out = np.ones(batch.n_atoms)
+    out[place] = np.divide(1.0, total, out=np.zeros(len(place)), where=total > 0.0)
+    return out
+
+
+def counting_units(summary: Summary) -> Summary:
+    """Statistics as the allocation sees them: N are counts of units."""
+    return replace(summary, values={**summary.values, "N": summary.units}) if UNITS in summary else summary
 
 
 # -- groups as wholes ----------------------------------------------------------------------------------------------

@@ -60,7 +60,9 @@ def unite_once(summary: Summary, keep: int, drop: int) -> Union:
 
     Mixtures: a tracked pair has its exact entropy.  Else the union's entropy is bounded by
 
-        max(0, H_a + H_b - W(N_a, N_b))  <=  H_ab  <=  H_a + H_b,      W = entropy_within.
+        max(0, H_a + H_b - W(N_a, N_b))  <=  H_ab  <=  H_a + H_b,      W = entropy_within,
+
+    where N counts units, see :mod:`bnp_dask.structure.linked`.
 
     Chains: the entropy of a sequence's states z falls by H(z | f(z)), where f names the union for both.  By the chain
     rule, and because conditioning on less raises an entropy,
@@ -87,7 +89,7 @@ def unite_once(summary: Summary, keep: int, drop: int) -> Union:
             slack += lost if known is None else 0.0
         elif known is None:
             both = float(summary[name][a] + summary[name][b])
-            least = max(0.0, both - float(entropy_within(summary["N"][a], summary["N"][b])))
+            least = max(0.0, both - float(entropy_within(summary.units[a], summary.units[b])))
             values[name] = np.asarray(least)
             slack += max(both - least, 0.0)
         else:
@@ -247,7 +249,7 @@ def rough_entropy_loss(summary: Summary) -> np.ndarray:
 
     Chains: without the order of steps.
     """
-    counts = summary["N"]
+    counts = summary.units
     within = np.asarray(entropy_within(counts[:, None], counts[None]))
     for name, declared in summary.fields.items():
         if declared.merge == "tracked" and name == "H":

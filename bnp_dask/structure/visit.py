@@ -14,6 +14,7 @@ from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.structure.asking import Beliefs, WholeModel
 from bnp_dask.structure.assignments import Collector
 from bnp_dask.structure.base import Trial, Visit
+from bnp_dask.structure.linked import units_in
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.trials import Shares
 from bnp_dask.structure.verbs import linear_sums
@@ -100,5 +101,11 @@ def summarize_rows(model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp)
     """Summary of atoms that are rows, with given responsibilities (times weights); their entropy counts as zero."""
     empty = model.empty_summary(ids)
     own = linear_sums(model.allocation, batch, resp)
-    values = {**empty.values, "N": cluster_sums(resp), **own, **model.observation.summarize(batch, resp)}
+    values = {
+        **empty.values,
+        "N": cluster_sums(resp),
+        **units_in(model, batch, resp),
+        **own,
+        **model.observation.summarize(batch, resp),
+    }
     return replace(empty, values=values)

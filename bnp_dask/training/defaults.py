@@ -29,7 +29,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.moves.policy import BirthPolicy
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
-from bnp_dask.structure.independent import Independent
+from bnp_dask.structure.independent import require_linkable
 from bnp_dask.training.alternatives.shadow import Shadow, require_priors
 from bnp_dask.training.run_settings import Begun
 
@@ -132,14 +132,10 @@ SCHEDULES = (Memoized, FullBatch, Stochastic)
 """Schedules whose local steps look at each atom's log likelihoods, to which labels add a term and which links pool."""
 
 
-def require_links(model: Model, schedule: Schedule | None) -> None:
+def require_links(model: Model, schedule: Schedule) -> None:
     """SettingError unless the local step of these parts assigns groups of linked atoms as one."""
-    if type(model.structure) is not Independent:
-        raise SettingError(
-            f"links: atoms of {type(model.allocation).__name__} depend on their group, sequence or stratum, and cannot "
-            "be assigned together; train a mixture such as DPMixture(...)"
-        )
-    if schedule is not None and not isinstance(schedule, SCHEDULES):
+    require_linkable(model)
+    if not isinstance(schedule, SCHEDULES):
         raise SettingError(
             f"links: {type(schedule).__name__}() seats atoms one by one, and would part groups; use Memoized(), "
             "FullBatch() or Stochastic()"

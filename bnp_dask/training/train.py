@@ -253,9 +253,10 @@ def train(
     first = FirstRun.of(model, source, moves, schedule)
     if labels is not None:
         model, source = with_known_labels(model, source, labels, schedule, shadow)
-    if links is not None:
+    if links is not None or model.linked:
         require_links(model, schedule)
-        source = with_links(source, links_of(links))
+    if links is not None:
+        model, source = replace(model, linked=True), with_links(source, links_of(links))
     if responses is not None:
         model, source = with_known_responses(model, source, responses, schedule)
     elif isinstance(source, Stored) and response_of(model.allocation) is not None:

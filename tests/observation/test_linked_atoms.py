@@ -34,7 +34,7 @@ def of_links(x, links, allocation, weights=None):
     """Model with its prior set, and the atoms as a batch."""
     links = None if links is None else np.asarray(links, np.int64)
     batch = Batch(np.asarray(x, np.float64), weights, links=links)
-    model = bnp.Model(allocation, bnp.DiagGaussian(), learn_prior="never", precision="double")
+    model = bnp.Model(allocation, bnp.DiagGaussian(), learn_prior="never", precision="double", linked=True)
     return model.with_prior(survey_of(batch)), batch
 
 
@@ -46,21 +46,23 @@ def start_of(model, batch, k, seed=0):
 
 
 def naive(model, posterior, batch):
-    """Responsibilities of atoms and entropy of each cluster, group by group."""
+    """Responsibilities of atoms, and entropy and units of each cluster, group by group."""
     k, n = posterior.n_clusters, batch.n_atoms
     weights = np.ones(n) if batch.weights is None else batch.weights
-    score = model.observation.expected_log_lik(posterior.observation, batch)
-    score = score + model.allocation.log_weights(posterior.allocation)
-    resp, entropy = np.zeros((n, k)), np.zeros(k)
+    log_lik = model.observation.expected_log_lik(posterior.observation, batch)
+    log_pi = model.allocation.log_weights(posterior.allocation)
+    resp, entropy, units = np.zeros((n, k)), np.zeros(k), np.zeros(k)
     groups = [np.flatnonzero(batch.links == g) for g in np.unique(batch.links[batch.links >= 0])]
     alone = [np.array([i]) for i in np.flatnonzero(batch.links < 0)]
     for rows in groups + alone:
-        total = (weights[rows, None] * score[rows]).sum(axis=0) if batch.links[rows[0]] >= 0 else score[rows[0]]
+        is_group = batch.links[rows[0]] >= 0
+        total = log_pi + ((weights[rows, None] * log_lik[rows]).sum(axis=0) if is_group else log_lik[rows[0]])
         own = np.exp(total - logsumexp(total))
-        times = 1.0 if batch.links[rows[0]] >= 0 else weights[rows[0]]
+        times = 1.0 if is_group else weights[rows[0]]
+        units += times * own
         entropy -= times * np.where(own > 0, own * np.log(np.maximum(own, 1e-300)), 0.0)
         resp[rows] = own * weights[rows, None]
-    return resp, entropy
+    return resp, entropy, units
 
 
 @pytest.mark.first_case
@@ -84,11 +86,42 @@ def test_bound_is_below_the_evidence_of_all_assignments_that_respect_links(alloc
     for z in assignments:
         width = k if isinstance(allocation, bnp.FiniteMixture) else max(z) + 1
         of_z = model.summarize(np.arange(width), batch, hard_resp(np.array(z)[units], width))
-        joints.append(float(model.best_data_terms(of_z).sum()) + model.allocation.log_partition(of_z["N"]))
+        counts = np.bincount(z, minlength=width).astype(float)
+        assert_allclose(of_z["units"], counts, rtol=1e-13)
+        joints.append(float(model.best_data_terms(of_z).sum()) + model.allocation.log_partition(counts))
     assert len(joints) == (81 if isinstance(allocation, bnp.FiniteMixture) else 15)
     evidence = logsumexp(joints)
-    assert evidence - 3.0 < values[-1] <= evidence + 1e-9
+    names = np.log(6.0) if isinstance(allocation, bnp.FiniteMixture) else 0.0  # q(z) is of one order of the clusters
+    assert evidence - names - 3.0 < values[-1] <= evidence + 1e-9
     assert_allclose(summary["N"].sum(), 7.0, rtol=1e-13)
+    assert_allclose(summary["units"].sum(), 4.0, rtol=1e-13)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["once", "weighted"])
+def test_responsibilities_are_those_of_all_assignments_if_parameters_are_known(weighted):
+    rng = np.random.default_rng(4)
+    weights = rng.integers(1, 4, 7).astype(float) if weighted else None
+    model, batch = of_links(rng.normal(size=(7, 2)), LINKS, bnp.FiniteMixture(3.0), weights)
+    posterior = start_of(model, batch, 3)
+    log_lik = model.observation.expected_log_lik(posterior.observation, batch)
+    log_pi = model.allocation.log_weights(posterior.allocation)
+    times, marginal, total = np.ones(7) if weights is None else weights, np.zeros((7, 3)), []
+    # a copy of an atom in a group is in the group; copies of an atom in none are units of their own
+    units = [[(0, times[0]), (2, times[2]), (5, times[5])], [(1, times[1]), (4, times[4])]]
+    copies = [[(i, 1.0)] for i in (3, 6) for _ in range(int(times[i]))]
+    each = [np.array([sum(w * log_lik[i, k] for i, w in unit) + log_pi[k] for k in range(3)]) for unit in units + copies]
+    assignments = list(itertools.product(range(3), repeat=len(each)))
+    total = np.array([sum(score[k] for score, k in zip(each, z, strict=True)) for z in assignments])
+    for z, share in zip(assignments, np.exp(total - logsumexp(total)), strict=True):
+        for unit, k in zip(units + copies, z, strict=True):
+            for i, w in unit:
+                marginal[i, k] += share * w
+    step = model.assign(posterior, batch)
+    assert_allclose(step.resp, marginal, rtol=1e-10)
+    # the entropy of units, and their counts under the weights: log of the sum over all assignments
+    summary = model.local_step(posterior, batch)
+    value = summary["H"].sum() + np.sum(step.resp * log_lik) + summary["units"] @ log_pi
+    assert_allclose(value, logsumexp(total), rtol=1e-12)
 
 
 @pytest.mark.parametrize("top", [None, 2], ids=["all", "top"])
@@ -101,8 +134,9 @@ def test_local_step_is_that_of_groups(top, weighted):
     step = model.assign(posterior, batch)
     resp = step.resp if top is None else step.resp.to_dense()
     if top is None:
-        expected, entropy = naive(model, posterior, batch)
+        expected, entropy, units = naive(model, posterior, batch)
         assert_allclose(resp, expected, rtol=1e-10, atol=1e-12)
+        assert_allclose(model.local_step(posterior, batch)["units"], units, rtol=1e-10)
         assert_allclose(step.values["H"], entropy, rtol=1e-10, atol=1e-10)
     weights = np.ones(9) if batch.weights is None else batch.weights
     for g in (2, 4):
@@ -152,6 +186,10 @@ def test_unions_and_trials_are_exact_and_part_no_group(monkeypatch):
             out -= times * own * np.log(np.maximum(own, 1e-300))
         return out
 
+    def units_of(columns):
+        out = sum((columns[rows[0]] / batch.weights[rows[0]] for rows in of_group.values()), np.zeros(columns.shape[1]))
+        return out + columns[batch.links < 0].sum(axis=0)
+
     united = resp[:, :2].sum(axis=1, keepdims=True)
     merged = np.concatenate([united, resp[:, 2:]], axis=1)
     before, after = model.best_objective(tracked), gains_of(model, tracked, {}, [Merge(0, 1)])[0]
@@ -165,20 +203,22 @@ def test_unions_and_trials_are_exact_and_part_no_group(monkeypatch):
     part = found.parts["away"]
     noticed = resp[:, 0] > trials.NOTICEABLE * batch.weights
     held = resp[:, [0, 2, 3]].sum(axis=1) / batch.weights
-    score = model.observation.expected_log_lik(receivers.observation, batch)
-    score = score + model.allocation.log_weights(receivers.allocation)
+    log_lik = model.observation.expected_log_lik(receivers.observation, batch)
+    log_pi = model.allocation.log_weights(receivers.allocation)
     expected = resp[:, [2, 3]].copy()
     expected[:, 0] += resp[:, 0]
     for i in np.flatnonzero(noticed):
         rows = of_group.get(batch.links[i], [i])
         times = batch.weights[rows] if batch.links[i] >= 0 else np.ones(1)
-        total = (times[:, None] * score[rows]).sum(axis=0)
+        total = (times[:, None] * log_lik[rows]).sum(axis=0) + log_pi
         expected[i] = np.exp(total - logsumexp(total)) * held[i] * batch.weights[i]
     assert 0 < noticed.sum() < 40
     sums = model.summarize(receivers.ids, batch, expected)
     for name in ("N", "x", "xx"):
         assert_allclose(part[name], sums[name], rtol=1e-9, atol=1e-9, err_msg=name)
     assert_allclose(part["H"], entropy(expected), rtol=1e-9)
+    assert_allclose(part["units"], units_of(expected), rtol=1e-9)
+    assert_allclose(tracked["units"], units_of(resp), rtol=1e-9)
 
 
 def test_groups_stay_whole_in_tiles():

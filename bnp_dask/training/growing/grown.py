@@ -27,7 +27,6 @@ from bnp_dask.observation.labelled import Labelled
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
 from bnp_dask.structure.verbs import response_of
 from bnp_dask.training.copies import OnceSource, kept_in
-from bnp_dask.training.defaults import require_links
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import PER_BATCH, Surveyed, surveyed
 
@@ -238,8 +237,15 @@ def responses_as(base: Posterior, responses: Any) -> np.ndarray:
 
 
 def linked_as(base: Posterior, source: Source, links: Any) -> Source:
-    """The source with groups ``(n,)`` of linked atoms, which are apart from those of all other data."""
-    require_links(base.model, None)
+    """The source with groups ``(n,)`` of linked atoms, which are apart from those of all other data.
+
+    SettingError if the run counts atoms alone.
+    """
+    if not base.model.linked:
+        raise SettingError(
+            "links: the run was begun without, and counts rows one by one; begin a new one with train(..., links=), or "
+            "with Model(..., linked=True) if only later data have links"
+        )
     return with_links(source, links_of(links))
 
 
