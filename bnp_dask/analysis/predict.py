@@ -17,6 +17,7 @@ from bnp_dask.analysis.tree import tree
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data.links import links_of, with_links
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.dask_collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
@@ -24,6 +25,7 @@ from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs.arrow_streams import unlabelled
 from bnp_dask.inputs.settings import flag, whole_number
 from bnp_dask.model import Posterior
+from bnp_dask.structure.independent import require_linkable
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -72,6 +74,7 @@ def predict(
     soft: bool = False,
     top: int | None = None,
     at: int | None = None,
+    links: Any = None,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
 ) -> Any:
@@ -99,6 +102,10 @@ def predict(
     at
         Number of clusters of a coarser posterior that is used in place of this one,
         ``bnp_dask.tree(posterior).cut(at)``.
+    links
+        Groups of atoms that are known to share one cluster, in the forms of :func:`bnp_dask.train`; for mixtures.  All
+        atoms of a group get the cluster, or the responsibilities, of the group: its log likelihoods are added up, and
+        it has the weights' prior once.  A group lies in one batch.
     batch_size
         Atoms per batch; None for a size that fits memory.
     client
@@ -129,7 +136,10 @@ def predict(
     ------
     DataError
         Features that differ from training (a missing or renamed one is named; further ones are left out, with a line),
-        values that its likelihood cannot produce, or a store of counts with another vocabulary.
+        values that its likelihood cannot produce, or a store of counts with another vocabulary.  Links that are not
+        one for each atom, a group with atoms in several batches, or links of lazy Dask data.
+    SettingError
+        Links for documents, sequences or strata.
     StoreError
         ``out`` exists already.
 
@@ -149,9 +159,17 @@ def predict(
             "Dask data do not say where sequences start; pass a source: as_source(data, groups=...), with offsets for "
             "an array, or the column of ids of a DataFrame"
         )
+    if links is not None:
+        require_linkable(posterior.model)
     if out is None and is_dask(data) and labels is None and not has_groups:
+        if links is not None:
+            raise DataError(
+                "links: lazy Dask data are predicted block by block, and a group may lie in several; write the result "
+                'with out="labels.zarr", or pass the computed rows'
+            )
         return _predict_lazy(posterior, data, mode)
     source = open_for(posterior, data, batch_size)
+    source = source if links is None else with_links(source, links_of(links))
     readers = [batch_reader(source, i) for i in range(source.n_batches)]
     compute = _Assign(mode)
     with runner_for(posterior, client) as runner:

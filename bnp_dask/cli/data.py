@@ -231,6 +231,9 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
         metavar="K",
         help="labels of K clusters: the tree of the posterior, cut (bnp-dask tree)",
     )
+    parser.add_argument(
+        "--links", metavar="FILE.npy", help="the group of each row, -1 for none: groups have one cluster"
+    )
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     add_rows(parser)
     add_client_options(parser)
@@ -373,7 +376,17 @@ def predict_command(args: argparse.Namespace) -> None:
     data = rows_of(args, posterior, args.posterior)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
-        predict(posterior, data, out=out, soft=soft, top=args.top, at=args.at, batch_size=size, client=client)
+        predict(
+            posterior,
+            data,
+            out=out,
+            soft=soft,
+            top=args.top,
+            at=args.at,
+            links=args.links,
+            batch_size=size,
+            client=client,
+        )
     say(f"wrote {out}", args.quiet)
 
 

@@ -87,7 +87,7 @@ def _require_whole(source: Source, spans: Sequence[tuple[int, int]], links: Labe
             f"links: {len(parted)} group(s) have rows in several batches of {source.name}, such as "
             f"{shown(links.names[g])}, in batches {low[g]} and {high[g]}; linked rows are assigned together, and must "
             f"be read together. Take one batch, batch_size={len(batch)}; or sort the rows by group, and cut only "
-            "between groups: train(model, as_source(x, groups=offsets), links=...)"
+            "between groups: as_source(x, groups=offsets)"
         )
 
 

@@ -226,7 +226,7 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         X = self._checked(X, reset=True)
         result = self._trained(X, self._weights(X, sample_weight), labels=labels, links=links)
-        self._keep(predict(result.posterior, X, batch_size=self.batch_size, client=self.client))
+        self._keep(predict(result.posterior, X, links=links, batch_size=self.batch_size, client=self.client))
         self.__dict__.pop("draws_", None)
         if result.draws is not None:
             self.draws_ = result.draws
@@ -290,30 +290,32 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         """Learn the clusters of ``X`` and return the cluster of each row, ``(n,)``."""
         return self.fit(X, y, sample_weight, labels, links).labels_
 
-    def predict_label(self, X: Any) -> np.ndarray:
+    def predict_label(self, X: Any, links: Any = None) -> np.ndarray:
         """Label of the most probable cluster of each row, ``(n,)``, after ``fit(X, labels=known)``.
 
         Clusters without a labelled row have the label of the clusters that they are most like, see
-        :func:`bnp_dask.label_of`; containers as in :meth:`predict`.
+        :func:`bnp_dask.label_of`; containers and links as in :meth:`predict`.
         """
         check_is_fitted(self)
         own, place, X = label_of(self.posterior_, nearest=True), partial(places_of, self.posterior_), with_labels(X)
-        return like_rows(self._compute(predict, X), X, lambda labels: own[place(labels)])
+        return like_rows(self._compute(partial(predict, links=links), X), X, lambda labels: own[place(labels)])
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, links: Any = None) -> np.ndarray:
         """Most probable cluster of each row, ``(n,)``; a Series with its index for a pandas DataFrame.
 
-        A lazy Dask array for a Dask array or DataFrame.
+        A lazy Dask array for a Dask array or DataFrame.  ``links`` as in :meth:`fit`: rows of a group are predicted
+        together.
         """
         check_is_fitted(self)
         rank, place, X = self._rank, partial(places_of, self.posterior_), with_labels(X)
-        return like_rows(self._compute(predict, X), X, lambda labels: rank[place(labels)])
+        return like_rows(self._compute(partial(predict, links=links), X), X, lambda labels: rank[place(labels)])
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each cluster for each row, ``(n, K)``; containers as in :meth:`predict`."""
+    def predict_proba(self, X: Any, links: Any = None) -> np.ndarray:
+        """Probability of each cluster for each row, ``(n, K)``; containers and links as in :meth:`predict`."""
         check_is_fitted(self)
         order, X = self.order_, with_labels(X)
-        return like_rows(self._compute(partial(predict, soft=True), X), X, lambda resp: resp[:, order])
+        found = self._compute(partial(predict, soft=True, links=links), X)
+        return like_rows(found, X, lambda resp: resp[:, order])
 
     def sample(self, n_samples: int = 1) -> tuple[Any, np.ndarray]:
         """Draw rows ``(n, D)`` and their clusters ``(n,)``; ``random_state`` is the seed."""

@@ -1,4 +1,4 @@
-"""Cells of the matrix schedule x likelihood x allocation x missing x weights x place: how each is run, or refused."""
+"""Cells of the matrix schedule x likelihood x allocation x missing x weights x place x links: how each runs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ FEW = 2
 MISSING = ("none", "holes")
 WEIGHTS = ("none", "whole")
 PLACES = ("array", "file", "memory", "http", "s3")
+LINKS = ("none", "groups")
 
 SCHEDULES: dict[str, Any] = {
     "Memoized": bnp.Memoized(laps=1),
@@ -60,7 +61,8 @@ ALLOCATIONS: dict[str, Any] = {
 }
 MEASURES = ("NGGPMixture", "NRMMixture")
 URNS = ("DPMixture", "PitmanYorMixture", *MEASURES)
-MIXTURES = ("FiniteMixture", *URNS, "StrataMixture")
+SINGLE = ("FiniteMixture", *URNS)
+MIXTURES = (*SINGLE, "StrataMixture")
 TOPICS = ("LDA", "HDPTopics")
 CHAINS = ("FiniteHMM", "HDPHMM", "FiniteHMT")
 
@@ -109,6 +111,7 @@ class Cell:
     missing: str
     weights: str
     place: str
+    links: str
 
     def __str__(self) -> str:
         return "-".join(astuple(self))
@@ -143,12 +146,21 @@ class Cell:
         return TIMES[: len(self.lengths)] if self.weights == "whole" else np.ones_like(self.lengths)
 
     @property
+    def linked(self) -> np.ndarray | None:
+        """Numbers of the groups of linked rows: the first rows of each group, in one batch, ``(n,)``; None for none."""
+        if self.links == "none":
+            return None
+        most = 2 if self.likelihood == "VonMisesFisher" else 4
+        place = np.concatenate([np.arange(length) for length in self.lengths])
+        return np.where(place < most, np.repeat(np.arange(len(self.lengths)), self.lengths), -1)
+
+    @property
     def is_sparse(self) -> bool:
         """Whether rows are sparse counts: steps of a sequence are dense."""
         return self.likelihood == "Multinomial" and self.allocation not in CHAINS
 
 
-FACTORS = (tuple(SCHEDULES), LIKELIHOODS, tuple(ALLOCATIONS), MISSING, WEIGHTS, PLACES)
+FACTORS = (tuple(SCHEDULES), LIKELIHOODS, tuple(ALLOCATIONS), MISSING, WEIGHTS, PLACES, LINKS)
 CELLS = tuple(Cell(*levels) for levels in itertools.product(*FACTORS))
 
 
@@ -179,6 +191,10 @@ def refusals(cell: Cell) -> list[str]:
         words.append(r"StrataMixture needs to know which column holds the strata")
     if own == "AutoRegressiveGaussian" and allocation in TOPICS:
         words.append(rf"AutoRegressiveGaussian\(lags=1\).*{allocation}.*use HDPHMM, FiniteHMM or a mixture")
+    if cell.links != "none" and allocation not in SINGLE:
+        words.append(rf"links: atoms of {allocation} depend on their group, sequence or stratum.*train a mixture")
+    if cell.links != "none" and schedule in SEATING:
+        words.append(rf"links: {schedule}\(\) seats atoms one by one.*use Memoized\(\)")
     if cell.missing == "holes" and own in NEVER_MISSING:
         words.append(r"is nan.*([Dd]rop or impute|missing=\"marginalise\")")
     return words
@@ -249,7 +265,7 @@ def train(cell: Cell, data: Any, **more: Any) -> Any:
             settings["init"] = bnp.RandomExamples(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bnp.ConvergenceWarning)
-        return bnp.train(model, source_of(cell, data), **settings, **more)
+        return bnp.train(model, source_of(cell, data), links=cell.linked, **settings, **more)
 
 
 def first_posterior(cell: Cell) -> bnp.Posterior:
@@ -263,7 +279,7 @@ def _first_posterior(cell: Cell) -> bnp.Posterior:
     settings = {"init": bnp.RandomExamples(3), "schedule": SCHEDULES["FullBatch"], "moves": (), "collapsed": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bnp.ConvergenceWarning)
-        return bnp.train(model, source_of(cell, data_of(cell)), **settings).posterior
+        return bnp.train(model, source_of(cell, data_of(cell)), links=cell.linked, **settings).posterior
 
 
 @dataclass(frozen=True)
@@ -300,7 +316,8 @@ def repeated(cell: Cell) -> Batch:
         index = np.concatenate([np.arange(begin[g], begin[g + 1]) for g in groups])
         lengths = all_lengths[groups]
     offsets = np.concatenate([[0], np.cumsum(lengths)]) if cell.has_groups else None
-    return lagged(replace(batch, x=batch.x[index], weights=None, groups=offsets), model.lags)
+    links = None if cell.linked is None else cell.linked[index]
+    return lagged(replace(batch, x=batch.x[index], weights=None, groups=offsets, links=links), model.lags)
 
 
 def reference(cell: Cell) -> tuple[Summary | None, dict[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""Every schedule x likelihood x allocation x missing x weights x place: equal to a reference, or refused by name."""
+"""Every schedule x likelihood x allocation x missing x weights x place x links: equal to a reference, or refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.crossed.covering import covering, pairs_of
 from tests.web import served
 
 COVERING = covering(lambda cell: bool(refusals(cell)))
-"""Some 150 of the 8,400 cells."""
+"""Some 180 of the 40,040 cells."""
 
 CLOSED = 0.02
 """Share of atoms that expectation propagation may lose with clusters that it closes."""

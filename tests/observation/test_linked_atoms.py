@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from dataclasses import replace
 
+import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_dask as bnp
+from bnp_dask.cli import main
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.core.edits import Merge
@@ -26,6 +31,7 @@ from bnp_dask.structure.base import Trial
 from bnp_dask.structure.linked import uncut, whole_groups, whole_tiles
 from bnp_dask.testing import survey_of
 from bnp_dask.training.train import ConvergenceWarning
+from tests.stopping import Killed
 
 LINKS = [0, 1, 0, -1, 1, 0, -1]
 
@@ -102,14 +108,16 @@ def test_responsibilities_are_those_of_all_assignments_if_parameters_are_known(w
     rng = np.random.default_rng(4)
     weights = rng.integers(1, 4, 7).astype(float) if weighted else None
     model, batch = of_links(rng.normal(size=(7, 2)), LINKS, bnp.FiniteMixture(3.0), weights)
-    posterior = start_of(model, batch, 3)
+    posterior = start_of(model, Batch(rng.normal(size=(40, 2))), 3)  # clusters that are much alike
     log_lik = model.observation.expected_log_lik(posterior.observation, batch)
     log_pi = model.allocation.log_weights(posterior.allocation)
     times, marginal, total = np.ones(7) if weights is None else weights, np.zeros((7, 3)), []
     # a copy of an atom in a group is in the group; copies of an atom in none are units of their own
     units = [[(0, times[0]), (2, times[2]), (5, times[5])], [(1, times[1]), (4, times[4])]]
     copies = [[(i, 1.0)] for i in (3, 6) for _ in range(int(times[i]))]
-    each = [np.array([sum(w * log_lik[i, k] for i, w in unit) + log_pi[k] for k in range(3)]) for unit in units + copies]
+    each = [
+        np.array([sum(w * log_lik[i, k] for i, w in unit) + log_pi[k] for k in range(3)]) for unit in units + copies
+    ]
     assignments = list(itertools.product(range(3), repeat=len(each)))
     total = np.array([sum(score[k] for score, k in zip(each, z, strict=True)) for z in assignments])
     for z, share in zip(assignments, np.exp(total - logsumexp(total)), strict=True):
@@ -118,6 +126,7 @@ def test_responsibilities_are_those_of_all_assignments_if_parameters_are_known(w
                 marginal[i, k] += share * w
     step = model.assign(posterior, batch)
     assert_allclose(step.resp, marginal, rtol=1e-10)
+    assert ((marginal > 0.01).sum(axis=1) > 1).any()
     # the entropy of units, and their counts under the weights: log of the sum over all assignments
     summary = model.local_step(posterior, batch)
     value = summary["H"].sum() + np.sum(step.resp * log_lik) + summary["units"] @ log_pi
@@ -273,7 +282,7 @@ def together(resp, links):
 
 
 def test_the_objective_of_a_run_never_falls_and_no_move_parts_a_group():
-    x, links, z, offsets = linked_blobs()
+    x, links, z, offsets = linked_blobs(seed=6)
     found = trained(x, links, offsets)
     made = {move["kind"] for row in found.history for move in row.get("moves", ()) if move["accepted"]}
     assert made >= {"merge", "delete"}, "the run made no move that could part a group"
@@ -286,7 +295,42 @@ def test_the_objective_of_a_run_never_falls_and_no_move_parts_a_group():
     resp = model.assign(posterior, batch).resp
     assert together(resp, links)
     # rows of one group help one another
-    assert adjusted_rand_score(z, resp.argmax(axis=1)) > adjusted_rand_score(z, bnp.predict(posterior, x))
+    whole = bnp.predict(posterior, x, links=links)
+    assert_array_equal(whole, posterior.ids[resp.argmax(axis=1)])
+    assert adjusted_rand_score(z, whole) > adjusted_rand_score(z, bnp.predict(posterior, x))
+
+
+@pytest.mark.parametrize("observation", [bnp.DiagGaussian(), bnp.Gaussian()], ids=["diagonal", "screened"])
+def test_groups_of_one_row_change_no_bit(observation):
+    x, _, _, _ = linked_blobs(30)
+    facts = {"init": bnp.BregmanKMeans(4), "schedule": bnp.Memoized(laps=20), "batch_size": 30}
+    model = bnp.Model(bnp.DPMixture(), observation, learn_concentrations="always")
+    plain, alone = bnp.train(model, x, **facts), bnp.train(model, x, links=np.arange(len(x)), **facts)
+    assert_array_equal(values_of(plain), values_of(alone))
+    assert plain.posterior.ids.tolist() == alone.posterior.ids.tolist()
+    for name, value in plain.posterior.summary.values.items():
+        assert_array_equal(value, alone.posterior.summary[name], err_msg=name)
+    assert_array_equal(alone.posterior.summary["units"], alone.posterior.summary["N"])
+    assert plain.posterior.model.linked is None
+
+
+@pytest.mark.parametrize("allocation", [bnp.DPMixture(), bnp.PitmanYorMixture(), bnp.FiniteMixture(3.0)], ids=str)
+def test_weights_are_of_units_and_data_of_rows(allocation):
+    """Two far blobs: 10 groups of 9 rows, and 30 single rows."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(0.0, 1.0, (90, 2)), rng.normal(30.0, 1.0, (30, 2))])
+    links = np.concatenate([np.arange(90) // 9, np.full(30, -1)])
+    model = bnp.Model(allocation, bnp.DiagGaussian(), learn_concentrations="never")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = bnp.train(model, x, links=links, init=bnp.BregmanKMeans(2), moves=(), schedule=bnp.Memoized(laps=4))
+    posterior = found.posterior
+    order = np.argsort(-posterior.summary["N"])
+    assert_allclose(posterior.summary["N"][order], [90.0, 30.0], rtol=1e-12)
+    assert_allclose(posterior.summary["units"][order], [10.0, 30.0], rtol=1e-12)
+    counts = replace(posterior.summary, values={**posterior.summary.values, "N": posterior.summary["units"]})
+    assert_allclose(posterior.weights, allocation.weights(allocation.global_step(counts)), rtol=1e-12)
+    assert bnp.tree(posterior).losses[0] > 0.0  # of unions, with the same counts
 
 
 def test_a_birth_shares_out_whole_groups():
@@ -363,6 +407,92 @@ def test_the_same_bits_after_a_resume_and_from_files(tmp_path):
         trained(x, other, offsets, store=tmp_path / "run", resume=True)
 
 
+class KilledInLap:
+    """Kills a run in a lap once so many batches of it are done."""
+
+    def __init__(self, lap, done):
+        self.lap, self.done, self.now = lap, done, 1
+
+    def on_start(self, info): ...
+
+    def on_batch(self, done):
+        if self.now == self.lap and done >= self.done:
+            raise Killed
+
+    def on_lap(self, row, posterior):
+        self.now = row["lap"] + 1
+
+    def on_end(self, reason): ...
+
+
+def test_two_workers_and_a_run_that_is_killed_and_resumed_have_the_same_bits(tmp_path, dask_client):
+    x, links, _, offsets = linked_blobs(50, seed=6)
+    whole = trained(x, links, offsets)
+    with pytest.raises(Killed):
+        trained(x, links, offsets, store=tmp_path / "run", callbacks=[KilledInLap(3, 2)], checkpoint_minutes=1e-9)
+    again = trained(x, links, offsets, store=tmp_path / "run", resume=True, client=dask_client(2))
+    assert_array_equal(values_of(again), values_of(whole))
+    back = bnp.load(tmp_path / "run" / "posterior.zarr")
+    assert back.model.linked is True
+    for name, value in whole.posterior.summary.values.items():
+        assert_array_equal(again.posterior.summary[name], value, err_msg=name)
+        assert_array_equal(back.summary[name], value, err_msg=name)
+    batches = bnp.as_source(x, groups=offsets, batch_size=40)
+    pooled = bnp.predict(back, batches, links=links, soft=True, client=dask_client(2))
+    assert_array_equal(pooled, bnp.predict(whole.posterior, x, links=links, soft=True))
+
+
+def test_predictions_of_groups_are_those_of_all_their_rows(tmp_path):
+    x, links, _, offsets = linked_blobs(40, seed=6)
+    posterior = trained(x, None, offsets).posterior  # the model of units is the same, whatever it was trained with
+    names = np.where(links < 0, None, links.astype(str)).tolist()
+    light = posterior.light()
+    log_lik = posterior.model.observation.expected_log_lik(light.observation, Batch(x))
+    score = posterior.model.allocation.log_weights(light.allocation) + log_lik
+    for g in np.unique(links[links >= 0]):
+        rows = np.flatnonzero(links == g)
+        score[rows] = score[rows[0]] - log_lik[rows[0]] + log_lik[rows].sum(axis=0)
+    expected = np.exp(score - logsumexp(score, axis=1, keepdims=True))
+    soft = bnp.predict(posterior, x, soft=True, links=names)
+    assert_allclose(soft, expected, rtol=1e-8, atol=1e-12)
+    hard = bnp.predict(posterior, x, links=names)
+    assert_array_equal(hard, posterior.ids[expected.argmax(axis=1)])
+    assert (hard != bnp.predict(posterior, x)).any()
+    best = bnp.predict(posterior, x, top=1, links=names)
+    assert_array_equal(best.label[:, 0], hard)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "links.npy", links)
+    posterior.save(tmp_path / "model.zarr")
+    places = [str(tmp_path / name) for name in ("model.zarr", "x.npy", "out.zarr", "links.npy")]
+    assert main(["predict", *places[:3], "--links", places[3], "--quiet"]) == 0
+    assert_array_equal(zarr.open_group(places[2], mode="r")["label"][:], hard)
+    with pytest.raises(DataError, match=f"several batches .* batch_size={len(x)}"):
+        bnp.predict(posterior, x, links=links, batch_size=20)
+    with pytest.raises(DataError, match=r"links: lazy Dask data .*; write the result with out="):
+        bnp.predict(posterior, da.from_array(x, chunks=(20, 2)), links=links)
+    words = sparse.csr_array(np.eye(4))
+    topics = bnp.Model(bnp.LDA(), bnp.Multinomial()).with_prior(survey_of(Batch(words)))
+    with pytest.raises(SettingError, match="links: atoms of LDA depend on their group"):
+        bnp.predict(topics.global_step(topics.empty_summary(np.arange(2))), words, links=[0, 0, -1, -1])
+
+
+def test_autoregressive_steps_take_links():
+    """The first step of a sequence has no row of its own, and its link goes with it."""
+    rng = np.random.default_rng(0)
+    x, offsets = rng.normal(size=(40, 1)).cumsum(axis=0), [0, 20, 40]
+    links = np.where(np.arange(40) < 20, 7, -1)
+    model = bnp.Model(bnp.DPMixture(), bnp.AutoRegressiveGaussian(lags=1))
+    source = bnp.as_source(x, groups=offsets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = bnp.train(
+            model, source, links=links, init=bnp.RandomExamples(2), moves=(), schedule=bnp.Memoized(laps=2)
+        )
+    assert_allclose(found.posterior.summary["N"].sum(), 38.0, rtol=1e-12)
+    assert_allclose(found.posterior.summary["units"].sum(), 20.0, rtol=1e-12)
+    assert len(set(bnp.predict(found.posterior, source, links=links)[:20].tolist())) == 1
+
+
 def test_job_files_updates_and_the_estimator_take_links(tmp_path):
     x, links, _, _ = linked_blobs(30)
     np.save(tmp_path / "x.npy", x)
@@ -386,6 +516,27 @@ def test_job_files_updates_and_the_estimator_take_links(tmp_path):
     made = bnp.DirichletProcessMixture(observation="diag_gaussian", n_clusters=4, random_state=0)
     names = [None if g < 0 else f"animal {g:02}" for g in links]
     assert made.fit(x, links=names).lower_bound_ == made.fit(x, links=links).lower_bound_ != made.fit(x).lower_bound_
+    made.fit(x, links=names)
+    assert_array_equal(made.labels_, made.predict(x, links=names))
+    assert together(made.predict_proba(x, links=links), links)
+
+
+def test_an_update_with_links_needs_a_run_that_counts_units(tmp_path):
+    x, links, _, _ = linked_blobs(20)
+    facts = {"init": bnp.BregmanKMeans(2), "moves": (), "schedule": bnp.Memoized(laps=2)}
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, store=tmp_path / "plain", **facts)
+    with pytest.raises(SettingError, match=r"begun without.*Model\(..., linked=True\)"):
+        bnp.update(tmp_path / "plain", x, links=links)
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(), linked=True), x, store=tmp_path / "run", **facts)
+    more = bnp.update(tmp_path / "run", x, links=links)
+    n_units = len(x) + len(np.unique(links[links >= 0])) + np.count_nonzero(links < 0)
+    assert_allclose(more.posterior.summary["units"].sum(), n_units, rtol=1e-12)
+    with pytest.raises(SettingError, match="links: atoms of LDA depend on their group"):
+        bnp.Model(bnp.LDA(), bnp.Multinomial(), linked=True)
+    with pytest.raises(SettingError, match="would part groups"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(), linked=True), x, schedule=bnp.Filter())
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------
