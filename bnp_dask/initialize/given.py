@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core.fields import UNITS
 from bnp_dask.core.frozen import thawed
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
@@ -249,7 +250,15 @@ class FromPosterior:
         _require_same_columns(self.posterior, context.source)
         _require_same_kind(theirs, context.model)
         _require_same_statistics(theirs, context)
-        return thawed(summary).without_pairs()
+        return _counted_as(thawed(summary).without_pairs(), context.model)
+
+
+def _counted_as(summary: Summary, model: Model) -> Summary:
+    """Statistics with counts of units if the model has them, else without; each atom is a unit if none are known."""
+    if (UNITS in summary) == bool(model.of_units):
+        return summary
+    values = {name: summary.units if name == UNITS else summary[name] for name in model.fields}
+    return replace(summary, fields=model.fields, values=values)
 
 
 def _require_same_columns(posterior: Posterior, source: Source) -> None:
@@ -279,7 +288,7 @@ def _require_same_kind(theirs: Model, ours: Model) -> None:
                 "trained; train the posterior's own model, `posterior.model`"
             )
     sizes, wanted = dict(theirs.observation.sizes), dict(ours.observation.sizes)
-    if sizes != wanted or theirs.fields.keys() != ours.fields.keys():
+    if sizes != wanted or not theirs.fields.keys() ^ ours.fields.keys() <= {UNITS}:
         raise SettingError(
             f"FromPosterior: the posterior's statistics are {sorted(theirs.fields)} of sizes {sizes}, but "
             f"{sorted(ours.fields)} of sizes {wanted} are needed; both must have the same features"
@@ -294,7 +303,7 @@ def _require_same_statistics(theirs: Model, context: InitContext) -> None:
     task = executor.submit("init-probe", take_atoms, reader, context.model, expected, np.zeros(1, np.int64))
     probe = executor.result(task)
     ours = single_summary(context.model, probe)
-    for name, value in single_summary(theirs, probe).values.items():
+    for name, value in _counted_as(single_summary(theirs, probe), context.model).values.items():
         size = max(float(np.abs(value).max(initial=0.0)), float(np.abs(ours[name]).max(initial=0.0)))
         if not np.allclose(value, ours[name], rtol=1e-6, atol=1e-6 * size):
             raise SettingError(

@@ -333,6 +333,17 @@ def test_weights_are_of_units_and_data_of_rows(allocation):
     assert bnp.tree(posterior).losses[0] > 0.0  # of unions, with the same counts
 
 
+def test_a_posterior_of_rows_begins_a_run_with_links_and_the_other_way_round():
+    x, links, _, offsets = linked_blobs(30)
+    posteriors = [trained(x, given, offsets).posterior for given in (None, links)]
+    for begun, given in zip(posteriors, (links, None), strict=True):
+        found = trained(x, given, offsets, init=bnp.FromPosterior(begun))
+        assert (np.diff(values_of(found)) > -1e-6).all()
+        assert ("units" in found.posterior.summary) == (given is not None)
+        n_units = len(np.unique(links[links >= 0])) + np.count_nonzero(links < 0)
+        assert_allclose(found.posterior.summary.units.sum(), len(x) if given is None else n_units, rtol=1e-12)
+
+
 def test_a_birth_shares_out_whole_groups():
     rng = np.random.default_rng(0)
     z = np.repeat(np.arange(40) % 2, 4)
