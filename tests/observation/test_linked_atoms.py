@@ -300,7 +300,11 @@ def test_the_objective_of_a_run_never_falls_and_no_move_parts_a_group():
     assert adjusted_rand_score(z, whole) > adjusted_rand_score(z, bnp.predict(posterior, x))
 
 
-@pytest.mark.parametrize("observation", [bnp.DiagGaussian(), bnp.Gaussian()], ids=["diagonal", "screened"])
+@pytest.mark.parametrize(
+    "observation",
+    [pytest.param(bnp.DiagGaussian(), marks=pytest.mark.long), bnp.Gaussian()],
+    ids=["diagonal", "screened"],
+)
 def test_groups_of_one_row_change_no_bit(observation):
     x, _, _, _ = linked_blobs(30)
     facts = {"init": bnp.BregmanKMeans(4), "schedule": bnp.Memoized(laps=20), "batch_size": 30}
@@ -333,6 +337,7 @@ def test_weights_are_of_units_and_data_of_rows(allocation):
     assert bnp.tree(posterior).losses[0] > 0.0  # of unions, with the same counts
 
 
+@pytest.mark.long
 def test_a_posterior_of_rows_begins_a_run_with_links_and_the_other_way_round():
     x, links, _, offsets = linked_blobs(30)
     posteriors = [trained(x, given, offsets).posterior for given in (None, links)]
