@@ -371,7 +371,9 @@ class Further:
     @property
     def cell(self) -> Cell:
         """The cell without the setting."""
-        return Cell(self.schedule, self.likelihood, self.allocation, "none", "none", "array")
+        return Cell(
+            self.schedule, self.likelihood, self.allocation, missing="none", weights="none", place="array", links="none"
+        )
 
 
 FURTHER_FACTORS = (tuple(SCHEDULES), ("DiagGaussian", "Multinomial", "Product of Given"), tuple(ALLOCATIONS), FURTHER)
