@@ -16,10 +16,12 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 import bnp_dask as bnp
+from benchmarks import learned_priors
 from benchmarks.learned_priors import Data, digits, of_sklearn, table
 
 
@@ -171,7 +173,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--starts", default="default,truth,one,many")
     parser.add_argument("--n-init", type=int, default=1)
+    parser.add_argument("--data", type=Path, default=learned_priors.TABLES, help="folder with crabs.csv and others")
     chosen = parser.parse_args()
+    learned_priors.TABLES = chosen.data
     warnings.simplefilter("ignore")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     names = chosen.sets.split(",") if chosen.sets else list(SETS)

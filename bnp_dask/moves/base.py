@@ -161,7 +161,8 @@ class BirthProposal:
     Parameters
     ----------
     targets
-        Id of the cluster that would be split; empty if all clusters give atoms and stay.
+        Id of the cluster that would be split, or ids of neighbours that would be cut anew together; empty if all
+        clusters give atoms and stay.
     others
         Ids of the newborn clusters; for states of sequences also of the states that give steps and stay.
     edit
@@ -412,9 +413,12 @@ class PlanContext:
             takes = proposal.edit.donors if isinstance(proposal.edit, Exchange) else proposal.targets
         self.free -= set(takes)
 
-    def give_up(self, kind: str, targets: tuple[int, ...], why: str, times: int = 1) -> None:
+    def give_up(
+        self, kind: str, targets: tuple[int, ...], why: str, times: int = 1, remembered_as: str | None = None
+    ) -> None:
         """Drop a proposal that was never tried on the whole data; this counts as ``times`` failures."""
-        self.memory.remember_failure(kind, targets, self.counts(targets) or [self.tokens], times)
+        counts = self.counts(targets) or [self.tokens]
+        self.memory.remember_failure(remembered_as or kind, targets, counts, times)
         self.draft.given_up.append(record(kind, targets, (), None, False, why))
 
     # -- the facts --------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ Collecting and adopting happen beside the normal local step.  The exact whole-da
   change forget their failures.  Without waiting, a run of 12 overlapping Gaussians made 140 attempts in 64 laps and
   could try 2 of the 69 splits found (47 s of processor time, 13 without such attempts); now it makes some 25 in 18 s,
   and its objective ends as high;
+* two or three neighbouring clusters as one pool, cut anew into as many clusters, one more or one fewer.  A state in
+  which two clusters are wrong together is no better after a split or a union alone;
 * a cluster in one batch (thesis 4.2.3), or in all new batches;
 * single batches of the lap before.  The share of one batch is seldom worth a cluster while the rest of the target stays
   in place: with B batches the weights alone cost about log B nats per atom of that batch;
@@ -36,6 +38,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Split, Turn
 from bnp_dask.moves.create import WORDS, Forecast, Sample, Surroundings, create, most_steps
 from bnp_dask.moves.memory import Basis
+from bnp_dask.moves.pairs import rough_allocation_gains
 from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy, hold_policy
 from bnp_dask.moves.pools import counting
 from bnp_dask.moves.random_keys import BIRTH, BIRTH_BESIDE, SPLIT, SPLIT_BATCHES, SPLIT_BY_NEW
@@ -47,6 +50,12 @@ from bnp_dask.structure.base import Trial, at_most
 
 Found = dict[int, Summary | None]
 """Clusters found, by target; None if none were found."""
+
+Pool = tuple[int, ...]
+"""Ids of the clusters whose atoms are cut as if they were one cluster: one that is split, or some that are neighbours."""
+
+RECUT = "recut"
+"""Kind under which failures of several clusters cut anew are remembered; histories call them births."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +164,10 @@ class Birth:
 
     def is_urgent(self, context: PlanContext) -> bool:
         """Whether targets are to be looked at with neighbours: deletes would hold some of these for many laps."""
-        return self.where == "data" and any(target.near for target in self._gathered(context))
+        if self.where != "data":
+            return False
+        gathered = any(target.near for target in self._gathered(context))
+        return gathered or any(context.atoms.keys() >= {*pool} for pool in self._pools(context))
 
     def turn(self, context: PlanContext) -> Turn:
         """Before most moves; attempts beside neighbours before deletes that are being refined."""
@@ -172,14 +184,15 @@ class Birth:
             sweep = context.memory.sweeps[target]
             if sweep.remembered_as == self.kind:
                 names = -1 - np.arange(sweep.part.n_clusters)
-                self._propose(context, target, replace(sweep.part, ids=names))
+                self._propose(context, (target,), replace(sweep.part, ids=names))
 
     def _sources(self, context: PlanContext) -> list[Callable[[PlanContext], Planning]]:
         """Sources of atoms in this lap, in order: a cluster that one of them takes is not free for the next."""
         windows = [self._of_windows] if self.windows and context.policy.has_windows else []
         odd = context.lap % 2 == 1
         if self.where == "data":
-            return [*windows, self._of_clusters] if odd else [self._of_clusters, *windows]
+            clusters = [self._of_clusters, self._of_pools]
+            return [*windows, *clusters] if odd else [*clusters, *windows]
         batches = [self._of_batches] if context.policy.splits_at_batches or context.pending is not None else []
         return [*batches, *([] if odd else windows)]
 
@@ -205,6 +218,8 @@ class Birth:
         context.ask([target.id for target in chosen], limit)
         near = dict.fromkeys(i for target in chosen for i in target.near)
         context.ask(list(near)[: context.room_left(documents)], limit)
+        pooled = dict.fromkeys(i for pool, others in self._pools(context).items() for i in (*pool, *others))
+        context.ask(list(pooled)[: context.room_left(documents)], limit)
 
     # -- which clusters are split -----------------------------------------------------------------------------------
     def _candidates(self, context: PlanContext) -> list[Target]:
@@ -249,11 +264,57 @@ class Birth:
             left -= self.policy.dearer * own * sum(self._widths(target.failed)) * self.refine
             if target.near:
                 atoms = sum(min(beside, context.count(i)) for i in target.near) + own
-                left -= most_steps(self.policy.small_run) * atoms * (2 + len(target.near))
+                left -= most_steps(self.policy.small_run, 1, self.policy.small_run.starts_beside) * atoms * (2 + len(target.near))
             if chosen and left < 0:
                 break
             chosen.append(target)
         return chosen
+
+    # -- which clusters are cut anew ---------------------------------------------------------------------------------
+    def _pools(self, context: PlanContext) -> dict[Pool, list[int]]:
+        """Pools to cut anew once clusters are calm, with their neighbours, as many as the work allowed in a lap covers.
+
+        Each cluster with its nearest one, and with its nearest two, by the loss of uniting them.  First pools that
+        never failed, then those whose union costs least.
+        """
+        value, policy = context.value, self.policy
+        if not (context.calm and context.policy.births_beside and policy.pooled > 1) or value.n_clusters < 2:
+            return {}
+        gains, counts = context.pair_gains(), value["N"]
+        rough = rough_allocation_gains(counts, gains.first, gains.second) + gains.gains
+        union = replace(gains, gains=rough)
+        found: dict[Pool, tuple[int, float]] = {}
+        for k in range(value.n_clusters):
+            row = union[k]
+            near = [int(j) for j in np.argsort(-row, kind="stable") if row[j] > -np.inf]
+            pairs = [near[i : i + 1] for i in range(policy.pairs)]
+            sets = [near[: size - 1] for size in range(3, policy.pooled + 1)]
+            for others in [*pairs, *sets]:
+                pool = tuple(sorted(value.ids[[k, *others]].tolist()))
+                if len(others) == 0 or pool in found or sum(context.counts(pool)) < self.min_atoms:
+                    continue
+                failed = self._failed(context, pool)
+                if failed < policy.tries_pooled:
+                    found[pool] = failed, -float(row[others[-1]])
+        left = max(policy.pools_share * context.survey.n_atoms * value.n_clusters, policy.pools_always)
+        chosen: dict[Pool, list[int]] = {}
+        _, most = self._sizes(context)
+        for pool in sorted(found, key=lambda pool: (found[pool], pool)):
+            best = np.max([union[value.position(i)] for i in pool], axis=0)
+            order = value.ids[np.argsort(-best, kind="stable")].tolist()
+            near_pool = [i for i in order if i not in pool and best[value.position(i)] > -np.inf]
+            around = near_pool[: policy.neighbours]
+            atoms = sum(min(float(most), n) for n in context.counts((*pool, *around)))
+            steps = most_steps(policy.small_run, len(_recut_widths(len(pool), found[pool][0])), policy.pooled_starts)
+            left -= steps * atoms * (len(pool) + len(around))
+            if chosen and left < 0:
+                break
+            chosen[pool] = around
+        return chosen
+
+    def _failed(self, context: PlanContext, pool: Pool) -> int:
+        """Number of times that no other cut of a pool was better."""
+        return context.memory.failed(RECUT, pool, context.counts(pool), self.change)
 
     # -- the atoms of clusters, alone and beside their neighbours ---------------------------------------------------
     def _of_clusters(self, context: PlanContext) -> Planning:
@@ -266,13 +327,14 @@ class Birth:
                 tried.append(target)
         if not tried:
             return
-        near: dict[int, list[int]] = {}
+        near: dict[Pool, list[int]] = {}
         for target in tried:
-            others = [i for i in target.near if i in context.atoms and context.atoms[i].n_atoms]
+            others = [i for i in target.near if _has_atoms(context, i)]
             if others:
-                near[target.id] = others
-        found = yield from self._look_beside(context, near)
-        tried = [target for target in tried if target.id not in near or target.id in found]
+                near[target.id,] = others
+        beside = yield from self._look_beside(context, near)
+        found: Found = {target: summary for (target,), summary in beside.items()}
+        tried = [target for target in tried if (target.id,) not in near or target.id in found]
         left = [target for target in tried if found.get(target.id) is None]
         found |= (yield from self._look_alone(context, left)) if left else {}
         proposed = 0
@@ -281,8 +343,22 @@ class Birth:
             if newborn is None:
                 context.give_up(self.kind, (target.id,), "no split of the gathered atoms is better than none")
             elif proposed < self.per_lap and context.free.issuperset(receivers(newborn)):
-                self._propose(context, target.id, newborn)
+                self._propose(context, (target.id,), newborn)
                 proposed += 1
+
+    def _of_pools(self, context: PlanContext) -> Planning:
+        """Neighbouring clusters cut anew together."""
+        near = {
+            pool: others
+            for pool, others in self._pools(context).items()
+            if context.free.issuperset((*pool, *others)) and all(_has_atoms(context, i) for i in (*pool, *others))
+        }
+        found = yield from self._look_beside(context, near)
+        for pool, newborn in found.items():
+            if newborn is None:
+                context.give_up(self.kind, pool, "no other cut of the gathered atoms is better", remembered_as=RECUT)
+            elif context.free.issuperset((*pool, *receivers(newborn))):
+                self._propose(context, pool, newborn)
 
     def _look_alone(
         self, context: PlanContext, tried: list[Target]
@@ -300,26 +376,26 @@ class Birth:
         return dict(zip(ids, found, strict=True))
 
     def _look_beside(
-        self, context: PlanContext, near: dict[int, list[int]]
-    ) -> Generator[list[Task], list[Summary | None], Found]:
-        """Clusters found for targets together with their neighbours ``near``, all of which can be tried in one lap.
+        self, context: PlanContext, near: dict[Pool, list[int]]
+    ) -> Generator[list[Task], list[Summary | None], dict[Pool, Summary | None]]:
+        """Clusters found for pools together with their neighbours ``near``, all of which can be tried in one lap.
 
-        Targets without common neighbours are looked at side by side, then the remaining ones.  A target is skipped, and
+        Pools without common neighbours are looked at side by side, then the remaining ones.  A pool is skipped, and
         missing from the result, if it or a neighbour was already taken by another find.
         """
-        found: Found = {}
+        found: dict[Pool, Summary | None] = {}
         waiting, taken = near, set[int]()
         while waiting:
-            now: dict[int, list[int]] = {}
-            for target, others in waiting.items():
-                if not {target, *others} & {i for t, ids in now.items() for i in (t, *ids)}:
-                    now[target] = others
-            results = yield [self._task_beside(context, target, others) for target, others in now.items()]
+            now: dict[Pool, list[int]] = {}
+            for pool, others in waiting.items():
+                if not {*pool, *others} & {i for p, ids in now.items() for i in (*p, *ids)}:
+                    now[pool] = others
+            results = yield [self._task_beside(context, pool, others) for pool, others in now.items()]
             found |= dict(zip(now, results, strict=True))
-            for target, summary in zip(now, results, strict=True):
-                taken |= set() if summary is None else {target, *receivers(summary)}
-            left = {target: others for target, others in waiting.items() if target not in now}
-            waiting = {target: others for target, others in left.items() if taken.isdisjoint((target, *others))}
+            for pool, summary in zip(now, results, strict=True):
+                taken |= set() if summary is None else {*pool, *receivers(summary)}
+            left = {pool: others for pool, others in waiting.items() if pool not in now}
+            waiting = {pool: others for pool, others in left.items() if taken.isdisjoint((*pool, *others))}
         return found
 
     def _task(self, context: PlanContext, target: Target) -> Task:
@@ -339,16 +415,20 @@ class Birth:
         args = (model, source, context.seed, key, self.policy.small_run)
         return f"propose-lap{context.lap}-birth-of-cluster{target.id}", create, args
 
-    def _task_beside(self, context: PlanContext, target: int, near: list[int]) -> Task:
-        """Task of a small run on the gathered atoms of a target and of its neighbours."""
+    def _task_beside(self, context: PlanContext, pool: Pool, near: list[int]) -> Task:
+        """Task of a small run on the gathered atoms of a pool and of its neighbours."""
         alone, beside = self._sizes(context)
-        pool: list[Batch] = []
-        for i in (target, *near):
-            few = at_most(context.atoms[i], alone if i == target else beside, context.rng(BIRTH_BESIDE, target, i))
-            pool.append(counting(few, context.count(i)))
-        source = Surroundings(tuple(pool), context.value.without_pairs().take([target, *near]))
-        args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, target), self.policy.small_run)
-        return f"propose-lap{context.lap}-birth-beside-cluster{target}", create, args
+        atoms: list[Batch] = []
+        for i in (*pool, *near):
+            few = at_most(context.atoms[i], alone if i in pool else beside, context.rng(BIRTH_BESIDE, *pool, i))
+            atoms.append(counting(few, context.count(i)))
+        value = context.value.without_pairs().take([*pool, *near])
+        failed = 0 if len(pool) == 1 else self._failed(context, pool)
+        starts = self.policy.small_run.starts_beside if len(pool) == 1 else self.policy.pooled_starts
+        source = Surroundings(tuple(atoms), value, len(pool), _recut_widths(len(pool), failed), starts)
+        args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, *pool), self.policy.small_run)
+        kind = "birth" if len(pool) == 1 else "recut"
+        return f"propose-lap{context.lap}-{kind}-beside-cluster{'-'.join(map(str, pool))}", create, args
 
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
@@ -377,14 +457,15 @@ class Birth:
         seen = int(self.policy.words_seen * self.sample / (length * context.value.n_clusters))
         return max(sample, context.at_most_sampled(seen))
 
-    def _propose(self, context: PlanContext, target: int, found: Summary) -> None:
+    def _propose(self, context: PlanContext, targets: Pool, found: Summary) -> None:
         beside = receivers(found)
         ids = context.memory.new_ids(found.n_clusters - len(beside))
         basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
-        name, donors = f"birth-lap{context.lap}-cluster{target}", (target, *beside)
+        name, donors = f"birth-lap{context.lap}-cluster{targets[0]}", (*targets, *beside)
         trial = Trial(name, donors, context.model.global_step(basis), rest=ids[0])
         sweeps = self.policy.sweeps if context.policy.refines_births else 1
-        context.propose(BirthProposal((target,), ids, Exchange(name, donors), sweeps=sweeps), trial)
+        kind = self.kind if len(targets) == 1 else RECUT
+        context.propose(BirthProposal(targets, ids, Exchange(name, donors), kind, sweeps), trial)
 
     # -- the atoms of windows ---------------------------------------------------------------------------------------
     def _of_windows(self, context: PlanContext) -> Planning:
@@ -447,13 +528,25 @@ class Birth:
             if found is None:
                 context.give_up(self.kind, (target,), "what single batches found there is not worth it for all data")
             else:
-                self._propose(context, target, found)
+                self._propose(context, (target,), found)
 
     def _batches(self, context: PlanContext) -> np.ndarray:
         """Batches to look into in this lap, drawn at random."""
         n_batches = len(context.visited)
         order = context.visited[context.rng(SPLIT_BATCHES).permutation(n_batches)]
         return order[: max(1, round(self.share * n_batches))]
+
+
+def _recut_widths(n_targets: int, failed: int) -> tuple[int, ...]:
+    """Numbers of clusters into which a pool is cut: as many or fewer at first, then also more; a split into two."""
+    if n_targets == 1:
+        return (2,)
+    return (n_targets, n_targets - 1)[: n_targets - 1] if failed == 0 else (n_targets, n_targets + 1)
+
+
+def _has_atoms(context: PlanContext, cluster: int) -> bool:
+    """Whether atoms of a cluster were gathered."""
+    return cluster in context.atoms and context.atoms[cluster].n_atoms > 0
 
 
 def receivers(found: Summary) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
-from bnp_dask.moves.policy import SmallRunPolicy
+from bnp_dask.moves.policy import LAP, SmallRunPolicy
 from bnp_dask.moves.pools import climb
 from bnp_dask.moves.random_keys import BESIDE_START
 from bnp_dask.observation.base import KNOWN, numbers_per_cluster
@@ -38,7 +38,7 @@ RUNS = 1
 """Stands in for a width: the number of states found from runs of consecutive steps (hidden Markov models)."""
 
 NEWBORN = (-2, -1)
-"""Temporary ids of two clusters that would replace a target beside its neighbours."""
+"""Temporary ids of two clusters that would replace a target beside its neighbours; of more they go on downwards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +68,27 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """Samples of a target and of its neighbours, each standing for all of a cluster's atoms, and their statistics.
+    """Samples of targets and of their neighbours, each standing for all of a cluster's atoms, and their statistics.
 
-    ``pool`` holds the target's atoms, then the atoms of each neighbour; ``summary`` has the clusters in this order.
+    Parameters
+    ----------
+    pool
+        Atoms of each target, then of each neighbour.
+    summary
+        Statistics of the clusters, in this order.
+    n_targets
+        Number of targets: clusters whose atoms are cut anew, as if they were one.
+    widths
+        Numbers of new clusters to try in their place.
+    starts
+        Starts of each number.
     """
 
     pool: tuple[Batch, ...]
     summary: Summary
+    n_targets: int = 1
+    widths: tuple[int, ...] = (len(NEWBORN),)
+    starts: int = 2
 
 
 def create(
@@ -87,10 +101,11 @@ def create(
     one cluster.  Anchor words are found in all atoms; all other steps use few of them.  The statistics are scaled to
     the target's mass.
 
-    Beside neighbours: two clusters take the place of the target (:data:`NEWBORN`), and neighbours that change come
-    with them.  The target's atoms are split in two from several starts.  All atoms are then assigned anew: a few times
-    for each start, and for the best start until a step gains little.  The gain on a sample must exceed half a nat for
-    each number of the new cluster and each atom that was not seen, as in a forecast.
+    Beside neighbours: two clusters take the place of the target (:data:`NEWBORN`), or some clusters the place of
+    several targets, and neighbours that change come with them.  The targets' atoms are cut from several starts.  All
+    atoms are then assigned anew: a few times for each start, and for the best start until a step gains little.  The
+    gain on a sample must exceed half a nat for each number of a new cluster and each atom that was not seen, as in a
+    forecast; for as many clusters as before too, since the best of several cuts fits a sample better as well.
     """
     model = replace(model, precision="double")  # parts of one cluster overlap: screening would be an extra cost
     if isinstance(source, Surroundings):
@@ -361,69 +376,79 @@ def replaced(terms: np.ndarray, keep: int, drop: int, union: float) -> np.ndarra
     return np.delete(after, drop)
 
 
-# -- a cluster beside its neighbours --------------------------------------------------------------------------------
-def most_steps(policy: SmallRunPolicy) -> int:
+# -- clusters beside their neighbours --------------------------------------------------------------------------------
+def most_steps(policy: SmallRunPolicy, n_widths: int, n_starts: int) -> int:
     """Most local steps on a pool."""
-    return policy.starts_beside * policy.first_steps + policy.steps_beside
+    return n_widths * n_starts * policy.first_steps + policy.steps_beside
 
 
 def _create_beside(
     model: Model, near: Surroundings, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
 ) -> Summary | None:
-    """Two clusters in place of a target, re-estimated together with its neighbours.
+    """New clusters in place of targets, re-estimated together with the targets' neighbours.
 
     On 60 Gaussians of two features, 3 to 4 deviations apart, splits of single clusters ended at 46 clusters.  Of these,
     14 splits pay when the two halves are re-estimated beside the others (by 12 to 50 nats each), and 6 of them at the
     first step.
     """
-    everything = concatenate(list(near.pool))
+    everything, targets = concatenate(list(near.pool)), concatenate(list(near.pool[: near.n_targets]))
     before = model.best_objective(model.local_step(model.global_step(near.summary), everything))
-    rest = near.summary.take(near.summary.ids[1:])
+    rest = near.summary.take(near.summary.ids[near.n_targets :])
     best, most = None, -np.inf
-    for start in range(policy.starts_beside):
-        halves = _halves(model, near.pool[0], child_rng(seed, *key, BESIDE_START, start), policy)
-        if halves is not None:
-            both = _beside(model, halves, rest)
-            found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, 0.0)
-            if gain > most:
-                best, most = found, gain
+    for width in near.widths:
+        for start in range(near.starts):
+            # the first width has the key of a single target's halves
+            turn = start + near.starts * near.widths.index(width)
+            parts = _parts(model, targets, width, child_rng(seed, *key, BESIDE_START, turn), policy)
+            if parts is not None:
+                both = _beside(model, parts, rest)
+                found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, 0.0)
+                if gain > most:
+                    best, most = found, gain
     if best is None:
         return None
     best, gain = climb(model, best.zeros(), best, everything, before, policy.steps_beside, policy.enough_beside)
-    unseen = max(0.0, near.pool[0].total_weight / near.pool[0].n_atoms - 1.0)
-    if gain <= unseen * (1 + numbers_per_cluster(model.observation)) or best["N"][:2].min() < 1.0:
+    gain = _in_order(model, best) - _in_order(model, model.local_step(model.global_step(near.summary), everything))
+    newborn = best.ids[best.ids < 0].tolist()
+    unseen = max(0.0, targets.total_weight / targets.n_atoms - 1.0)
+    more = max(1, len(newborn) - near.n_targets)
+    if gain <= more * unseen * (1 + numbers_per_cluster(model.observation)) or best["N"][: len(newborn)].min() < 1.0:
         return None
+    if near.n_targets > 1 and gain <= LAP.calm_gain * targets.total_weight:
+        return None  # no other state, but the same one a step further
     model.global_step(best)  # statistics without a posterior are refused here, not during planning
-    return _changed(best, near.summary, policy.stays * float(near.summary["N"][0]))
+    little = policy.stays * float(near.summary["N"][: near.n_targets].sum())
+    change = np.abs(best["N"][len(newborn) :] - rest["N"])
+    return best.take([*newborn, *rest.ids[change > little].tolist()])  # neighbours that hardly change may stay
 
 
-def _changed(found: Summary, before: Summary, little: float) -> Summary:
-    """Newborn clusters, and neighbours whose counts changed by more than ``little``; the others may stay."""
-    rest = before.ids[1:]
-    change = np.abs(found["N"][len(NEWBORN) :] - before["N"][1:])
-    return found.take([*NEWBORN, *rest[change > little].tolist()])
+def _in_order(model: Model, summary: Summary) -> float:
+    """Objective of a sample with the largest cluster first, as clusters are kept after a decision, nats."""
+    return model.best_objective(summary.take(summary.ids[np.argsort(-summary["N"], kind="stable")]))
 
 
-def _halves(model: Model, atoms: Batch, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary | None:
-    """Statistics of two clusters of a target's atoms alone, or None if they become one."""
-    few = at_most(atoms, seed_atoms(model, policy) * len(NEWBORN), rng)
-    labels, found = cluster_atoms(model, few, len(NEWBORN), rng, 1, policy.seed_laps)
-    if found < len(NEWBORN):
+def _parts(model: Model, atoms: Batch, width: int, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary | None:
+    """Statistics of ``width`` clusters of the targets' atoms alone, or None if they become fewer."""
+    if width == 1:
+        return summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
+    few = at_most(atoms, seed_atoms(model, policy) * width, rng)
+    labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
+    if found < width:
         return None
     summary = summarize_assigned(model, few, labels, found)
     for _ in range(policy.first_steps):
         summary = without_empty(model.local_step(model.global_step(summary), atoms), policy.least_share)
-        if summary.n_clusters < len(NEWBORN):
+        if summary.n_clusters < width:
             return None
     return summary
 
 
-def _beside(model: Model, halves: Summary, rest: Summary) -> Summary:
+def _beside(model: Model, parts: Summary, rest: Summary) -> Summary:
     """One summary of newborn clusters and neighbours, the newborn first."""
-    out = model.empty_summary(np.concatenate([NEWBORN, rest.ids]))
+    out = model.empty_summary(np.concatenate([np.arange(-parts.n_clusters, 0), rest.ids]))
     for name, declared in out.fields.items():
         if declared.n_cluster_axes:
-            out.values[name][...] = np.concatenate([halves[name], rest[name]])
+            out.values[name][...] = np.concatenate([parts[name], rest[name]])
     return out
 
 

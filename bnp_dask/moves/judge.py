@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.edits import Edit, Exchange, Forget, Merge, Take, Unite, follow, replay
+from bnp_dask.core.edits import NO_PARTS, Edit, Exchange, Forget, Merge, Take, Unite, follow, replay
 from bnp_dask.core.finite import require_finite_terms
 from bnp_dask.core.summary import Links, Summary
 from bnp_dask.core.totals import RunningTotal
@@ -412,16 +412,38 @@ class _Clusters:
         tried = self.gain_of(edit, gone, new)
         size = self.size_of(tried.terms)
         # an empty cluster of a DP mixture costs nothing
-        if not is_better(tried.gain, size, fewer, min(self.spare, DECISION.negligible * size) if empty else 0.0):
+        paid = min(self.spare, DECISION.negligible * size) if empty else 0.0
+        edits: list[Edit] = [edit]
+        if isinstance(edit, Exchange) and not is_better(tried.gain, size, fewer, paid):
+            tried, more = self._in_order(tried)
+            edits += more
+        if not is_better(tried.gain, size, fewer, paid):
             return tried.gain, False
         self.spare = max(0.0, self.spare + tried.gain)
-        self.edits.append(edit)
-        self.value, self.light, self.terms = edit.apply(self.value, self.parts), tried.light, tried.terms
-        self.parts, self.light_parts = follow(self.parts, edit), follow(self.light_parts, edit)
+        for each in edits:
+            self.value = each.apply(self.value, self.parts)
+            self.parts, self.light_parts = follow(self.parts, each), follow(self.light_parts, each)
+        self.edits += edits
+        self.light, self.terms = tried.light, tried.terms
         for i in gone:
             del self.data[i]
         self.data.update(tried.data)
         return tried.gain, True
+
+    def _in_order(self, tried: _Tried) -> tuple[_Tried, list[Edit]]:
+        """The outcome of an edit with the largest cluster first if that is better, and the edit that leads there.
+
+        Receivers come last, where sticks that are broken in order expect small clusters: on wine a birth of two
+        clusters of 50 atoms each lacks 1.8 nats there.
+        """
+        order = np.argsort(-tried.light["N"], kind="stable")
+        sort = Take(tuple(int(i) for i in tried.light.ids[order]))
+        light = sort.apply(tried.light, NO_PARTS)
+        terms = self.model.allocation_terms(light)
+        gain = tried.gain + sum(terms[name] - tried.terms[name] for name in terms)
+        if not gain > tried.gain:
+            return tried, []
+        return _Tried(gain, light, terms, tried.data), [sort]
 
     def size_of(self, terms: Mapping[str, float]) -> float:
         """Magnitude of the objective's terms, nats; ``terms`` are all but the data terms."""

@@ -265,6 +265,16 @@ class BirthPolicy:
         Clusters re-estimated with the newborn.  Of 46 targets 14 gained beside five, 17 beside eight, 19 beside twelve.
     neighbour_atoms
         Atoms of each neighbour, or the count of numbers of a cluster if that is larger.
+    pooled, pairs
+        Most neighbouring clusters whose atoms are pooled and cut anew once clusters are calm, 1 for none; and partners
+        with which a cluster is cut anew as one of two.
+    pooled_starts
+        Starts of each number of clusters into which a pool is cut.
+    tries_pooled
+        Attempts to cut a pool anew while its clusters keep their counts.
+    pools_share, pools_always
+        Work of cutting pools anew in a lap, as a share of the lap's own work (atom-cluster pairs), and work that is
+        always allowed.
     sweeps
         Laps in which a split of a topic may be tried, re-estimated between them.  Parts of documents do not show how
         documents change, so that a good split may fall short at first.
@@ -287,6 +297,12 @@ class BirthPolicy:
     overlap: float = 0.05
     neighbours: int = 8
     neighbour_atoms: int = 1500
+    pooled: int = 3
+    pairs: int = 3
+    pooled_starts: int = 4
+    tries_pooled: int = 2
+    pools_share: float = 0.5
+    pools_always: float = 7e6
     sweeps: int = 4
     of_usual: float = 0.0
     small_run: SmallRunPolicy = field(default_factory=SmallRunPolicy)
