@@ -23,7 +23,7 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation.base import ExtrapolatingObservation, LearningObservation
+from bnp_dask.observation.base import CalmLearningObservation, ExtrapolatingObservation, LearningObservation
 from bnp_dask.observation.labelled import unlabelled, with_part
 from bnp_dask.structure.linked import counting_units
 from bnp_dask.structure.prior import LearningAllocation, learner_of, prior_terms, scale_shape
@@ -53,7 +53,7 @@ def learn_prior(state: State) -> list[dict[str, Any]]:
     if model.reference is None and learner_of(model) is None:
         return []
     value = state.total.value()
-    better = model if model.reference is None else _better(model, value)
+    better = model if model.reference is None else _better(model, value, state.calm)
     better = _better_concentrations(better, value)
     if better is model:
         return []
@@ -98,8 +98,8 @@ def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
     return replace(model, observation=with_part(model.observation, found))
 
 
-def _better(model: Model, value: Summary) -> Model:
-    """The model with a better prior of its likelihood, or the model itself."""
+def _better(model: Model, value: Summary, calm: bool) -> Model:
+    """The model with a better prior of its likelihood, or the model itself; ``calm``: whether clusters are calm."""
     used = value["N"] > LAP.nobody
     if not used.any():
         return model
@@ -111,7 +111,10 @@ def _better(model: Model, value: Summary) -> Model:
         observation = model.observation
         assert isinstance(observation, LearningObservation)
         reference: Any = model.reference  # of the class of the observation
-        found = _tried(model, partial(observation.learned, params, used, reference, scale_shape(model)), value)
+        learned = observation.learned
+        if calm and isinstance(observation, CalmLearningObservation):
+            learned = observation.learned_when_calm
+        found = _tried(model, partial(learned, params, used, reference, scale_shape(model)), value)
         if found is None or not found[2] > now:
             return model
         gain = found[2] - now

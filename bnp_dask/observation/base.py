@@ -267,6 +267,15 @@ class LearningObservation(Protocol):
 
 
 @runtime_checkable
+class CalmLearningObservation(Protocol):
+    """Observation model whose learned prior is held back as long as clusters still change."""
+
+    def learned_when_calm(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        """Likelihood as :meth:`LearningObservation.learned` gives it, not held back any more."""
+        ...
+
+
+@runtime_checkable
 class ExtrapolatingObservation(Protocol):
     """Observation model whose learned priors can be extrapolated; with few atoms they change slowly."""
 

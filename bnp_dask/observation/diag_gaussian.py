@@ -303,6 +303,12 @@ class DiagGaussian:
         return False
 
     def learned(self, params: NormalGamma, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, calm=False)
+
+    def learned_when_calm(self, params: NormalGamma, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, calm=True)
+
+    def _learned(self, params: NormalGamma, used: np.ndarray, start: Self, calm: bool) -> Self:
         prior, d = self._prior, len(self._prior.beta)
         nu, kappa = (np.broadcast_to(by_column(n), params.beta.shape)[used] for n in (params.nu, params.kappa))
         precision, mean = params.precision[used], _centred(params)[used]
@@ -312,7 +318,8 @@ class DiagGaussian:
         few = wishart.has_few_atoms(float((nu - prior.nu).mean(axis=1).sum()), d)
         shift = prior.m - prior.center if few else (precision * mean).sum(axis=0) / found.total
         spread = (precision * (mean - shift) ** 2 + 1.0 / kappa).sum(axis=0)
-        nu, beta = learned.gamma_settings(found, np.broadcast_to(prior.nu, d), _expected_scale(start._prior))
+        scale = _expected_scale(start._prior)
+        nu, beta = learned.gamma_settings(found, np.broadcast_to(prior.nu, d), scale, calm)
         count = np.maximum(LEAST_MASS, learned.pseudo_counts(found.n_clusters, spread))
         return replace(self, nu=nu, beta=beta, m=shift + prior.center, kappa=count)
 

@@ -368,6 +368,12 @@ class Gaussian:
         return all(setting is None for setting in (self.nu, self.B, self.m, self.kappa))
 
     def learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, shape, calm=False)
+
+    def learned_when_calm(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, shape, calm=True)
+
+    def _learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool) -> Self:
         prior, d = self._prior, params.shift.shape[1]
         first = wishart.expected_scale(start._prior.nu, start._prior.B)
         theta, kappa = params.theta[used], params.kappa[used]
@@ -378,7 +384,7 @@ class Gaussian:
         shift = prior.m - prior.center if few else learned.mean_settings(found, theta[:, :d].sum(axis=0))
         away = params.shift[used] - shift
         pull = -2.0 * np.einsum("kp,kp->", theta[:, d + 1 :], packed_outer(away, away))
-        nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full")
+        nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full", calm)
         count = max(LEAST_MASS, learned.pseudo_count(found.n_clusters, d, float(pull + (d / kappa).sum())))
         return replace(self, nu=nu, B=scale, m=shift + prior.center, kappa=count)
 

@@ -22,6 +22,7 @@ from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.observation.base import (
     KNOWN,
     EvidenceObservation,
+    CalmLearningObservation,
     ExtrapolatingObservation,
     LeanObservation,
     LearningObservation,
@@ -274,6 +275,12 @@ class Labelled:
     def learned(self, params: LabelledParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
         part = self._able(LearningObservation, "has a prior that cannot be learned")
         return replace(self, part=part.learned(params.part, used, start.part, shape))
+
+    def learned_when_calm(self, params: LabelledParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        part: Any = self.part
+        if not isinstance(part, CalmLearningObservation):
+            return self.learned(params, used, start, shape)
+        return replace(self, part=part.learned_when_calm(params.part, used, start.part, shape))  # type: ignore[arg-type]
 
     def log_hyperprior(self, start: Self) -> float:
         part = self._able(LearningObservation, "has a prior that cannot be learned")

@@ -237,9 +237,16 @@ class ZeroMeanGaussian:
         return False
 
     def learned(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, shape, calm=False)
+
+    def learned_when_calm(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, shape, calm=True)
+
+    def _learned(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool) -> Self:
         prior = self._prior
         found = wishart.precisions(params.theta[used, 1:], params.nu[used], params.log_det[used], len(prior.B))
-        nu, scale = learned.wishart_settings(found, prior.nu, wishart.expected_scale(*start._prior), shape == "full")
+        first = wishart.expected_scale(*start._prior)
+        nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full", calm)
         return replace(self, nu=nu, B=scale)
 
     def extrapolated(self, first: Self, second: Self, n_atoms: float) -> Self | None:

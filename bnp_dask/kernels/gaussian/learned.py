@@ -50,7 +50,10 @@ MOST_NU = 52
 
 FEW = 10
 """Number of clusters below which degrees of freedom may not exceed :data:`FEW_NU`: a prior fitted to a few clusters,
-each a union of true ones, would refuse every smaller one.  Set on wine and iris from one cluster."""
+each a union of true ones, would refuse every smaller one.  Set on wine and iris from one cluster.
+
+The limit holds until clusters are calm.  Kept to the end it made the objective depend on the way there: five clusters
+of 120 rows in eight columns, found by every start, ended 28.6 nats lower from the truth than from 25 clusters."""
 
 FEW_NU = 2.0
 """Upper limit of the degrees of freedom, times D, while clusters are few."""
@@ -117,13 +120,16 @@ def precision_of(quadratic: np.ndarray, n_features: int) -> np.ndarray:
     return out + out.T
 
 
-def most_nu(nu: float, n_clusters: int, n_features: int) -> float:
-    """Upper limit of learned degrees of freedom: the current number, or more with many clusters."""
-    times = MOST_NU if n_clusters >= FEW else FEW_NU
+def most_nu(nu: float, n_clusters: int, n_features: int, calm: bool = False) -> float:
+    """Upper limit of learned degrees of freedom: the current number, or more with many clusters, or once they are
+    calm."""
+    times = MOST_NU if calm or n_clusters >= FEW else FEW_NU
     return max(nu, times * n_features + 2.0)
 
 
-def wishart_settings(found: Precisions, nu: float, start: np.ndarray, is_full: bool) -> tuple[float, np.ndarray]:
+def wishart_settings(
+    found: Precisions, nu: float, start: np.ndarray, is_full: bool, calm: bool = False
+) -> tuple[float, np.ndarray]:
     """The nu and B ``(D, D)`` of the Wishart prior that raise the objective and the hyperprior most, together.
 
     Parameters
@@ -136,6 +142,8 @@ def wishart_settings(found: Precisions, nu: float, start: np.ndarray, is_full: b
         Psi0, ``(D, D)``.
     is_full
         Whether B may have off-diagonal numbers where the start has.
+    calm
+        Whether clusters are calm, so that few of them too may set the degrees of freedom.
     """
     d = len(start)
     is_full = is_full or bool(start[~np.eye(d, dtype=np.bool_)].any())
@@ -148,7 +156,7 @@ def wishart_settings(found: Precisions, nu: float, start: np.ndarray, is_full: b
         value = found.log_det + k * (log_det + d * log(nu / 2) + d - psi(halves).sum()) - inner(scale, found.total)
         return float(0.5 * value - NU_DECAY / d)
 
-    low, high = min(nu, float(d)), most_nu(nu, k, d)
+    low, high = min(nu, float(d)), most_nu(nu, k, d, calm)
     if slope(low) <= 0:
         nu = low
     elif slope(high) >= 0:
@@ -230,7 +238,9 @@ def column_precision(n_rows: int, spread: np.ndarray, start: np.ndarray, is_full
 
 
 # -- features that are independent ------------------------------------------------------------------------------------
-def gamma_settings(found: Widths, nu: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gamma_settings(
+    found: Widths, nu: np.ndarray, start: np.ndarray, calm: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """The nu and beta, ``(D,)`` both, of Gamma priors that raise the objective and the hyperprior most.
 
     The prior of each feature is the Wishart prior of one dimension, with a hyperprior of its own.  With ``beta = nu
@@ -245,6 +255,8 @@ def gamma_settings(found: Widths, nu: np.ndarray, start: np.ndarray) -> tuple[np
         Degrees of freedom now, ``(D,)``.
     start
         psi0, ``(D,)``.
+    calm
+        As in :func:`wishart_settings`.
     """
     k = found.n_clusters
 
@@ -257,7 +269,7 @@ def gamma_settings(found: Widths, nu: np.ndarray, start: np.ndarray) -> tuple[np
         return np.asarray(0.5 * own - NU_DECAY)
 
     low = np.minimum(nu, 1.0)
-    high = np.maximum(nu, (MOST_NU if k >= FEW else FEW_NU) + 2.0)
+    high = np.maximum(nu, (MOST_NU if calm or k >= FEW else FEW_NU) + 2.0)
     least = slope(low) <= 0.0
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
