@@ -98,7 +98,7 @@ def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
     return replace(model, observation=with_part(model.observation, found))
 
 
-def _better(model: Model, value: Summary, calm: bool) -> Model:
+def _better(model: Model, value: Summary, calm: bool = False) -> Model:
     """The model with a better prior of its likelihood, or the model itself; ``calm``: whether clusters are calm."""
     used = value["N"] > LAP.nobody
     if not used.any():

@@ -52,7 +52,7 @@ Found = dict[int, Summary | None]
 """Clusters found, by target; None if none were found."""
 
 Pool = tuple[int, ...]
-"""Ids of the clusters whose atoms are cut as if they were one cluster: one that is split, or some that are neighbours."""
+"""Ids of the clusters whose atoms are cut as if they were one cluster: one that is split, or some neighbours."""
 
 RECUT = "recut"
 """Kind under which failures of several clusters cut anew are remembered; histories call them births."""
@@ -264,7 +264,8 @@ class Birth:
             left -= self.policy.dearer * own * sum(self._widths(target.failed)) * self.refine
             if target.near:
                 atoms = sum(min(beside, context.count(i)) for i in target.near) + own
-                left -= most_steps(self.policy.small_run, 1, self.policy.small_run.starts_beside) * atoms * (2 + len(target.near))
+                small = self.policy.small_run
+                left -= most_steps(small, 1, small.starts_beside) * atoms * (2 + len(target.near))
             if chosen and left < 0:
                 break
             chosen.append(target)
@@ -274,8 +275,8 @@ class Birth:
     def _pools(self, context: PlanContext) -> dict[Pool, list[int]]:
         """Pools to cut anew once clusters are calm, with their neighbours, as many as the work allowed in a lap covers.
 
-        Each cluster with its nearest one, and with its nearest two, by the loss of uniting them.  First pools that
-        never failed, then those whose union costs least.
+        Each cluster with each of its nearest ones, and with its nearest two, by the loss of uniting them.  First pools
+        that never failed, then those whose union costs least.
         """
         value, policy = context.value, self.policy
         if not (context.calm and context.policy.births_beside and policy.pooled > 1) or value.n_clusters < 2:
@@ -302,8 +303,7 @@ class Birth:
         for pool in sorted(found, key=lambda pool: (found[pool], pool)):
             best = np.max([union[value.position(i)] for i in pool], axis=0)
             order = value.ids[np.argsort(-best, kind="stable")].tolist()
-            near_pool = [i for i in order if i not in pool and best[value.position(i)] > -np.inf]
-            around = near_pool[: policy.neighbours]
+            around = [i for i in order if i not in pool and best[value.position(i)] > -np.inf][: policy.neighbours]
             atoms = sum(min(float(most), n) for n in context.counts((*pool, *around)))
             steps = most_steps(policy.small_run, len(_recut_widths(len(pool), found[pool][0])), policy.pooled_starts)
             left -= steps * atoms * (len(pool) + len(around))
@@ -348,10 +348,11 @@ class Birth:
 
     def _of_pools(self, context: PlanContext) -> Planning:
         """Neighbouring clusters cut anew together."""
+        here = {i for i in context.free if _has_atoms(context, i)}
         near = {
-            pool: others
+            pool: [i for i in others if i in here]
             for pool, others in self._pools(context).items()
-            if context.free.issuperset((*pool, *others)) and all(_has_atoms(context, i) for i in (*pool, *others))
+            if here.issuperset(pool)
         }
         found = yield from self._look_beside(context, near)
         for pool, newborn in found.items():

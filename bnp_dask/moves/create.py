@@ -392,8 +392,8 @@ def _create_beside(
     first step.
     """
     everything, targets = concatenate(list(near.pool)), concatenate(list(near.pool[: near.n_targets]))
-    before = model.best_objective(model.local_step(model.global_step(near.summary), everything))
-    rest = near.summary.take(near.summary.ids[near.n_targets :])
+    now = model.local_step(model.global_step(near.summary), everything)
+    before, rest = model.best_objective(now), near.summary.take(near.summary.ids[near.n_targets :])
     best, most = None, -np.inf
     for width in near.widths:
         for start in range(near.starts):
@@ -408,7 +408,7 @@ def _create_beside(
     if best is None:
         return None
     best, gain = climb(model, best.zeros(), best, everything, before, policy.steps_beside, policy.enough_beside)
-    gain = _in_order(model, best) - _in_order(model, model.local_step(model.global_step(near.summary), everything))
+    gain = _in_order(model, best) - _in_order(model, now)
     newborn = best.ids[best.ids < 0].tolist()
     unseen = max(0.0, targets.total_weight / targets.n_atoms - 1.0)
     more = max(1, len(newborn) - near.n_targets)

@@ -414,7 +414,8 @@ class _Clusters:
         # an empty cluster of a DP mixture costs nothing
         paid = min(self.spare, DECISION.negligible * size) if empty else 0.0
         edits: list[Edit] = [edit]
-        if isinstance(edit, Exchange) and not is_better(tried.gain, size, fewer, paid):
+        is_mixture = self.model.structure.policy.bounds_unions  # of groups and sequences this is decided once a lap
+        if is_mixture and isinstance(edit, Exchange) and not is_better(tried.gain, size, fewer, paid):
             tried, more = self._in_order(tried)
             edits += more
         if not is_better(tried.gain, size, fewer, paid):

@@ -21,8 +21,8 @@ from bnp_dask.inputs.settings import shown
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.observation.base import (
     KNOWN,
-    EvidenceObservation,
     CalmLearningObservation,
+    EvidenceObservation,
     ExtrapolatingObservation,
     LeanObservation,
     LearningObservation,
