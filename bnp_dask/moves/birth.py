@@ -305,12 +305,18 @@ class Birth:
             order = value.ids[np.argsort(-best, kind="stable")].tolist()
             around = [i for i in order if i not in pool and best[value.position(i)] > -np.inf][: policy.neighbours]
             atoms = sum(min(float(most), n) for n in context.counts((*pool, *around)))
-            steps = most_steps(policy.small_run, len(_recut_widths(len(pool), found[pool][0])), policy.pooled_starts)
+            failed = found[pool][0]
+            n_widths = len(_recut_widths(len(pool), failed))
+            steps = most_steps(policy.small_run, n_widths, self._recut_starts(failed))
             left -= steps * atoms * (len(pool) + len(around))
             if chosen and left < 0:
                 break
             chosen[pool] = around
         return chosen
+
+    def _recut_starts(self, failed: int) -> int:
+        """Starts of each number of clusters into which a pool is cut."""
+        return max(1, self.policy.pooled_starts // (2 if failed == 0 else 1))
 
     def _failed(self, context: PlanContext, pool: Pool) -> int:
         """Number of times that no other cut of a pool was better."""
@@ -425,7 +431,7 @@ class Birth:
             atoms.append(counting(few, context.count(i)))
         value = context.value.without_pairs().take([*pool, *near])
         failed = 0 if len(pool) == 1 else self._failed(context, pool)
-        starts = self.policy.small_run.starts_beside if len(pool) == 1 else self.policy.pooled_starts
+        starts = self.policy.small_run.starts_beside if len(pool) == 1 else self._recut_starts(failed)
         source = Surroundings(tuple(atoms), value, len(pool), _recut_widths(len(pool), failed), starts)
         args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, *pool), self.policy.small_run)
         kind = "birth" if len(pool) == 1 else "recut"

@@ -269,7 +269,7 @@ class BirthPolicy:
         Most neighbouring clusters whose atoms are pooled and cut anew once clusters are calm, 1 for none; and partners
         with which a cluster is cut anew as one of two.
     pooled_starts
-        Starts of each number of clusters into which a pool is cut.
+        Starts of each number of clusters into which a pool is cut, at the second attempt; half as many at the first.
     tries_pooled
         Attempts to cut a pool anew while its clusters keep their counts.
     pools_share, pools_always
@@ -298,7 +298,7 @@ class BirthPolicy:
     neighbours: int = 8
     neighbour_atoms: int = 1500
     pooled: int = 3
-    pairs: int = 3
+    pairs: int = 2
     pooled_starts: int = 4
     tries_pooled: int = 2
     pools_share: float = 0.5

@@ -21,17 +21,24 @@ def counting(atoms: Batch, count: float) -> Batch:
 
 
 def climb(
-    model: Model, rest: Summary, receivers: Summary, atoms: Batch, before: float, sweeps: int, enough: float
+    model: Model,
+    rest: Summary,
+    receivers: Summary,
+    atoms: Batch,
+    before: float,
+    sweeps: int,
+    enough: float,
+    least: float = 0.0,
 ) -> tuple[Summary, float]:
     """Assign atoms to clusters that also hold ``rest`` until a step gains little: statistics, gain over ``before``.
 
-    Little is less than a share ``enough`` of the distance of the objective from ``before``; at most ``sweeps`` local
-    steps.
+    Little is less than a share ``enough`` of the distance of the objective from ``before``, or less than ``least``
+    nats; at most ``sweeps`` local steps.
     """
     value = -np.inf
     for _ in range(sweeps):
         receivers = rest + clusters_only(model.local_step(model.global_step(receivers), atoms))
         last, value = value, model.best_objective(receivers)
-        if value - last < enough * abs(value - before):
+        if value - last < max(enough * abs(value - before), least):
             break
     return receivers, value - before

@@ -82,6 +82,47 @@ def test_what_few_atoms_fit_by_chance_is_no_gain():
         assert create(model, Surroundings(few, near.summary.scale(225.0)), seed, (0,), POLICY) is None
 
 
+def test_clusters_that_are_wrong_together_are_cut_anew_together():
+    """One cluster holds two Gaussians, and two clusters hold halves of a third: three again, but other three."""
+    model, near = row_of([0, 0, 1])
+    x = np.concatenate([atoms.x for atoms in near.pool])
+    given = np.concatenate([np.zeros(near.pool[0].n_atoms, int), 1 + (near.pool[1].x[:, 1] > 0)])
+    summary = model.summarize(np.arange(3), Batch(x), SparseResp(given[:, None], np.ones((len(x), 1)), 3))
+    pool = tuple(Batch(x[given == i]) for i in range(3))
+    found = create(model, Surroundings(pool, summary, n_targets=3, widths=(3, 2)), 0, (0,), POLICY)
+    assert found.ids.tolist() == [-3, -2, -1]
+    assert found["N"] == pytest.approx([4000 / 3] * 3, abs=150)
+    right = model.best_objective(model.local_step(model.global_step(found), Batch(x)))
+    assert right > model.best_objective(model.local_step(model.global_step(summary), Batch(x))) + 50.0
+
+
+def test_clusters_that_are_right_are_not_cut_anew():
+    model, near = row_of([0, 1, 2])
+    assert create(model, replace(near, n_targets=2, widths=(2, 3)), 0, (0,), POLICY) is None
+    assert create(model, replace(near, n_targets=3, widths=(3, 2)), 0, (0,), POLICY) is None
+
+
+def test_a_run_cuts_pools_anew_once_clusters_are_calm():
+    """Three clusters that are wrong together: births, merges and deletes of single ones do not leave that state."""
+    ends = {}
+    for pooled in (1, 3):
+        model, near = row_of([0, 0, 1], n=600)
+        x = np.concatenate([atoms.x for atoms in near.pool])
+        work = prepare(model, [Batch(part) for part in np.array_split(x, 3)])
+        work = replace(work, moves=(Birth(policy=BirthPolicy(pooled=pooled)), Merge(), Delete()))
+        state, rows = start_random(work, 2), []
+        before = -np.inf
+        for step in Memoized(25, window=2).run(work, state):
+            rows += step.row["moves"]
+            now = sum(state.terms.values())
+            assert state.lap < 1 or now >= before - 1e-9 * abs(before)
+            before = now if state.lap >= 1 else -np.inf
+        pools = [m for m in rows if m["kind"] == "birth" and len(m["targets"]) > 1]
+        assert bool(pools) == (pooled == 3)
+        ends[pooled] = before
+    assert ends[3] >= ends[1] - 1e-6
+
+
 @pytest.mark.long
 def test_births_beside_their_neighbours_find_more():
     """Splits of single clusters end lower; neighbours are donors, and the history names newborn clusters alone."""

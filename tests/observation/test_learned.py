@@ -308,6 +308,7 @@ def test_degrees_of_freedom_of_clusters_that_are_alike_end_at_their_limit(n_clus
 
 def test_ten_clusters_are_no_longer_few():
     assert rules.most_nu(3.0, rules.FEW, D) == rules.MOST_NU * D + 2.0
+    assert rules.most_nu(3.0, 2, D, calm=True) == rules.MOST_NU * D + 2.0
 
 
 def test_equal_rows_do_not_take_the_scale_to_nothing():
