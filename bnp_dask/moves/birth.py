@@ -218,8 +218,14 @@ class Birth:
         context.ask([target.id for target in chosen], limit)
         near = dict.fromkeys(i for target in chosen for i in target.near)
         context.ask(list(near)[: context.room_left(documents)], limit)
-        pooled = dict.fromkeys(i for pool, others in self._pools(context).items() for i in (*pool, *others))
-        context.ask(list(pooled)[: context.room_left(documents)], limit)
+        pooled: dict[int, None] = {}
+        room = min(context.room(documents), context.room_left(documents))
+        for pool, others in self._pools(context).items():
+            more = pooled | dict.fromkeys((*pool, *others))
+            if len(more) > room:
+                break
+            pooled = more
+        context.ask(pooled, limit)
 
     # -- which clusters are split -----------------------------------------------------------------------------------
     def _candidates(self, context: PlanContext) -> list[Target]:
@@ -361,11 +367,13 @@ class Birth:
             if here.issuperset(pool)
         }
         found = yield from self._look_beside(context, near)
+        left = self.per_lap - sum(p.kind == self.kind for p in context.proposals)
         for pool, newborn in found.items():
             if newborn is None:
                 context.give_up(self.kind, pool, "no other cut of the gathered atoms is better", remembered_as=RECUT)
-            elif context.free.issuperset((*pool, *receivers(newborn))):
+            elif left > 0 and context.free.issuperset((*pool, *receivers(newborn))):
                 self._propose(context, pool, newborn)
+                left -= 1
 
     def _look_alone(
         self, context: PlanContext, tried: list[Target]

@@ -166,6 +166,8 @@ class SmallRunPolicy:
         Most local steps of the best start; it stops after a step smaller than this share of its gain or deficit.
     stays
         A neighbour whose count changes by less than this share of the target's is left out.
+    recut_worth
+        Nats that other cuts of several clusters must gain: newborn clusters forget the failures of those before.
     """
 
     least_share: float = 0.002
@@ -184,6 +186,7 @@ class SmallRunPolicy:
     steps_beside: int = 40
     enough_beside: float = 1e-2
     stays: float = 0.01
+    recut_worth: float = 0.5
 
     def __post_init__(self) -> None:
         _hold_numbers(self)
