@@ -11,7 +11,7 @@ the truth.
 ``peers`` holds out each of three folds in turn and compares, on the same columns divided by their deviations, held-out
 nats per row, adjusted Rand index, clusters and CPU seconds with scikit-learn's BayesianGaussianMixture(30) and
 GaussianMixture by BIC.  Of each peer the regularisation of :data:`REGULARISED` is chosen on the rows that are trained
-on: by a fifth of them kept apart for the first, by BIC for the second.  Their CPU seconds include that choice.
+on, by a fifth of them that is kept apart; its CPU seconds include that choice.
 """
 
 from __future__ import annotations
@@ -184,29 +184,34 @@ REGULARISED = (1e-6, 1e-3, 1e-2, 1e-1)
 """Numbers added to the variances of scikit-learn's mixtures, of columns of unit variance."""
 
 
+def regularised(fit: Callable[[np.ndarray, float], Any], x: np.ndarray, seed: int) -> Any:
+    """The mixture with the regularisation under which a fifth of the rows, kept apart, is most probable."""
+    order = np.random.default_rng(seed).permutation(len(x))
+    kept, rest = x[order[: len(x) // 5]], x[order[len(x) // 5 :]]
+    return fit(x, max(REGULARISED, key=lambda added: float(fit(rest, added).score(kept))))
+
+
 def by_bayes(x: np.ndarray, seed: int) -> Any:
-    """BayesianGaussianMixture of 30, regularised as a fifth of the rows prefers it."""
+    """BayesianGaussianMixture of 30."""
     from sklearn.mixture import BayesianGaussianMixture
 
     def fit(rows: np.ndarray, added: float) -> Any:
         k = min(30, len(rows) // 2)
         return BayesianGaussianMixture(n_components=k, reg_covar=added, max_iter=300, random_state=seed).fit(rows)
 
-    order = np.random.default_rng(seed).permutation(len(x))
-    kept, rest = x[order[: len(x) // 5]], x[order[len(x) // 5 :]]
-    return fit(x, max(REGULARISED, key=lambda added: fit(rest, added).score(kept)))
+    return regularised(fit, x, seed)
 
 
 def by_bic(x: np.ndarray, seed: int) -> Any:
-    """GaussianMixture whose number of components, up to 15, and regularisation have the best BIC."""
+    """GaussianMixture whose number of components, up to 15, has the best BIC."""
     from sklearn.mixture import GaussianMixture
 
-    tried = [
-        GaussianMixture(n_components=k, reg_covar=added, random_state=seed).fit(x)
-        for added in REGULARISED
-        for k in range(1, min(16, len(x) // 4))
-    ]
-    return min(tried, key=lambda mixture: float(mixture.bic(x)))
+    def fit(rows: np.ndarray, added: float) -> Any:
+        sizes = range(1, min(16, len(rows) // 4))
+        tried = [GaussianMixture(n_components=k, reg_covar=added, random_state=seed).fit(rows) for k in sizes]
+        return min(tried, key=lambda mixture: float(mixture.bic(rows)))
+
+    return regularised(fit, x, seed)
 
 
 def ours(table: Table, x: np.ndarray, seed: int) -> Any:
@@ -214,7 +219,7 @@ def ours(table: Table, x: np.ndarray, seed: int) -> Any:
     return bnp.train(replace(table, x=x).model, x, rng=seed).posterior
 
 
-def compared(name: str, folds: int) -> dict[str, list[float]]:
+def compared(name: str, folds: int, chosen: list[str]) -> dict[str, list[float]]:
     """Held-out nats a row, ARI, clusters and CPU seconds of each program, means over folds, on one table."""
     from sklearn.metrics import adjusted_rand_score
 
@@ -228,7 +233,7 @@ def compared(name: str, folds: int) -> dict[str, list[float]]:
         mean, scale = x.mean(axis=0), x.std(axis=0)
         x, held = (x - mean) / scale, (held - mean) / scale
         programs = {"ours": partial(ours, table), "bgm": by_bayes, "bic": by_bic}
-        for program, fit in programs.items():
+        for program, fit in ((name, programs[name]) for name in chosen):
             begun = time.process_time()
             found = fit(x, fold)
             cpu = time.process_time() - begun
@@ -240,15 +245,18 @@ def compared(name: str, folds: int) -> dict[str, list[float]]:
     return {program: np.mean(rows, axis=0).tolist() for program, rows in out.items()}
 
 
-def show_peers(names: list[str], folds: int) -> None:
-    """A row of a Markdown table for each table: held-out nats, ARI, clusters, CPU seconds; ours, bgm, bic."""
+def show_peers(names: list[str], folds: int, chosen: list[str]) -> None:
+    """A row of a Markdown table for each table: held-out nats, ARI, clusters, CPU seconds of each program."""
     print("| table | classes | held out | ARI | clusters | CPU s |\n| --- | --- | --- | --- | --- | --- |", flush=True)
     for name in names:
-        y, found = SETS[name]().y, compared(name, folds)
+        y, found = SETS[name]().y, compared(name, folds, chosen)
         digits = zip(range(4), ("{:.2f}", "{:.2f}", "{:.1f}", "{:.1f}"), strict=True)
-        cells = [" / ".join(text.format(found[p][i]) for p in ("ours", "bgm", "bic")) for i, text in digits]
+        cells = [" / ".join(text.format(found[p][i]) for p in chosen) for i, text in digits]
         classes = "-" if y is None else str(len(np.unique(y)))
-        print(f"| {name} | {classes} | " + " | ".join(cells).replace("nan / nan / nan", "-") + " |", flush=True)
+        print(
+            f"| {name} | {classes} | " + " | ".join(cells).replace(" / ".join(["nan"] * len(chosen)), "-") + " |",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -257,6 +265,7 @@ def main() -> None:
     parser.add_argument("--sets", default="")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--starts", default="default,truth,one,many")
+    parser.add_argument("--programs", default="ours,bgm,bic")
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--n-init", type=int, default=1)
     parser.add_argument("--data", type=Path, default=learned_priors.TABLES, help="folder with crabs.csv and others")
@@ -267,7 +276,7 @@ def main() -> None:
     names = chosen.sets.split(",") if chosen.sets else list(SETS)
     bnp.train(SETS["iris"]().model, SETS["iris"]().x, rng=0)  # compile
     if chosen.what == "peers":
-        show_peers(names, chosen.folds)
+        show_peers(names, chosen.folds, chosen.programs.split(","))
     else:
         show_states(names, chosen.seeds, chosen.starts.split(","), chosen.n_init)
 
