@@ -295,7 +295,7 @@ class Birth:
             row = union[k]
             near = [int(j) for j in np.argsort(-row, kind="stable") if row[j] > -np.inf]
             pairs = [near[i : i + 1] for i in range(policy.pairs)]
-            sets = [near[: size - 1] for size in range(3, policy.pooled + 1)]
+            sets = [near[:n] for n in range(2, policy.pooled)]
             for others in [*pairs, *sets]:
                 pool = tuple(sorted(value.ids[[k, *others]].tolist()))
                 if len(others) == 0 or pool in found or sum(context.counts(pool)) < self.min_atoms:
@@ -311,18 +311,13 @@ class Birth:
             order = value.ids[np.argsort(-best, kind="stable")].tolist()
             around = [i for i in order if i not in pool and best[value.position(i)] > -np.inf][: policy.neighbours]
             atoms = sum(min(float(most), n) for n in context.counts((*pool, *around)))
-            failed = found[pool][0]
-            n_widths = len(_recut_widths(len(pool), failed))
-            steps = most_steps(policy.small_run, n_widths, self._recut_starts(failed))
+            n_widths = len(_recut_widths(len(pool), found[pool][0]))
+            steps = most_steps(policy.small_run, n_widths, policy.pooled_starts)
             left -= steps * atoms * (len(pool) + len(around))
             if chosen and left < 0:
                 break
             chosen[pool] = around
         return chosen
-
-    def _recut_starts(self, failed: int) -> int:
-        """Starts of each number of clusters into which a pool is cut."""
-        return max(1, self.policy.pooled_starts // (2 if failed == 0 else 1))
 
     def _failed(self, context: PlanContext, pool: Pool) -> int:
         """Number of times that no other cut of a pool was better."""
@@ -439,7 +434,7 @@ class Birth:
             atoms.append(counting(few, context.count(i)))
         value = context.value.without_pairs().take([*pool, *near])
         failed = 0 if len(pool) == 1 else self._failed(context, pool)
-        starts = self.policy.small_run.starts_beside if len(pool) == 1 else self._recut_starts(failed)
+        starts = self.policy.small_run.starts_beside if len(pool) == 1 else self.policy.pooled_starts
         source = Surroundings(tuple(atoms), value, len(pool), _recut_widths(len(pool), failed), starts)
         args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, *pool), self.policy.small_run)
         kind = "birth" if len(pool) == 1 else "recut"

@@ -25,7 +25,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
-from bnp_dask.moves.policy import LAP, SmallRunPolicy
+from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.moves.pools import climb
 from bnp_dask.moves.random_keys import BESIDE_START
 from bnp_dask.observation.base import KNOWN, numbers_per_cluster
@@ -408,16 +408,16 @@ def _create_beside(
     if best is None:
         return None
     # cuts that lead back to the same clusters end there
-    tiny, worth = (LAP.calm_gain * targets.total_weight, policy.recut_worth) if near.n_targets > 1 else (0.0, 0.0)
+    least = policy.recut_enough * targets.total_weight if near.n_targets > 1 else 0.0
     steps, enough = policy.steps_beside, policy.enough_beside
-    best, gain = climb(model, best.zeros(), best, everything, before, steps, enough, 0.1 * tiny)
+    best, gain = climb(model, best.zeros(), best, everything, before, steps, enough, least)
     gain = _in_order(model, best) - _in_order(model, now)
     newborn = best.ids[best.ids < 0].tolist()
     unseen = max(0.0, targets.total_weight / targets.n_atoms - 1.0)
     more = max(1, len(newborn) - near.n_targets)
     if gain <= more * unseen * (1 + numbers_per_cluster(model.observation)) or best["N"][: len(newborn)].min() < 1.0:
         return None
-    if gain <= worth:
+    if gain <= (policy.recut_worth if near.n_targets > 1 else 0.0):
         return None
     model.global_step(best)  # statistics without a posterior are refused here, not during planning
     little = policy.stays * float(near.summary["N"][: near.n_targets].sum())
