@@ -111,7 +111,7 @@ def _better(model: Model, value: Summary, calm: bool = False) -> Model:
         observation = model.observation
         assert isinstance(observation, LearningObservation)
         reference: Any = model.reference  # of the class of the observation
-        learned = observation.learned
+        learned: Any = observation.learned
         if calm and isinstance(observation, CalmLearningObservation):
             learned = observation.learned_when_calm
         found = _tried(model, partial(learned, params, used, reference, scale_shape(model)), value)

@@ -25,7 +25,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
-from bnp_dask.moves.policy import SmallRunPolicy
+from bnp_dask.moves.policy import LAP, SmallRunPolicy
 from bnp_dask.moves.pools import climb
 from bnp_dask.moves.random_keys import BESIDE_START
 from bnp_dask.observation.base import KNOWN, numbers_per_cluster
@@ -408,7 +408,7 @@ def _create_beside(
     if best is None:
         return None
     # cuts that lead back to the same clusters end there
-    least = policy.recut_enough * targets.total_weight if near.n_targets > 1 else 0.0
+    least = policy.recut_enough * LAP.calm_gain * targets.total_weight if near.n_targets > 1 else 0.0
     steps, enough = policy.steps_beside, policy.enough_beside
     best, gain = climb(model, best.zeros(), best, everything, before, steps, enough, least)
     gain = _in_order(model, best) - _in_order(model, now)
