@@ -41,7 +41,7 @@ def overlapping(seed=2):
 
 MODEL = Model(DPMixture(), DiagGaussian())
 SHADOW = bnp.Shadow(laps=6)
-MOVES = (Birth(policy=BirthPolicy(alone=100)), Merge(), Delete())
+MOVES = (Birth(policy=BirthPolicy(alone=100, pooled=1)), Merge(), Delete())
 """Births that look at no neighbours: those that do leave these shadows nothing to win."""
 
 go = partial(
