@@ -56,8 +56,8 @@ def whole():
     return go(shadow=SHADOW)
 
 
-SHORT = Memoized(laps=22, window=4)
-"""Ends a few laps after a shadow took the run's place: :func:`whole` takes 29 more to its fixed point."""
+SHORT = Memoized(laps=27, window=4)
+"""Ends a few laps after a shadow took the run's place, before :func:`whole` is at its fixed point."""
 
 
 @pytest.fixture(scope="module")
