@@ -13,10 +13,10 @@ from bnp_dask.structure.visit import visit_rows
 
 @dataclass(frozen=True)
 class Linked:
-    """Atoms of a mixture, of which each ``size`` in a row are known to share their cluster.
+    """Rows of a mixture, of which each ``size`` side by side draw their cluster as one, a link.
 
-    The beliefs are those of a mixture, but only such assignments are looked at: the objective is a bound from below
-    still.  Clusters may be merged; births and deletes would try assignments that are none, and are refused.
+    The rows of a link are independent given its cluster.  Clusters may be merged; births and deletes would try
+    assignments that part links, and are refused.
     """
 
     size: int = 2
@@ -62,10 +62,9 @@ class Linked:
             yield tile, self.assign(model, posterior, tile, places)
 
     def assign(self, model, posterior, tile, places):
-        """Local step on links: their log likelihoods are added, and each counts as ``size`` atoms of its cluster."""
+        """Local step on links: the log likelihood of a link is the sum over its rows."""
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
         of_links = log_lik.reshape(-1, self.size, log_lik.shape[1]).sum(axis=1)
-        of_links += (self.size - 1) * model.allocation.log_weights(posterior.allocation)
         weights = None if tile.weights is None else tile.weights[:: self.size]
         links = bnp.Batch(np.zeros((len(of_links), 1)), weights)
         step = model.allocation.local_step(posterior.allocation, of_links, links, places)
@@ -75,6 +74,16 @@ class Linked:
 @bnp.register
 @dataclass(frozen=True)
 class LinkedMixture(bnp.DPMixture):
-    """A Dirichlet process mixture of links of two rows."""
+    """A Dirichlet process mixture of links of two rows: its weights depend on the number of links."""
 
     structure = Linked(2)
+
+    def global_step(self, summary):
+        return super().global_step(self.of_links(summary))
+
+    def elbo(self, params, summary):
+        return super().elbo(params, self.of_links(summary))
+
+    def of_links(self, summary):
+        """Statistics whose N are counts of links."""
+        return replace(summary, values={**summary.values, "N": summary["N"] / self.structure.size})
