@@ -217,7 +217,8 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "predict",
         help="assign atoms to the clusters of a posterior",
-        description="Write the cluster of every atom, or its responsibilities, for data of any size.",
+        description="Write the cluster of every atom, its responsibilities, or the response of every document, for "
+        "data of any size.",
         allow_abbrev=False,
     )
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
@@ -233,6 +234,11 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--links", metavar="FILE.npy", help="the group of each row, -1 for none: groups have one cluster"
+    )
+    parser.add_argument(
+        "--responses",
+        action="store_true",
+        help="responses of documents, or their classes, from topics that were trained with some",
     )
     parser.add_argument("--batch-size", type=positive_int, metavar="N", help="atoms per batch")
     add_rows(parser)
@@ -366,16 +372,24 @@ def _share_bar(wanted: bool) -> Iterator[Callable[[float, int], None] | None]:
 
 
 def predict_command(args: argparse.Namespace) -> None:
-    """Write labels or responsibilities."""
+    """Write labels, responsibilities or responses."""
     from bnp_dask.analysis.predict import predict
+    from bnp_dask.analysis.topics.responses import predict_response
 
     out = _out(args)
+    others = [name for name in ("soft", "top", "at", "links") if getattr(args, name)]
+    if args.responses and others:
+        raise SettingError(f"--responses and --{others[0]}: responses of documents are written alone; leave one out")
     posterior = posterior_of(args.posterior)
     # --top alone, or both options, give the L largest responsibilities
     soft = args.soft and args.top is None
     data = rows_of(args, posterior, args.posterior)
     size = args.batch_size if isinstance(data, str) else None
     with _client(args) as client:
+        if args.responses:
+            predict_response(posterior, data, out=out, batch_size=size, client=client)
+            say(f"wrote {out}", args.quiet)
+            return
         predict(
             posterior,
             data,

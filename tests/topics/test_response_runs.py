@@ -8,11 +8,13 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.allocation.response import PRODUCTS, SQUARES
+from bnp_dask.cli import main
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.data.labels import labels_of
@@ -137,6 +139,44 @@ def test_the_estimator_predicts_responses():
         bnp.TopicModel(2, response="gaussian").fit(x)
     with pytest.raises(SettingError, match="response="):
         bnp.TopicModel(2, response="poisson").fit(x, y)
+
+
+def test_predictions_of_numbers_and_classes_are_written_as_files(tmp_path):
+    x, y, known = corpus()
+    numbers = trained(x, known).posterior
+    allocation = bnp.HDPTopics(2.0, response=bnp.CategoricalResponse())
+    sections = np.where(y > 0.0, "above", "below")
+    classes = bnp.train(bnp.Model(allocation, bnp.Multinomial()), x, init=bnp.SampledTopics(4), responses=sections)
+    numbers.save(tmp_path / "numbers.zarr")
+    classes.posterior.save(tmp_path / "classes.zarr")
+    bnp.ingest(x, tmp_path / "x.zarr", batch_size=50)
+    for kind in ("numbers", "classes"):
+        for ending in ("csv", "parquet", "zarr"):
+            files = [str(tmp_path / name) for name in (f"{kind}.zarr", "x.zarr", f"{kind}-out.{ending}")]
+            assert main(["predict", *files, "--responses", "--quiet"]) == 0
+    expected = bnp.predict_response(numbers, x)
+    for table in (pd.read_csv(tmp_path / "numbers-out.csv"), pd.read_parquet(tmp_path / "numbers-out.parquet")):
+        assert_array_equal(table, np.stack([expected.mean, expected.variance], axis=1))
+    expected = bnp.predict_response(classes.posterior, x)
+    table = pd.read_csv(tmp_path / "classes-out.csv")
+    assert_array_equal(table["class"], expected.best)
+    assert_array_equal(table[["probability_above", "probability_below"]], expected.mean)
+    assert_array_equal(pd.read_parquet(tmp_path / "classes-out.parquet")["class"], expected.best)
+    group = zarr.open_group(tmp_path / "classes-out.zarr", mode="r")
+    assert_array_equal(group["probability"][:], expected.mean)
+    assert group.attrs["bnp_dask"]["classes"] == ["above", "below"]
+
+
+def test_responses_are_predicted_alone_and_from_topics_that_have_some(tmp_path, capsys):
+    x, _, known = corpus()
+    trained(x, known, laps=1).posterior.save(tmp_path / "some.zarr")
+    trained(x, None, laps=1).posterior.save(tmp_path / "none.zarr")
+    bnp.ingest(x, tmp_path / "x.zarr")
+    words = ["predict", str(tmp_path / "some.zarr"), str(tmp_path / "x.zarr"), str(tmp_path / "out.csv"), "--responses"]
+    assert main([*words, "--soft"]) == 2
+    assert "--responses and --soft: responses of documents are written alone" in capsys.readouterr().err
+    assert main([words[0], str(tmp_path / "none.zarr"), *words[2:]]) == 2
+    assert "trained without responses; pass train(..., responses=y)" in capsys.readouterr().err
 
 
 def test_responses_travel_with_the_documents_of_a_batch():

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+import pyarrow as pa
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import WINDOW, runner_for
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Posterior
@@ -47,13 +50,36 @@ class ResponsePrediction:
         return self.mean if self.classes is None else self.classes[self.mean.argmax(axis=1)]
 
 
+@overload
 def predict_response(
     posterior: Posterior,
     data: Any,
     *,
+    out: None = None,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
-) -> ResponsePrediction:
+) -> ResponsePrediction: ...
+
+
+@overload
+def predict_response(
+    posterior: Posterior,
+    data: Any,
+    *,
+    out: str | os.PathLike[str],
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+) -> None: ...
+
+
+def predict_response(
+    posterior: Posterior,
+    data: Any,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    client: Client | Executor | str | None = None,
+) -> ResponsePrediction | None:
     """Responses of documents, from a topic model that was trained with ``responses=``.
 
     Parameters
@@ -62,14 +88,20 @@ def predict_response(
         Topics, with coefficients of the response.
     data
         Documents, as for :func:`bnp_dask.predict`; their own responses, if any, are not looked at.
+    out
+        Path or URL ending with ``.zarr``, ``.parquet`` or ``.csv``: predictions are written there batch by batch, in
+        the order of the documents.  Numbers have the columns ``mean`` and ``variance``.  Classes have ``class``, the
+        most probable one (not in Zarr, whose attribute ``classes`` names them), and ``probability``, in CSV files
+        ``probability_NAME`` for each class.
     batch_size, client
         As for :func:`bnp_dask.predict`.
 
     Returns
     -------
-    ResponsePrediction
+    ResponsePrediction or None
         Mean and variance for each document, or probabilities of classes.  Shares of topics are found from the words
-        alone.  A document without a word of the vocabulary has the expected shares of any document.
+        alone.  A document without a word of the vocabulary has the expected shares of any document.  None when ``out``
+        is given.
 
     Raises
     ------
@@ -77,6 +109,8 @@ def predict_response(
         A posterior without responses.
     DataError
         As for :func:`bnp_dask.predict`.
+    StoreError
+        ``out`` exists already.
 
     Examples
     --------
@@ -89,19 +123,43 @@ def predict_response(
     """
     posterior = require_posterior(posterior)
     response, params = regression_of(posterior)
+    classes = None if response.classes is None else np.array(response.classes)
     source = open_for(posterior, data, batch_size)
+    readers = [batch_reader(source, i) for i in range(source.n_batches)]
     with runner_for(posterior, client) as runner:
+        if out is not None:
+            facts = {"source": source.name} | ({} if classes is None else {"classes": classes.tolist()})
+            layouts = _layouts(classes, os.fspath(out).endswith((".parquet", ".csv")))
+            write(out, layouts, respond, posterior.light(), readers, runner, WINDOW, facts)
+            return None
         shared = runner.share("posterior", posterior.light())
-        tasks = (
-            (f"responses-batch{i}", shares_task, (shared, batch_reader(source, i))) for i in range(source.n_batches)
-        )
-        parts = [response.predict(params, *shares) for shares in in_order(runner, tasks, WINDOW)]
-    none, _ = response.predict(params, np.zeros((0, posterior.n_clusters)), np.zeros(0))
+        tasks = ((f"responses-batch{i}", respond, (shared, reader)) for i, reader in enumerate(readers))
+        parts = list(in_order(runner, tasks, WINDOW))
+    mean, variance = response.predict(params, np.zeros((0, posterior.n_clusters)), np.zeros(0))
     return ResponsePrediction(
-        np.concatenate([none, *(mean for mean, _ in parts)]),
-        np.concatenate([none, *(spread for _, spread in parts)]),
-        None if response.classes is None else np.array(response.classes),
+        np.concatenate([mean, *(part["mean" if classes is None else "probability"] for part in parts)]),
+        np.concatenate([variance, *(part["variance"] for part in parts)]),
+        classes,
     )
+
+
+def respond(posterior: Posterior, reader: Reader) -> Outputs:
+    """Task: predictions for the documents of a batch, as named columns."""
+    response, params = regression_of(posterior)
+    mean, variance = response.predict(params, *token_shares(posterior, reader()))
+    if response.classes is None:
+        return {"mean": mean, "variance": variance}
+    best = pa.array(np.array(response.classes)[mean.argmax(axis=1)])
+    return {"class": best, "probability": mean, "variance": variance}
+
+
+def _layouts(classes: np.ndarray | None, takes_names: bool) -> list[Layout]:
+    """Columns of a file of predictions."""
+    if classes is None:
+        return [Layout("mean", "<f8", None), Layout("variance", "<f8", None)]
+    names = tuple(f"probability_{name}" for name in classes.tolist())
+    best = [Layout("class", "<i8", None)] if takes_names else []
+    return [*best, Layout("probability", "<f8", len(names), names)]
 
 
 def regression_of(posterior: Posterior) -> tuple[ResponseModel, Any]:
@@ -110,11 +168,6 @@ def regression_of(posterior: Posterior) -> tuple[ResponseModel, Any]:
     if response is None or posterior.allocation.response is None or posterior.allocation.response.known <= 0.0:
         raise SettingError("the posterior was trained without responses; pass train(..., responses=y)")
     return response, posterior.allocation.response
-
-
-def shares_task(posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
-    """Task: expected shares of topics in the tokens of documents ``(G, K)``, and their tokens ``(G,)``."""
-    return token_shares(posterior, reader())
 
 
 def token_shares(posterior: Posterior, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
