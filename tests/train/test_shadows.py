@@ -13,6 +13,7 @@ import bnp_dask as bnp
 from bnp_dask.allocation import DPMixture, FiniteMixture
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.data.base import NamedReader
+from bnp_dask.data.view import EmptyReader
 from bnp_dask.errors import NumericalError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
@@ -124,8 +125,14 @@ def test_a_run_whose_shadows_fail_ends_as_without(plain):
     result = go(shadow=bnp.Shadow(laps=2, tries=2, init=BregmanKMeans(2)))
     assert [move["accepted"] for move in told(result)] == [False, False] and all(m["gain"] < 0 for m in told(result))
     assert bits(result) == bits(plain) and result.reason == plain.reason
-    rows = [{**row, "moves": [m for m in row["moves"] if m["kind"] != "shadow"]} for row in rows_of(result)]
-    assert rows == rows_of(plain)
+    assert unnamed(result) == unnamed(plain)
+
+
+def unnamed(result):
+    """Rows without shadows and without names of clusters that were refused: shadows use up names too."""
+    kept = [[m for m in row["moves"] if m["kind"] != "shadow"] for row in rows_of(result)]
+    moves = [[m if m["accepted"] else {**m, "others": len(m["others"])} for m in some] for some in kept]
+    return [{**row, "moves": some} for row, some in zip(rows_of(result), moves, strict=True)]
 
 
 def test_alternatives_tell_of_shadows(whole):
@@ -230,12 +237,14 @@ def test_a_batch_that_was_lost_before_is_no_reason_to_drop_a_shadow(monkeypatch)
 
     def failing(reader):
         counts[reader.name] += 1
+        if isinstance(reader, EmptyReader):
+            return fetch(reader)
         if reader.name.endswith("batch 3") and counts[reader.name] > 6:
             raise ValueError("this batch cannot be read any more")
         return fetch(reader)
 
     monkeypatch.setattr(NamedReader, "fetch", failing)
-    result = go(shadow=SHADOW, on_bad_batch="skip")
+    result = go(shadow=bnp.Shadow(laps=6, init=BregmanKMeans(12)), on_bad_batch="skip")
     assert len(result.skipped) == 1 and told(result)
     assert all(move["gain"] is not None for move in told(result))
     assert {one["reason"] for one in result.alternatives} <= {"took the run's place", "the run was ahead"}
@@ -252,8 +261,9 @@ def test_a_shadow_whose_numbers_are_not_finite_is_no_matter_of_the_run(plain, mo
     monkeypatch.setattr(Flight, "take", refusing)
     result = go(shadow=SHADOW)
     assert bits(result) == bits(plain) and result.reason == plain.reason
-    assert [one["reason"] for one in result.alternatives] == ["refused: not finite"]
-    assert [move["why"] for move in told(result)] == ["not decided: refused: not finite"]
+    assert {one["reason"] for one in result.alternatives} == {"refused: not finite"}
+    assert {move["why"] for move in told(result)} == {"not decided: refused: not finite"}
+    assert len(told(result)) == len(result.alternatives) <= SHADOW.tries
 
 
 def test_a_run_goes_on_with_the_shadows_that_it_has(tmp_path):
@@ -265,7 +275,10 @@ def test_a_run_goes_on_with_the_shadows_that_it_has(tmp_path):
 def test_shadows_begin_anew_where_a_start_is_given():
     shadow = bnp.Shadow(laps=8, tries=1, init=BregmanKMeans(9))
     model = Model(FiniteMixture(), Gaussian())
-    result = train(model, KINDS["mixture"][1](), init=BregmanKMeans(9), batch_size=60, rng=1, shadow=shadow, moves=())
+    result = train(
+        model, KINDS["mixture"][1](), init=BregmanKMeans(9), batch_size=60, rng=1, shadow=shadow, moves=(),
+        schedule=Memoized(laps=80),
+    )  # fmt: skip
     (one, *_) = result.alternatives
     assert one["kind"] == "shadow" and one["n_clusters"] == 9
     assert_never_falls(result)

@@ -27,7 +27,7 @@ from bnp_dask.analysis.arguments import MOST_STARTS
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Survey, without
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.inference import Schedule, State, Step, Work
 from bnp_dask.inference.bad_batches import remaining
@@ -398,8 +398,8 @@ class Shadows:
     def _first(self, model: Model, work: Work, state: State) -> Summary | None:
         """Statistics that a shadow begins with; None if they would equal the state of the run."""
         if self.setting.init is not None:
-            source = remaining(work, state)
-            context = InitContext(model, source, work.survey, self.shared.executor, work.rng(0, "init"))
+            source, survey = remaining(work, state), without(work.survey, sorted(state.lost))
+            context = InitContext(model, source, survey, self.shared.executor, work.rng(0, "init"))
             first = self.setting.init.start(context)
             return replace(first, ids=np.array(state.memory.new_ids(first.n_clusters), np.int64))
         value = state.total.value().without_pairs()
