@@ -100,7 +100,7 @@ print("kernels", sum(before.values()))
 
 def test_small_batches_do_not_wait_for_kernels_that_they_never_need(monkeypatch):
     called = []
-    monkeypatch.setattr(first_run, "_warm_screening", lambda: called.append(True))
+    monkeypatch.setattr(first_run, "_warm_screening", lambda by_homes: called.append(True))
     for n, d, screened in ((600, 2, False), (5000, 5, True), (1000, 50, True)):
         batch = dense(n, d)
         warm(start(bnp.DPMixture(), bnp.Gaussian(), batch), batch)

@@ -122,13 +122,15 @@ class Follower:
 
     Models of sequences know the entropy from below only once clusters were united twice in one lap: ``wide`` counts
     those changes, and ``bounded`` are the batches that were not visited since.  ``value`` is the objective that the run
-    has by then, ``truth`` the one from scratch; ``beside`` are births beside neighbours that were accepted.
+    has by then, ``truth`` the one from scratch; ``beside`` are births beside neighbours that were accepted.  Proposals of
+    ``ordered`` runs, of mixtures, are also judged with the largest cluster first.
     """
 
     twin: Twin
     n_batches: int
     seen: list[Seen]
     chained: bool = False
+    ordered: bool = False
     qs: dict[int, Any] = field(default_factory=dict)
     parts: dict[int, dict[str, Any]] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
@@ -226,8 +228,20 @@ class Follower:
             self.beside += wide and move["kind"] == "birth" and move["accepted"]
             parts = {b: own[trial.name] for b, own in self.parts.items()}
             changed = {b: self.twin.exchanged(q, trial.donors, parts[b]) for b, q in self.qs.items()}
+            if self.ordered:
+                changed = self._better_order(changed)
         self._settle(move, changed, not (self.chained and wide and self.wide))
         self.wide += wide and move["accepted"]
+
+    def _better_order(self, changed: dict[int, Any]) -> dict[int, Any]:
+        """What a change that does not pay leads to with the largest cluster first, if the objective is higher then."""
+        found = self.twin.summary(changed)
+        order = found.ids[np.argsort(-found["N"], kind="stable")].tolist()
+        after = self.twin.objective(changed)
+        if after > self.truth:
+            return changed
+        other = {b: self.twin.taken(q, order) for b, q in changed.items()}
+        return other if self.twin.objective(other) > after else changed
 
     def _split(self, move: Mapping[str, Any], b: int, tried: tuple[Trial, Any]) -> None:
         """A birth at a batch: newborn clusters stay on their own, or join those born at other batches of the lap."""

@@ -37,7 +37,9 @@ def run(monkeypatch):
         work = prepare(model, batches, seed, moves)
         state = start_random(work, k)
         is_chain = work.model.structure.is_ordered
-        follower = Follower(twin(work.model, batches), len(batches), recorded(monkeypatch, batches), is_chain)
+        made = twin(work.model, batches)
+        seen = recorded(monkeypatch, batches)
+        follower = Follower(made, len(batches), seen, is_chain, ordered=isinstance(made, MixtureTwin))
         with one_blas_thread():
             rows = follower.follow(rows_of(schedule.run(work, state)))
         for claim in follower.claims:

@@ -329,7 +329,9 @@ def extrapolated(trail: Sequence[Settings]) -> Settings | None:
         return None
     times = size / turn
     place = places[0] + 2.0 * times * step + times**2 * bend
-    nu = min(max(float(exp(place[d])) + d - 1.0, float(d)), max(last.nu, FEW_NU * d + 2.0))
+    few = FEW_NU * d + 2.0
+    most = MOST_NU * d + 2.0 if last.nu > few else few  # an update went beyond few: nothing holds it back any more
+    nu = min(max(float(exp(place[d])) + d - 1.0, float(d)), max(last.nu, most))
     stretch = exp(0.5 * (place[:d] - places[2][:d]))
     return Settings(nu, last.scale * np.outer(stretch, stretch) * (nu / last.nu), float(exp(place[d + 1])))
 
