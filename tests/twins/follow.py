@@ -122,8 +122,8 @@ class Follower:
 
     Models of sequences know the entropy from below only once clusters were united twice in one lap: ``wide`` counts
     those changes, and ``bounded`` are the batches that were not visited since.  ``value`` is the objective that the run
-    has by then, ``truth`` the one from scratch; ``beside`` are births beside neighbours that were accepted.  Proposals of
-    ``ordered`` runs, of mixtures, are also judged with the largest cluster first.
+    has by then, ``truth`` the one from scratch; ``beside`` are births beside neighbours that were accepted.  Proposals
+    of ``ordered`` runs, of mixtures, are also judged with the largest cluster first.
     """
 
     twin: Twin
