@@ -27,7 +27,7 @@ from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
-from bnp_dask.core.topic_list import TopicList
+from bnp_dask.core.table import TopicList
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.inputs.protocols import as_a, is_a, require
 from bnp_dask.inputs.settings import flag, one_of

@@ -16,8 +16,7 @@ from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.base import Executor, in_order, one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.fixed_order import fixed_order

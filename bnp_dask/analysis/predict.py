@@ -17,7 +17,7 @@ from bnp_dask.analysis.tree import tree
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.data.links import links_of, with_links
+from bnp_dask.data.beside import links_of, with_links
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.data.sources.dask_collections import block_rows, is_dask, is_dask_frame
 from bnp_dask.errors import DataError, SettingError

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.execute import Executor
-from bnp_dask.execute.base import in_order
-from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.base import in_order, one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.lines import one_line, say, tell
-from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.places import scheduler_in_file
+from bnp_dask.inputs.paths import local_path, scheduler_in_file
 from bnp_dask.inputs.settings import shown
 
 if TYPE_CHECKING:

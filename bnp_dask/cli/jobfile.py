@@ -28,7 +28,7 @@ source of the data, ``data: {type: sqlite_rows.SqliteRows, ...}``, and the execu
 Reading a job file imports nothing else that it names.
 
 A job file may come from a stranger, and runs no code: it names data at paths and URLs of a list of protocols
-(:mod:`bnp_dask.inputs.places`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
+(:mod:`bnp_dask.inputs.paths`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
 
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` if that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.

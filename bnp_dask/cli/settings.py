@@ -36,8 +36,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs.lines import SHOWN, shortened
-from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.places import place_in_file
+from bnp_dask.inputs.paths import local_path, place_in_file
 from bnp_dask.inputs.protocols import require
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Posterior

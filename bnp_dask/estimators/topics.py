@@ -19,7 +19,7 @@ from bnp_dask.analysis.score import score
 from bnp_dask.analysis.topics.likelihood import word_score
 from bnp_dask.analysis.topics.responses import ResponsePrediction, predict_response
 from bnp_dask.analysis.topics.words import by_size
-from bnp_dask.data.responses import classes_of, responses_of, with_responses
+from bnp_dask.data.beside import classes_of, responses_of, with_responses
 from bnp_dask.data.sources.forms import Documents
 from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError

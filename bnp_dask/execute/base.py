@@ -2,6 +2,9 @@
 
 A task that fails transiently is tried again.  Many tasks go through an executor with a bounded number in flight, or all
 at once; results come in the order of submission.
+
+Every task runs on one BLAS thread.  The last bits of a matrix product depend on the number of threads that computed it.
+On a machine where every core already runs a task, more threads make it slower by an order of magnitude.
 """
 
 from __future__ import annotations
@@ -9,15 +12,19 @@ from __future__ import annotations
 import errno
 import http.client
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
+import scipy.linalg  # noqa: F401  loads the BLAS that scipy and numba use, so that the controller below sees it
+from threadpoolctl import ThreadpoolController
+
 from bnp_dask.errors import BnpDaskError, ExecutionError, brief_in_notebooks, redacted
-from bnp_dask.execute.blas import one_blas_thread
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
@@ -70,7 +77,7 @@ class Executor(Protocol):
 
     Tasks may be run again, because they failed or because a machine was lost.  So they must not change their
     arguments.  Their only side effects may be files whose names are derived from the computed result.  Every
-    task runs inside :func:`~bnp_dask.execute.blas.one_blas_thread`.
+    task runs inside :func:`~bnp_dask.execute.base.one_blas_thread`.
     """
 
     @property
@@ -352,3 +359,82 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, (MemoryError, http.client.HTTPException)) or bool(
         packages & STORAGE_LIBRARIES or IMPORTING in packages
     )
+
+
+class _BlasLimit:
+    """Counts the users of the one-thread limit: the first sets the limit, the last lifts it.
+
+    Most BLAS libraries have one pool for the process.  If nested or concurrent users each saved and restored its size,
+    one would lift the limit while another still needs it.  OpenBLAS over OpenMP has a pool per thread: there every
+    thread sets and lifts its own limit.
+    """
+
+    def __init__(self) -> None:
+        # Searching all loaded libraries costs milliseconds: done once.
+        self._all = ThreadpoolController().select(user_api="blas")
+        self._per_thread = self._all.select(internal_api="openblas").select(threading_layer="openmp")
+        self._lock = threading.Lock()
+        self._count = 0
+        self._first: Any = None
+        self._local = _Local()
+
+    def enter(self) -> None:
+        self._local.depth += 1
+        if self._local.depth > 1:
+            return
+        with self._lock:
+            self._take_control()
+            self._local.own = self._per_thread.limit(limits=1)
+            limiter = self._all.limit(limits=1)
+            if self._count == 0:
+                self._first = limiter
+            self._count += 1
+
+    def leave(self) -> None:
+        self._local.depth -= 1
+        if self._local.depth > 0:
+            return
+        with self._lock:
+            self._count -= 1
+            if self._count == 0:
+                self._take_control()
+                self._first.restore_original_limits()
+                self._first = None
+                self._take_control()
+            self._local.own.restore_original_limits()
+            self._local.own = None
+
+    def _take_control(self) -> None:
+        # From 3.8 on, threadpoolctl silently ignores a limit on OpenBLAS while another thread that once set one is
+        # alive.  Here the lock and the count keep order, so the limit of every thread must take effect.
+        for library in self._all.lib_controllers:
+            clear = getattr(library, "clear_controlling_thread", None)
+            if clear is not None:
+                clear(force=True)
+
+
+class _Local(threading.local):
+    """Nesting depth of this thread's blocks, and the limit of its own pool."""
+
+    depth = 0
+    own: Any = None
+
+
+@cache
+def _process_limit() -> _BlasLimit:
+    return _BlasLimit()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit the BLAS of this process to one thread inside the block.
+
+    Blocks may be nested and may run in several threads at once.  The number of threads before the first block is
+    restored when the last block ends.
+    """
+    limit = _process_limit()
+    limit.enter()
+    try:
+        yield
+    finally:
+        limit.leave()

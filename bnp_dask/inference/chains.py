@@ -12,7 +12,7 @@ from bnp_dask.allocation.base import TABLED
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
-from bnp_dask.store.parts import Part
+from bnp_dask.store.checkpoint import Part
 
 NAME = "chain"
 """Prefix of the names of arrays of chains."""

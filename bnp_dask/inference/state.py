@@ -17,8 +17,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source, batch_reader
 from bnp_dask.data.view import CheckedReader
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.posted import Board
 from bnp_dask.inference.batch_memo import (
     Left,
@@ -39,7 +38,7 @@ from bnp_dask.moves.base import Move, Plan
 from bnp_dask.moves.memory import Memory, Pending
 from bnp_dask.observation.base import numbers_per_cluster
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
-from bnp_dask.store.parts import Part, PartFiles
+from bnp_dask.store.checkpoint import Part, PartFiles
 from bnp_dask.structure.assignments import LITTLE
 from bnp_dask.structure.base import Visit
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bnp_dask.analysis.prices import ClusterPrice
-from bnp_dask.core.table import Table
-from bnp_dask.inputs.optional import pandas_for
+from bnp_dask.core.table import Table, pandas_for
 from bnp_dask.model import Posterior
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports.describe import ClusterRow, cluster_rows

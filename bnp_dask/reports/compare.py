@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.score import score
-from bnp_dask.core.table import Table
+from bnp_dask.core.table import Table, pandas_for
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs.optional import pandas_for
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports.run_page import Subject, open_subject
 from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of

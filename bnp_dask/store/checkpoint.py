@@ -1,21 +1,122 @@
-"""Checkpoints as they are read, as the base of the next one, and as they wait to be written."""
+"""Checkpoints: the files they refer to, their content, and the removal of what no checkpoint needs.
+
+A checkpoint refers to the summaries of a :class:`Listing` and to parts, files of arrays of their own.  It is read, is
+the base of the next one, and waits to be written.  After a commit, files that only older checkpoints refer to are
+removed.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.core.code import Code
-from bnp_dask.store.files import read_extent
+from bnp_dask.errors import StoreError
+from bnp_dask.inputs.paths import name_in_file
+from bnp_dask.store.files import pack, read_extent, unpack
 from bnp_dask.store.packs import keys_of
-from bnp_dask.store.parts import Part
-from bnp_dask.store.place import Extent, Key
-from bnp_dask.store.summaries import NO_RECEIPT, Receipt
+from bnp_dask.store.place import DamagedError, Extent, Key, place_of
+from bnp_dask.store.summaries import BATCHES_PER_FOLDER, NO_RECEIPT, Receipt, SummaryFiles
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, with the size and checksum that it must have.
+
+    Parameters
+    ----------
+    name
+        Name of the file in its folder.
+    size, crc
+        Its bytes, and their CRC-32.
+    """
+
+    name: str
+    size: int
+    crc: int
+
+    def __post_init__(self) -> None:
+        name_in_file(self.name, "a part of a checkpoint")
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """Parts in a folder, which is made when the first is written."""
+
+    folder: Path | Key
+
+    def path(self, name: str) -> Path | Key:
+        """File of a part."""
+        return self.folder / name
+
+    def put(self, name: str, arrays: Mapping[str, np.ndarray]) -> Part:
+        """Write named arrays; StoreError if the disk is full."""
+        data = pack(arrays)
+        place_of(self.folder).write_once(self.path(name), data)
+        return Part(name, len(data), zlib.crc32(data))
+
+    def read(self, part: Part) -> bytes:
+        """Content of a part; DamagedError if it is missing or does not match."""
+        data = place_of(self.folder).read(self.path(part.name))
+        if (len(data), zlib.crc32(data)) != (part.size, part.crc):
+            raise DamagedError(f"{self.path(part.name)} is damaged (its checksum does not fit)")
+        return data
+
+    def get(self, part: Part) -> dict[str, np.ndarray]:
+        """Arrays of a part; StoreError if it is missing or damaged."""
+        try:
+            return unpack(self.read(part), self.path(part.name))[0]
+        except DamagedError as error:
+            raise StoreError(
+                f"{error}; put the file back from a copy, or remove the newest checkpoint to resume from the one before"
+            ) from error
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove unreferenced parts."""
+        place_of(self.folder).remove(self.path(name) for name in names)
+
+
+@dataclass
+class CommittedParts:
+    """The parts in a folder that checkpoints refer to; the others wait for a commit, and are left alone.
+
+    Parameters
+    ----------
+    files
+        The folder.
+    names
+        Names of the parts that belong to a checkpoint.
+    """
+
+    files: PartFiles
+    names: set[str] = field(default_factory=set)
+
+    def new(self, parts: Iterable[Part]) -> list[Path | Key]:
+        """Files of the parts that no checkpoint has referred to so far."""
+        return [self.files.path(part.name) for part in parts if part.name not in self.names]
+
+    def only(self, kept: Iterable[Part]) -> None:
+        """Keep these parts; remove parts that checkpoints no longer refer to."""
+        names = {part.name for part in kept}
+        self.files.remove(self.names - names)
+        self.names = names
+
+    def begin(self, kept: Iterable[Part]) -> None:
+        """Go on with a run whose checkpoints refer to these parts; remove also parts put without a commit."""
+        self.names = set(place_of(self.files.folder).names(self.files.folder)) or self.names
+        self.only(kept)
+
+
+def parts_in(content: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Parts that the JSON of a checkpoint names; older ones name none."""
+    return tuple(Part(*part) for part in content.get("parts", ()))
+
 
 COLUMNS = 4
 
@@ -175,3 +276,61 @@ class Prepared:
     listing: Listing
     parts: tuple[Part, ...] = ()
     begun: bool = True
+
+
+def checkpoint_numbers(path: Path | Key) -> list[int]:
+    """Numbers of the checkpoints in a run directory."""
+    return [number for number, suffix, _ in _checkpoint_files(path) if suffix == "json"]
+
+
+def remove_checkpoints(path: Path | Key, kept: Iterable[int]) -> int:
+    """Remove all checkpoints except these numbers and newer ones; return the newest number that existed."""
+    numbers, files = set(kept), list(_checkpoint_files(path))
+    newest = max(numbers, default=None)
+    found = [f for f in files if f[0] not in numbers and (newest is None or f[0] < newest)]
+    # first the heads, which make checkpoints valid
+    for own in ("json", "npz"):
+        place_of(path).remove(file for _, suffix, file in found if suffix == own)
+    return max((number for number, suffix, _ in files if suffix == "json"), default=0)
+
+
+def _checkpoint_files(path: Path | Key) -> Iterator[tuple[int, str, Path | Key]]:
+    """Number, suffix and path of all files of checkpoints."""
+    folder = path / "checkpoints"
+    for name in place_of(folder).names(folder):
+        stem, _, suffix = name.partition(".")
+        if stem.isdigit() and suffix in ("json", "npz"):
+            yield int(stem), suffix, folder / name
+
+
+def remove_summaries(files: SummaryFiles, kept: Sequence[Committed], dropped: Committed | None) -> None:
+    """Remove summaries that no ``kept`` checkpoint, oldest first, refers to, unless they are newer than all of these.
+
+    Newer summaries may be for the next commit.  Only folders that changed since the checkpoint ``dropped`` are read;
+    all folders if it is None.
+    """
+    listings = [c.listing for c in kept]
+    for folder in _changed_folders(files, [None if dropped is None else dropped.listing, *listings]):
+        place_of(folder).remove(_unneeded(files, folder, listings))
+
+
+def _changed_folders(files: SummaryFiles, listings: Sequence[Listing | None]) -> Iterator[Path | Key]:
+    numbers: set[int] = set()
+    for old, new in zip(listings[:-1], listings[1:], strict=True):
+        if new is not None:
+            numbers.update(np.unique(new.batches[new.new_since(old)] // BATCHES_PER_FOLDER).tolist())
+    return (files.folder_of(number * BATCHES_PER_FOLDER) for number in sorted(numbers))
+
+
+def _unneeded(files: SummaryFiles, folder: Path | Key, listings: Sequence[Listing]) -> Iterator[Path | Key]:
+    found = list(files.names(folder))
+    batches = np.unique([key[0] for _, key in found])
+    needed: set[tuple[int, int, int]] = set()
+    newest: dict[int, int] = {}
+    for listing in listings:
+        for batch, visit, receipt in listing.entries(np.isin(listing.batches, batches)):
+            needed.add((batch, visit, receipt.crc32))
+            newest[batch] = max(visit, newest.get(batch, -1))
+    for path, key in found:
+        if key not in needed and key[1] <= newest.get(key[0], -1):
+            yield path

@@ -8,10 +8,10 @@ from typing import Any
 
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
+from bnp_dask.store.checkpoint import checkpoint_numbers
 from bnp_dask.store.files import unseal
 from bnp_dask.store.place import TEMPORARY, DamagedError, Key, cannot, place_of, require_known
 from bnp_dask.store.reach import DRAFTS_NAME, POSTED_NAME, SESSION_NAME
-from bnp_dask.store.sweep import checkpoint_numbers
 
 RUN_FORMAT = "bnp-dask run"
 CHECKPOINT_FORMAT = "bnp-dask checkpoint"

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store.checkpoint import Listing
+from bnp_dask.store.checkpoint import Listing, Part, PartFiles
 from bnp_dask.store.files import dump_json
-from bnp_dask.store.parts import Part, PartFiles
 from bnp_dask.store.reach import PostedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 

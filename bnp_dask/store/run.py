@@ -1,4 +1,4 @@
-"""The run directory of one run.
+"""The run directory of one run, and commits to it while the run goes on.
 
 A checkpoint is its arrays, then its head, whose appearance is the commit.
 """
@@ -11,6 +11,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,20 @@ import numpy as np
 from bnp_dask._version import __version__
 from bnp_dask.core.code import Code, code_here
 from bnp_dask.errors import StoreError, warn
-from bnp_dask.store.checkpoint import Checkpoint, Committed, Listing, Prepared, StoredRows
+from bnp_dask.store.checkpoint import (
+    Checkpoint,
+    Committed,
+    CommittedParts,
+    Listing,
+    Part,
+    PartFiles,
+    Prepared,
+    StoredRows,
+    checkpoint_numbers,
+    parts_in,
+    remove_checkpoints,
+    remove_summaries,
+)
 from bnp_dask.store.files import append, check_extent, crc_of_packed, dump_json, pack, seal, unpack, unseal
 from bnp_dask.store.layout import (
     CHECKPOINT_FORMAT,
@@ -38,11 +52,9 @@ from bnp_dask.store.layout import (
     run_folder,
 )
 from bnp_dask.store.packs import keys_of
-from bnp_dask.store.parts import CommittedParts, Part, PartFiles, parts_in
 from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, POSTED_NAME, Drafts, PostedFiles, SharedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
-from bnp_dask.store.sweep import checkpoint_numbers, remove_checkpoints, remove_summaries
 
 # -- files of a checkpoint, and numbers that are barred ------------------------------------------------------------
 LISTING = "/summaries"  # an array of the user may have any name, but none of theirs begins with a slash
@@ -612,3 +624,44 @@ def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Rows of a run's history up to its newest whole checkpoint; the run may be going on."""
     checkpoint = RunStore.view(path).load()
     return [] if checkpoint is None else checkpoint.history
+
+
+class BackgroundCommits:
+    """Commits of a run, one after the other, in a thread of its own.
+
+    Waiting for the disk is most of a commit, and workers need not wait for it.  A run that is killed meanwhile goes on
+    from the previous checkpoint, as it does when it is killed during a commit.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "bnp-dask-commit")
+        self._pending: Future[None] | None = None
+
+    def commit(
+        self,
+        store: RunStore,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        history: Sequence[Mapping[str, Any]],
+        listing: Listing,
+        parts: Iterable[Part] = (),
+        constant: Callable[[str], bool] = nothing,
+        begun: bool = True,
+    ) -> None:
+        """As :meth:`RunStore.commit`, without waiting for the disk; StoreError also if the previous commit failed."""
+        self.wait()
+        prepared = store.prepare(state, arrays, history, listing, parts, constant, begun)
+        self._pending = self._pool.submit(store.write, prepared)
+
+    def wait(self) -> None:
+        """Wait until everything committed is on the disk; StoreError if it cannot get there."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Wait until everything committed is on the disk, and take no more commits."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()

@@ -17,15 +17,12 @@ from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source, Stored, columns_of, opened_as
+from bnp_dask.data.beside import classes_of, labels_of, links_of, responses_of, with_labels, with_links, with_responses
 from bnp_dask.data.groups import taking_lags
-from bnp_dask.data.labels import labels_of, with_labels
-from bnp_dask.data.links import links_of, with_links
-from bnp_dask.data.responses import classes_of, responses_of, with_responses
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import SettingError, warn
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bnp_dask.core.topic_list import TopicLine, TopicList
+from bnp_dask.core.table import TopicLine, TopicList
 
 LINES = (TopicLine(7, 0.25, 1234.4, ["sea", "<b>"]), TopicLine(12, 0.0049, None, ["hill"]))
 

@@ -35,11 +35,11 @@ from bnp_dask.core.columns import Roles
 from bnp_dask.core.location import Location
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.errors import BnpDaskError, DataError, ExecutionError, SettingError, StoreError, redacted
-from bnp_dask.inputs.places import PROTOCOLS, name_in_file, place_in_file
+from bnp_dask.inputs.paths import PROTOCOLS, name_in_file, place_in_file
 from bnp_dask.store import Manifest
+from bnp_dask.store.checkpoint import Part
 from bnp_dask.store.files import seal, unseal
 from bnp_dask.store.layout import RUN_FORMAT, VERSION
-from bnp_dask.store.parts import Part
 from tests.faults.parts import ROOT, atoms
 
 JOB = {

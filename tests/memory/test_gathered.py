@@ -11,8 +11,7 @@ from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.store import MemoryStore, RunStore
-from bnp_dask.store.checkpoint import NOTHING_LISTED
-from bnp_dask.store.parts import PartFiles
+from bnp_dask.store.checkpoint import NOTHING_LISTED, PartFiles
 from tests.faults.kinds import KINDS, documents
 from tests.faults.parts import After, bits
 

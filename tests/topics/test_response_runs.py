@@ -17,8 +17,7 @@ from bnp_dask.allocation.response import PRODUCTS, SQUARES
 from bnp_dask.cli import main
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
-from bnp_dask.data.labels import labels_of
-from bnp_dask.data.responses import responses_of
+from bnp_dask.data.beside import labels_of, responses_of
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.training.train import ConvergenceWarning
 

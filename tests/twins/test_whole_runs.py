@@ -7,7 +7,7 @@ import pytest
 
 from bnp_dask.allocation import DPMixture, FiniteMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.base import one_blas_thread
 from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge

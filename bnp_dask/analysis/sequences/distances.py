@@ -12,10 +12,9 @@ import numpy as np
 
 from bnp_dask.analysis.metrics import match_labels
 from bnp_dask.analysis.sequences.labels import is_list_of_arrays, label_pieces
-from bnp_dask.core.table import Table
+from bnp_dask.core.table import Table, pandas_for
 from bnp_dask.errors import DataError
 from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.optional import pandas_for
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from bnp_dask.analysis.topics.words import (
     topic_list,
     word_probabilities,
 )
-from bnp_dask.core.topic_list import TopicList
+from bnp_dask.core.table import TopicList
 
 __all__ = [
     "Completion",

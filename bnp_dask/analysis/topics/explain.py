@@ -15,8 +15,7 @@ from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.analysis.matching import open_for
 from bnp_dask.analysis.running import computing_as
 from bnp_dask.core.columns import few
-from bnp_dask.core.table import Table
-from bnp_dask.core.topic_list import HEAD, listed
+from bnp_dask.core.table import HEAD, Table, listed
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import number_from, shown, whole_number

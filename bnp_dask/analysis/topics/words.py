@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bnp_dask.analysis.arguments import require_posterior
 from bnp_dask.core.columns import in_order
-from bnp_dask.core.topic_list import TopicLine, TopicList
+from bnp_dask.core.table import TopicLine, TopicList
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import number_from, one_of, shown, whole_number

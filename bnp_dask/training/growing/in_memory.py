@@ -16,8 +16,7 @@ from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Source
 from bnp_dask.data.groups import taking_lags
-from bnp_dask.execute.base import Executor
-from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.inference import Memoized, State, state_to_arrays, state_to_json
 from bnp_dask.inference.variational.arrivals import Round

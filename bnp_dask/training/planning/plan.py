@@ -13,7 +13,7 @@ from bnp_dask.analysis.matching import needs_of
 from bnp_dask.data.base import spans_of
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.open import opened
-from bnp_dask.execute.blas import one_blas_thread
+from bnp_dask.execute.base import one_blas_thread
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.inference.drive import in_flight
 from bnp_dask.inference.reduction import FAN, sums_left

@@ -14,8 +14,8 @@ from bnp_dask.core.columns import Columns, few
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
+from bnp_dask.data.beside import labels_of, with_labels
 from bnp_dask.data.groups import taking_lags
-from bnp_dask.data.labels import labels_of, with_labels
 from bnp_dask.data.sources.forms import Documents, plain_form
 from bnp_dask.data.view import LEFT_OUT, reordered
 from bnp_dask.errors import DataError, SettingError
