@@ -14,16 +14,16 @@ from types import FrameType
 from typing import NoReturn
 
 from bnp_dask._version import __version__
-from bnp_dask.cli import data, demos, growing, guests, look, reproducing, run
-from bnp_dask.cli.stop import Terminated, named
+from bnp_dask.cli import console, data, demos, growing, look, run
+from bnp_dask.cli.run import Terminated, named
 from bnp_dask.errors import BnpDaskError, ExecutionError, StoreError, near
 from bnp_dask.execute.base import plain_interrupts
 from bnp_dask.inputs.lines import one_line, open_standard_files, tell
 
 EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143
 
-GROUPS = (demos, data, run, growing, look, reproducing)
-"""Modules that each add some commands."""
+GROUPS = (demos.add_demo, data.add, run.add, growing.add, look.add, demos.add_reproduce)
+"""Each adds some commands."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,12 +69,12 @@ def build_parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"bnp-dask {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    for group in GROUPS:
-        group.add(commands)
+    for add in GROUPS:
+        add(commands)
     for command in commands.choices.values():
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         command.add_argument("--quiet", action="store_true", help="print errors, warnings and results only")
-        guests.add_option(command)
+        console.add_import_option(command)
     return parser
 
 
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _sigterm_raises(), _plain_warnings(), _quiet_libraries(args.debug):
         try:
             with plain_interrupts():
-                guests.import_modules(args)
+                console.import_modules(args)
                 args.run(args)
         except KeyboardInterrupt as stop:
             saved = f": {stop}" if str(stop) else ""

@@ -8,19 +8,22 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.cli.console import (
+    add_bad_cells,
     add_client_options,
+    add_cutting,
     add_format,
+    add_rows,
     client_spec,
     is_quiet,
     log_lines,
+    look_here,
     open_client,
     positive_int,
     posterior_of,
+    rows_of,
     say_record,
     show_bar,
 )
-from bnp_dask.cli.guests import look_here
-from bnp_dask.cli.sequences import add_bad_cells, add_cutting, add_rows, rows_of
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.lines import say
 

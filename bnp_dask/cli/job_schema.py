@@ -18,8 +18,7 @@ from bnp_dask._names import Group
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
 from bnp_dask.allocation.response import Response
-from bnp_dask.cli.job_parts import ClientSpec, DataSpec, UpdateSpec
-from bnp_dask.cli.jobfile import Top
+from bnp_dask.cli.jobfile import ClientSpec, DataSpec, Top, UpdateSpec
 from bnp_dask.cli.settings import (
     ALLOCATION,
     INIT,

@@ -36,6 +36,8 @@ Columns of a table go by name: ``{type: Product, groups: {age: Gaussian, "visits
 
 A job file is UTF-8 and has at most a million bytes, 20,000 values and names, and 32 levels of nested lists and
 settings; each alias counts as its expansion.  Larger arrays belong into ``.npy`` files.
+
+For some data, :func:`first_job` proposes a job file with comments, as ``bnp-dask init`` writes it.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -52,7 +55,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
-from bnp_dask.cli.job_parts import TLS, ClientSpec, DataSpec, ExecutorSpec, UpdateSpec
 from bnp_dask.cli.settings import (
     EXECUTOR,
     INIT,
@@ -70,15 +72,23 @@ from bnp_dask.cli.settings import (
     settings_of,
     short,
 )
-from bnp_dask.data.base import Source
-from bnp_dask.errors import SettingError
+from bnp_dask.data import as_source
+from bnp_dask.data.base import Source, columns_of
+from bnp_dask.errors import DataError, SettingError, warn
+from bnp_dask.execute.base import Executor
+from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs.settings import shown, whole_number
 from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
 from bnp_dask.model import Model
-from bnp_dask.observation.base import read_as
+from bnp_dask.observation import Gaussian, Product
+from bnp_dask.observation.base import Observation, read_as
+from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.alternatives.shadow import Shadow
+from bnp_dask.training.growing.ingest_update import KEPT
+from bnp_dask.training.growing.update import rules_of
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.planning.plan import Plan, plan
 from bnp_dask.training.results import TrainResult
@@ -89,6 +99,169 @@ if TYPE_CHECKING:
 
     from bnp_dask.execute.base import Executor
     from bnp_dask.training.callbacks import Callback
+
+
+TLS = ("tls_ca_file", "tls_cert", "tls_key")
+"""Settings of an encrypted connection."""
+
+
+@dataclass(frozen=True)
+class ClientSpec:
+    """Where a run computes; at most one of the first three is given, none means this process.
+
+    Parameters
+    ----------
+    workers
+        Start a cluster of that many single-threaded processes here, for the time of the run.
+    scheduler
+        Address of a running Dask scheduler, such as ``tcp://10.0.0.1:8786``.  A scheduler can run code here, so
+        the command must name the same one, by ``--scheduler`` or ``DASK_SCHEDULER_ADDRESS``.
+    scheduler_file
+        File that ``dask scheduler --scheduler-file`` wrote; the command must name it, or its address, as well.
+    memory_limit
+        Memory limit of each worker that is started here, such as ``4GB``.
+    tls_ca_file, tls_cert, tls_key
+        PEM files for a scheduler at ``tls://...``: the authority that signed all certificates, and this client's own
+        certificate and key.  Left out: from Dask's configuration (``distributed.comm.tls``).
+    """
+
+    workers: int | None = None
+    scheduler: str | None = None
+    scheduler_file: str | None = None
+    memory_limit: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __post_init__(self) -> None:
+        places = {n: getattr(self, n) for n in ("workers", "scheduler", "scheduler_file")}
+        given = [n for n, v in places.items() if v is not None]
+        if len(given) > 1:
+            raise SettingError(f"{' and '.join(given)} are given; needs one place to compute")
+        if self.workers is not None and self.workers < 1:
+            raise SettingError(f"workers={self.workers}: needs at least 1; leave it out to run without Dask")
+        if self.memory_limit is not None and self.workers is None:
+            raise SettingError("memory_limit is for workers that are started here; give workers too")
+        tls = [n for n in TLS if getattr(self, n) is not None]
+        if tls and len(tls) < len(TLS):
+            raise SettingError(f"{' and '.join(tls)} without the others: give all of {', '.join(TLS)}, or none")
+        if tls and self.scheduler is None and self.scheduler_file is None:
+            raise SettingError("certificates are for a scheduler that runs already; give scheduler or scheduler_file")
+
+
+@dataclass(frozen=True, eq=False)
+class ExecutorSpec:
+    """An executor of another package: its class and its settings.  It is made only for use, as it may start much."""
+
+    kind: type
+    settings: Mapping[str, Any]
+
+    def make(self) -> Executor:
+        """The executor; SettingError if the class cannot make one from these settings."""
+        try:
+            made = self.kind(**self.settings)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"client: {error}") from error
+        require("client", made, Executor, "an executor")
+        return made
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Data of a job.
+
+    Parameters
+    ----------
+    path
+        Path or URL; not a chain of URLs, and with one of the protocols file, memory, s3, s3a, gs, gcs, az, abfs, abfss,
+        http, https and hf.
+    batch_size
+        Atoms per batch; default as the data are chunked.
+    weights
+        Weight of each atom: name of a column (tables), or path of a ``.npy`` file.
+    labels
+        Known labels of the atoms: path of a ``.npy`` file of whole numbers ``(n,)``, negative where unknown; see
+        ``labels`` of :func:`bnp_dask.train`.
+    links
+        Groups of atoms that share one cluster: path of a ``.npy`` file of whole numbers ``(n,)``, negative for atoms in
+        no group; see ``links`` of :func:`bnp_dask.train`.
+    responses
+        Responses of the documents: path of a ``.npy`` file of numbers ``(n,)``, NaN where none is known; see
+        ``responses`` of :func:`bnp_dask.train`.
+    columns
+        Columns to use (tables); default: all numeric ones.
+    format
+        Format of a file, if its name and first bytes do not show it.
+    groups
+        Groups of rows (sequences, documents of dense rows): name of a column (tables), or path of a ``.npy`` file of
+        offsets.  Stores that were ingested with groups have them already.
+    order
+        Name of the column that rises within each group (tables).
+    gaps, step, cut
+        Effect of gaps in the order column, length of a step, and most rows of a block into which long sequences are
+        cut; see :func:`bnp_dask.as_source`.
+    on_bad_cell
+        Effect of cells that are not numbers (tables): ``raise``, an error, or ``missing``.
+    """
+
+    path: str = dataclasses.field(repr=False)
+    batch_size: int | None = None
+    weights: str | None = dataclasses.field(default=None, repr=False)
+    labels: str | None = dataclasses.field(default=None, repr=False)
+    links: str | None = dataclasses.field(default=None, repr=False)
+    responses: str | None = dataclasses.field(default=None, repr=False)
+    columns: tuple[str, ...] | None = None
+    format: str | None = None
+    groups: str | None = None
+    order: str | None = None
+    gaps: Literal["refuse", "cut", "ignore"] | None = None
+    step: float | None = None
+    cut: int | None = None
+    on_bad_cell: Literal["raise", "missing"] | None = None
+
+    def open(
+        self,
+        on_bad_batch: Literal["raise", "skip"] = "raise",
+        levels: Sequence[Key] = (),
+        chosen: Sequence[str] | None = None,
+    ) -> Source:
+        """The data as a source of batches; ``on_bad_batch`` and ``levels`` as in :func:`bnp_dask.as_source`.
+
+        The columns are the ``chosen`` ones if the job names none.
+        """
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del settings["labels"], settings["links"], settings["responses"]  # train adds them
+        if self.columns is None and chosen is not None:
+            settings["columns"] = list(chosen)
+        return as_source(settings.pop("path"), on_bad_batch=on_bad_batch, levels=list(levels), **settings)
+
+
+@dataclass(frozen=True)
+class UpdateSpec:
+    """How the run of a job takes in more data, unless a command says otherwise.
+
+    Parameters
+    ----------
+    revisit, laps, batch_size, versions, half_life, keep, time, new_words, dormant, on_bad
+        As for :func:`bnp_dask.update`; lengths of time and times are text.
+    """
+
+    revisit: float = 1.0
+    laps: int = 0
+    batch_size: int | None = None
+    versions: int = KEPT
+    half_life: str | None = None
+    keep: str | None = None
+    time: str | None = None
+    new_words: Literal["add", "drop"] | None = None
+    dormant: float | None = None
+    on_bad: Literal["raise", "set aside"] = "raise"
+
+    def __post_init__(self) -> None:
+        facts = (self.half_life, self.keep, None, None, self.dormant)
+        rules_of(self.revisit, self.laps, MEMORY, self.versions, *facts)
+        if self.batch_size is not None:
+            whole_number("batch_size", self.batch_size, 1)
 
 
 # -- sections and their settings, to tell where a setting belongs that stands in the wrong one ---------------------
@@ -439,3 +612,109 @@ def _moves(value: Any, folder: Path) -> tuple[Any, ...] | None:
     if not isinstance(value, list):
         raise SettingError(f"moves: found {shown(value)}, needs a list, such as [Birth, Merge, Delete]")
     return tuple(object_of(MOVE, move, f"moves[{i}]", folder) for i, move in enumerate(value))
+
+
+def first_job(data: str, groups: str | None, order: str | None, folder: str) -> str:
+    """Text of a job file that trains as it is.
+
+    Parameters
+    ----------
+    data
+        Path or URL of the data, which are opened.
+    groups, order
+        Columns of a table of sequences: of their ids, and one that rises within each.
+    folder
+        Folder of the job file: paths in it are relative to this.
+
+    Raises
+    ------
+    DataError, SettingError
+        As :func:`bnp_dask.as_source`.
+    """
+    with warnings.catch_warnings(record=True) as left_out:
+        warnings.simplefilter("always")
+        source = as_source(data, groups=groups, order=order)
+    product = _proposed(data, source) if groups is None and not source.is_sparse else None
+    for each in left_out if product is None else ():
+        warn(str(each.message), each.category)
+    place = data if "://" in data else os.path.relpath(local_path(data).absolute(), folder)
+    more = {"groups": groups, "order": order}
+    settings = {"path": place, **{name: value for name, value in more.items() if value is not None}}
+    return "\n".join(
+        [
+            "# A job of bnp-dask, which trains as it is; paths are relative to this file.",
+            f"# {source.name}: {_size_of(source, product)}",
+            "model:",
+            *(f"  {line}" for line in _model(source, groups, product)),
+            f"data: {_inline(settings)}",
+            "# schedule: {type: Memoized, laps: 50}    # passes over the data at most; it stops when it has converged",
+            "# init, moves: left out, the defaults of the model; moves: [] keeps the number of clusters of the start",
+            "# client: {workers: 2}                     # processes to start; left out: this one, without Dask",
+            "store: runs/first                          # results and checkpoints; 'bnp-dask resume' goes on",
+            "rng: 0                                     # the same number gives the same bits",
+            "",
+        ]
+    )
+
+
+def _proposed(data: str, source: Source) -> Product | None:
+    """Likelihoods of the columns of a table file, by :meth:`bnp_dask.Product.of`; None if one Gaussian does."""
+    columns = columns_of(source)
+    if columns is None:
+        return None
+    try:
+        found = Product.of(data)
+    except DataError:  # a folder of tables, or no column to learn from
+        return None
+    ((names, part), *others) = _groups(found)
+    is_one = not others and isinstance(part, Gaussian) and not marginalises(part)
+    return None if is_one and len(names.split(",")) == source.n_features else found
+
+
+def _model(source: Source, groups: str | None, product: Product | None) -> list[str]:
+    """Lines of the model for a source; ``product`` holds likelihoods by column."""
+    if source.is_sparse:
+        return [
+            "allocation: HDPTopics                    # topics of documents; their number is learned",
+            "observation: Multinomial                 # counts of words",
+        ]
+    if groups is not None:
+        return [
+            "allocation: HDPHMM                       # states of sequences; their number is learned",
+            "observation: Gaussian                    # AutoRegressiveGaussian: states are ways to go on",
+        ]
+    if product is not None:
+        return [
+            "allocation: DPMixture                    # clusters of rows; their number is learned",
+            "observation:                             # a likelihood for each kind of column",
+            "  type: Product",
+            "  groups:",
+            *(f"    {_inline(names)}: {_inline(_settings(part))}" for names, part in _groups(product)),
+            *(["  others: ignore                         # columns left out"] if product.others else []),
+        ]
+    return [
+        "allocation: DPMixture                    # clusters of rows; their number is learned",
+        "observation: Gaussian                    # DiagGaussian for many features",
+    ]
+
+
+def _groups(product: Product) -> list[tuple[str, Observation]]:
+    """Names of the columns of each group, and its likelihood."""
+    return [(key if isinstance(key, str) else ", ".join(key), part) for key, part in product.pairs]
+
+
+def _settings(part: Observation) -> str | dict[str, str]:
+    """A proposed likelihood as a job file has it."""
+    name = type(part).__name__
+    return {"type": name, "missing": "marginalise"} if marginalises(part) else name
+
+
+def _size_of(source: Source, product: Product | None) -> str:
+    n = source.n_atoms
+    d = source.n_features if product is None else sum(len(names.split(",")) for names, _ in _groups(product))
+    return f"{'?' if n is None else format(n, ',')} rows, {d:,} features"
+
+
+def _inline(settings: str | dict[str, str]) -> str:
+    text = yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=10_000)
+    return text.removesuffix("...\n").strip()

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 from bnp_dask.cli.console import (
     add_client_options,
     add_format,
+    add_rows,
     client_spec,
     is_quiet,
+    job_data,
     log_lines,
     open_client,
     positive_int,
     posterior_of,
+    rows_of,
     say_records,
     shown_value,
     table,
 )
 from bnp_dask.cli.growing import aside_lines
-from bnp_dask.cli.sequences import add_rows, job_data, rows_of
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.settings import number_from

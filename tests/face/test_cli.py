@@ -206,7 +206,7 @@ def test_a_run_stopped_before_its_first_lap_can_be_started_again(folder, monkeyp
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (cli.Terminated, 143)])
 def test_a_stopped_run_says_how_to_go_on(folder, monkeypatch, capsys, stop, code):
     edit_job(folder, moves=[])
-    from bnp_dask.cli.stop import StopWhenAsked
+    from bnp_dask.cli.run import StopWhenAsked
 
     def interrupt(self, row, posterior):
         if row["lap"] == 2:
@@ -307,7 +307,7 @@ def test_clusters_are_listed_from_the_heaviest_on():
 
 
 def test_a_run_that_was_asked_to_stop_has_a_minute_for_it(capfd, monkeypatch):
-    from bnp_dask.cli.stop import StopWhenAsked
+    from bnp_dask.cli.run import StopWhenAsked
 
     alarms = []  # the real one is that of the test's own limit of time
     monkeypatch.setattr(signal, "setitimer", lambda which, seconds: alarms.append((which, seconds)))

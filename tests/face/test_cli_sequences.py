@@ -16,8 +16,8 @@ import yaml
 import bnp_dask as bnp
 from bnp_dask.analysis.metrics import hamming_distance
 from bnp_dask.cli import main
+from bnp_dask.cli.console import job_data
 from bnp_dask.cli.jobfile import parse_job, read_job
-from bnp_dask.cli.sequences import job_data
 from bnp_dask.errors import SettingError
 from bnp_dask.store import JOB_NAME, RunStore
 

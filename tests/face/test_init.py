@@ -5,8 +5,7 @@ import pytest
 import scipy.sparse
 
 from bnp_dask.cli import main
-from bnp_dask.cli.first_job import first_job
-from bnp_dask.cli.jobfile import read_job
+from bnp_dask.cli.jobfile import first_job, read_job
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 

@@ -58,7 +58,7 @@ offset, clock, clock_ns = [0.0], time.time, time.time_ns
 time.time = lambda: clock() + offset[0]
 time.time_ns = lambda: clock_ns() + int(1e9 * offset[0])
 from bnp_dask.cli import main
-from bnp_dask.cli.stop import StopWhenAsked
+from bnp_dask.cli.run import StopWhenAsked
 from bnp_dask.store.run import RunStore
 
 left = int(os.environ.get("DISTURBED_AT", "0"))

@@ -263,7 +263,7 @@ def test_a_second_signal_ends_a_run_at_once(folder):
 
 def test_a_run_that_cannot_stop_in_time_is_ended(monkeypatch):
     """After the grace period the signal is an exception after all."""
-    from bnp_dask.cli.stop import StopWhenAsked, Terminated
+    from bnp_dask.cli.run import StopWhenAsked, Terminated
 
     stop = StopWhenAsked(grace=0.2)
     stop.on_start(RunInfo(8, 100, 5, 0, 0, "in this thread"))

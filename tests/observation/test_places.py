@@ -32,8 +32,7 @@ ELSEWHERE = {
     "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
     "Gaussian": {
         "cli/settings.py": "an example in a message",
-        "cli/jobfile.py": "the likelihood that a new job file begins with",
-        "cli/first_job.py": "where it does for all columns, no other is named",
+        "cli/jobfile.py": "the likelihood that a new job file begins with, and that is not named where it does",
         "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",
@@ -65,7 +64,7 @@ ELSEWHERE = {
     "Product": {
         "estimators/fitting.py": "the sum of the criteria of its parts; made of the table that fit is given",
         "estimators/mixture.py": "made of a table; without settings there is none",
-        "cli/first_job.py": "made of a table for a new job file",
+        "cli/jobfile.py": "made of a table for a new job file",
         "reports/mixtures.py": "each of its parts has pictures of its own",
         "structure/strata.py": "one of its parts is the column of strata",
     },

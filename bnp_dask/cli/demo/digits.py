@@ -9,8 +9,7 @@ import numpy as np
 from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict
 from bnp_dask.cli.console import table
-from bnp_dask.cli.demo.cards import Card
-from bnp_dask.cli.demo.pictures import digits_picture
+from bnp_dask.cli.demo.pictures import Card, digits_picture
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.inference import Memoized

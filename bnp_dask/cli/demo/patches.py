@@ -10,8 +10,7 @@ import numpy as np
 from bnp_dask.allocation import DPMixture
 from bnp_dask.analysis.predict import predict
 from bnp_dask.cli.console import table
-from bnp_dask.cli.demo.cards import Look
-from bnp_dask.cli.demo.pictures import patches_picture
+from bnp_dask.cli.demo.pictures import Look, patches_picture
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.core.location import Location
 from bnp_dask.data import Patches
