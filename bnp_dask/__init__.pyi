@@ -23,10 +23,10 @@ from bnp_dask.allocation.gaussian_response import GaussianResponse as GaussianRe
 from bnp_dask.allocation.levy import GeneralizedGamma as GeneralizedGamma
 from bnp_dask.analysis.grid import Grid as Grid
 from bnp_dask.analysis.grid import grid as grid
-from bnp_dask.analysis.impute import impute as impute
 from bnp_dask.analysis.labels import label_of as label_of
 from bnp_dask.analysis.predict import predict as predict
 from bnp_dask.analysis.prices import prices as prices
+from bnp_dask.analysis.sample import impute as impute
 from bnp_dask.analysis.sample import sample as sample
 from bnp_dask.analysis.score import completion_score as completion_score
 from bnp_dask.analysis.score import score as score

@@ -27,7 +27,6 @@ FACT = re.compile(r"\.(is_ordered|has_shares|is_tied|keeps_few)\b")
 
 FACTS = {
     # what users see differs: paths of states, shares of topics, completion of documents
-    "analysis/arguments.py": 1,
     "analysis/predict.py": 2,
     "analysis/sequences/independence.py": 1,
     "analysis/score.py": 2,
@@ -37,8 +36,8 @@ FACTS = {
     "training/growing/found.py": 1,
     # which models have no windows of sequences to start from
     "initialize/blocks.py": 2,
-    # data must say which rows belong together, and which follow one another
-    "analysis/matching.py": 2,
+    # data must say which rows belong together, and which follow one another; sequences are asked for by name
+    "analysis/base.py": 3,
     # whether topics of tokens are drawn, or clusters of atoms
     "inference/streaming/truncation_free.py": 1,
     # what is summed over all that may be observed: sequences, held-out atoms, atoms

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.matching import needs_of
-from bnp_dask.analysis.running import WINDOW, computing_as
+from bnp_dask.analysis.base import WINDOW, computing_as, needs_of
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import Survey, extend, require_atoms
 from bnp_dask.core.totals import RunningTotal

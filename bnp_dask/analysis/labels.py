@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.running import computing_as
+from bnp_dask.analysis.base import computing_as, require_posterior
 from bnp_dask.core.fields import UNITS
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError

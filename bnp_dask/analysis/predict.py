@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import columns_for, needs_of, open_for
-from bnp_dask.analysis.running import WINDOW, computing_as, runner_for
-from bnp_dask.analysis.sequences.lags import for_recorded
-from bnp_dask.analysis.sequences.states import name_steps
+from bnp_dask.analysis.base import WINDOW, columns_for, computing_as, needs_of, open_for, require_posterior, runner_for
+from bnp_dask.analysis.sequences.states import for_recorded, name_steps
 from bnp_dask.analysis.tree import tree
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import output_lazy as lazy

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.allocation.base import UnscoredAllocation
-from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import open_for
-from bnp_dask.analysis.running import WINDOW, runner_for
+from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.core.edits import Exchange, Merge
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.table import Table

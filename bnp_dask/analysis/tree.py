@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation.base import SampledAllocation, UnscoredAllocation
-from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.running import computing_as
+from bnp_dask.analysis.base import computing_as, require_posterior
 from bnp_dask.core.summary import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import number_from, whole_number

@@ -343,7 +343,7 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
     columns are ignored.  Each option overrides its own setting.  ``trained`` is the posterior or run directory:
     posteriors of earlier versions have no columns, but the job file of a run does.
     """
-    from bnp_dask.analysis.matching import columns_for
+    from bnp_dask.analysis.base import columns_for
     from bnp_dask.data import as_source
 
     said = {name: value for name, value in _said(args).items() if value is not None}

@@ -409,7 +409,7 @@ def predict_command(args: argparse.Namespace) -> None:
 
 def impute_command(args: argparse.Namespace) -> None:
     """Write the data with missing entries filled in."""
-    from bnp_dask.analysis.impute import impute
+    from bnp_dask.analysis.sample import impute
 
     out = _out(args)
     posterior = posterior_of(args.posterior)

@@ -11,8 +11,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.analysis.base import needs_of_likelihood
 from bnp_dask.analysis.labels import label_of
-from bnp_dask.analysis.matching import needs_of_likelihood
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples

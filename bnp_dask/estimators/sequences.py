@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
-from bnp_dask.analysis.matching import needs_of_likelihood
+from bnp_dask.analysis.base import for_batches, needs_of_likelihood
 from bnp_dask.analysis.predict import predict
-from bnp_dask.analysis.running import for_batches
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import independent_share, transitions

@@ -12,11 +12,11 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import LDA, CategoricalResponse, GaussianResponse, HDPTopics
-from bnp_dask.analysis.matching import needs_of_likelihood, words_in
+from bnp_dask.analysis.base import needs_of_likelihood, words_in
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score
-from bnp_dask.analysis.topics.likelihood import word_score
+from bnp_dask.analysis.topics.completion import word_score
 from bnp_dask.analysis.topics.responses import ResponsePrediction, predict_response
 from bnp_dask.analysis.topics.words import by_size
 from bnp_dask.data.beside import classes_of, responses_of, with_responses

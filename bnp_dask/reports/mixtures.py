@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import logsumexp
 
-from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.base import for_batches, open_for
 from bnp_dask.analysis.predict import assign_batch
-from bnp_dask.analysis.running import for_batches
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, Source
 from bnp_dask.errors import BnpDaskError, SettingError

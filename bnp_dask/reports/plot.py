@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.base import require_posterior
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.topics.over import TopicShares
 from bnp_dask.analysis.topics.words import in_tables

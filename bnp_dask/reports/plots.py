@@ -13,8 +13,7 @@ import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
 from bnp_dask.analysis.metrics import match_labels
-from bnp_dask.analysis.sequences.durations import Durations
-from bnp_dask.analysis.sequences.labels import as_list, split_sequences
+from bnp_dask.analysis.sequences.labels import Durations, as_list, split_sequences
 from bnp_dask.analysis.sequences.transitions import Transitions, transitions
 from bnp_dask.analysis.topics.over import TopicShares
 from bnp_dask.analysis.topics.words import in_tables, token_shares, top_words, topic_positions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.base import open_for
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sequences import SequenceSurvey, sequence_distances, survey_sequences, transitions
 from bnp_dask.analysis.sequences.labels import is_list_of_arrays

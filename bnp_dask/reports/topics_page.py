@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.analysis.matching import open_for, texts_in
-from bnp_dask.analysis.topics.grouping import worth_showing
-from bnp_dask.analysis.topics.over import TopicShares, shares_over
+from bnp_dask.analysis.base import open_for, texts_in
+from bnp_dask.analysis.topics.over import TopicShares, shares_over, worth_showing
 from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
 from bnp_dask.analysis.topics.words import (
     LEAST_TOKENS,

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask.allocation.base import UnscoredAllocation
-from bnp_dask.analysis.arguments import MOST_STARTS, require_posterior
-from bnp_dask.analysis.matching import open_for
+from bnp_dask.analysis.base import MOST_STARTS, WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.analysis.metrics import rand_index_of_table
 from bnp_dask.analysis.predict import assign_batch
-from bnp_dask.analysis.running import WINDOW, runner_for
 from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any
 
 from bnp_dask._version import __version__
-from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.base import require_posterior
 from bnp_dask.analysis.predict import TopResponsibilities, predict
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.paths import POSTERIOR_NAME

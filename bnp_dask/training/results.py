@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask._names import method
-from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core.columns import Columns
 from bnp_dask.core.frozen import frozen
 from bnp_dask.core.vocabulary import Words

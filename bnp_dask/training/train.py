@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask.allocation.gaussian_response import GaussianResponse
-from bnp_dask.analysis.arguments import check_run, listed
-from bnp_dask.analysis.matching import needs_of, words_of
+from bnp_dask.analysis.base import check_run, listed, needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import Survey

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from bnp_dask.analysis.arguments import EXAMPLES
+from bnp_dask.analysis.base import EXAMPLES
 from bnp_dask.core.encoding import to_spec
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.data.base import Source

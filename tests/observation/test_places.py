@@ -24,7 +24,7 @@ ELSEWHERE = {
     },
     "Bernoulli": {"cli/demo/digits.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
     "Categorical": {
-        "analysis/levels.py": "labels of levels are given back",
+        "analysis/sample.py": "labels of levels are given back",
         "estimators/fitting.py": "how many levels a column has",
         "estimators/sequences.py": "chosen by name",
         "observation/tables/proposing.py": "proposed for a column of a table",

@@ -1,9 +1,17 @@
 """Reading hidden Markov models: states of steps, their durations, and their transitions."""
 
-from bnp_dask.analysis.sequences.distances import SequenceDistance, SequenceDistances, sequence_distances
-from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts, state_durations
 from bnp_dask.analysis.sequences.independence import independent_share
-from bnp_dask.analysis.sequences.labels import split_sequences, without_missing
+from bnp_dask.analysis.sequences.labels import (
+    Durations,
+    RunCounter,
+    RunCounts,
+    SequenceDistance,
+    SequenceDistances,
+    sequence_distances,
+    split_sequences,
+    state_durations,
+    without_missing,
+)
 from bnp_dask.analysis.sequences.states import state_path
 from bnp_dask.analysis.sequences.transitions import Transitions, transitions
 from bnp_dask.analysis.sequences.usage import SequenceSurvey, ShownSequence, survey_sequences

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_chains, require_posterior
+from bnp_dask.analysis.base import require_chains, require_posterior
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
 from bnp_dask.structure.answers.chances import chances_of

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_chains, require_posterior
-from bnp_dask.analysis.matching import open_for
-from bnp_dask.analysis.running import runner_for
-from bnp_dask.analysis.sequences.durations import Durations, RunCounter, RunCounts
+from bnp_dask.analysis.base import WINDOW, open_for, require_chains, require_posterior, runner_for
+from bnp_dask.analysis.sequences.labels import Durations, RunCounter, RunCounts
 from bnp_dask.analysis.sequences.states import Namer, namer_of, names_of, state_ids
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.groups import GroupedSource
@@ -21,9 +19,6 @@ from bnp_dask.model import Posterior
 
 if TYPE_CHECKING:
     from distributed import Client
-
-WINDOW = 8
-"""Batches in flight."""
 
 
 @dataclass(frozen=True, eq=False)

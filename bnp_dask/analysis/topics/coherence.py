@@ -11,7 +11,7 @@ from itertools import repeat
 
 import numpy as np
 
-from bnp_dask.analysis.matching import vocabulary_of
+from bnp_dask.analysis.base import vocabulary_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Posterior

@@ -11,9 +11,7 @@ import pyarrow as pa
 from scipy import sparse
 from scipy.special import psi
 
-from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import open_for
-from bnp_dask.analysis.running import computing_as
+from bnp_dask.analysis.base import computing_as, open_for, require_posterior
 from bnp_dask.core.columns import few
 from bnp_dask.core.table import HEAD, Table, listed
 from bnp_dask.errors import DataError, SettingError

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.analysis.arguments import require_posterior
-from bnp_dask.analysis.matching import open_for
-from bnp_dask.analysis.running import WINDOW, runner_for
+from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core.columns import in_order
 from bnp_dask.core.table import TopicLine, TopicList
 from bnp_dask.errors import DataError, SettingError

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import MOST_STARTS
+from bnp_dask.analysis.base import MOST_STARTS
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core.location import Location
 from bnp_dask.data import as_source
 from bnp_dask.data.base import opened_as

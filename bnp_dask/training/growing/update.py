@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bnp_dask.analysis.arguments import require_posterior
+from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core.location import Chosen
 from bnp_dask.data.sources.open import are_recordings
 from bnp_dask.errors import SettingError

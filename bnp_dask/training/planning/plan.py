@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bnp_dask.analysis.arguments import listed
-from bnp_dask.analysis.matching import needs_of
+from bnp_dask.analysis.base import listed, needs_of
 from bnp_dask.data.base import spans_of
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.open import opened

@@ -1,29 +1,106 @@
-"""Matches new data with the training data of a posterior: columns of tables, vocabulary of texts and counts."""
+"""What every computation of a posterior on data begins with: checked settings, data in the form of the model, tasks.
+
+Meaningless or contradictory settings are refused before anything is read or started.  Data are matched with the model:
+the names of their columns, their words, their levels, their lags.  Tasks on batches run on one BLAS thread, and in the
+order of sums that the model requires.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns, few
+from bnp_dask.core.frozen import thawed
 from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
-from bnp_dask.data.base import Source, columns_of
+from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.data.sources.arrays import ArraySource
 from bnp_dask.data.sources.forms import Documents, Needs, plain_form
 from bnp_dask.data.sources.named import matched
 from bnp_dask.data.sources.open import opened
 from bnp_dask.data.sources.zarr import ZarrCountsSource
 from bnp_dask.data.view import WeightedSource, reordered
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.execute import Executor
+from bnp_dask.execute.base import in_order, one_blas_thread
+from bnp_dask.execute.reach import open_executor
+from bnp_dask.inputs.settings import flag, one_of, path_text, positive_number, shown, whole_number
+from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation, WideningObservation, read_as
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.observation.missing.entries import marginalises
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+EXAMPLES = {
+    "init": "BregmanKMeans(25)",
+    "schedule": "Memoized(laps=50)",
+    "moves": "[Birth(), Merge(), Delete()]",
+    "callbacks": "[Progress()]",
+}
+"""Example of each argument, for messages."""
+
+MOST_PARTS = 1_000
+"""Most moves or callbacks of one call: an iterator may have no end."""
+
+MOST_STARTS = 10_000
+"""Most starts of one call: each is a whole run."""
+
+
+def listed(name: str, value: Any) -> tuple[Any, ...]:
+    """Parts as a tuple; SettingError for a single part, or text.  None gives an empty tuple."""
+    if value is None:
+        return ()
+    if isinstance(value, (str, Mapping, np.ndarray)) or not isinstance(value, Iterable):
+        raise SettingError(f"{name}={shown(value)}: needs a list, such as {EXAMPLES[name]}, or () for none")
+    found = tuple(islice(value, MOST_PARTS + 1))
+    if len(found) > MOST_PARTS:
+        raise SettingError(f"{name}={shown(value)}: goes on after {MOST_PARTS} parts; needs a list that ends")
+    return found
+
+
+def check_run(
+    store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any = None, n_init: Any = 1
+) -> None:
+    """Raise SettingError for meaningless or contradictory settings of a run."""
+    if store is not None:
+        path_text("store", store)
+    if flag("resume", resume) and store is None:
+        raise SettingError("resume=True needs store=, the run directory to resume from")
+    one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
+    positive_number("checkpoint_minutes", checkpoint_minutes, "number of minutes")
+    if not (job is None or isinstance(job, str)):
+        raise SettingError(f"job is a {type(job).__name__}; needs the text of a job file")
+    whole_number("n_init", n_init, 1, MOST_STARTS, "a whole number of starts")
+
+
+def require_posterior(value: Any) -> Posterior:
+    """Return the posterior with arrays of the kernels' types; SettingError if ``value`` is not a posterior."""
+    if not isinstance(value, Posterior):
+        held = isinstance(getattr(value, "posterior", None), Posterior)
+        hint = ": pass result.posterior" if held else ", such as result.posterior, or the result of bnp_dask.load"
+        raise SettingError(f"posterior is a {type(value).__name__}; needs a Posterior{hint}")
+    return thawed(value)
+
+
+def require_chains(model: Model, what: str) -> None:
+    """SettingError unless the model is a hidden Markov model."""
+    if not model.structure.is_ordered:
+        raise SettingError(
+            f"{what} is for hidden Markov models, whose steps follow one another; this is a "
+            f"{type(model.allocation).__name__}"
+        )
 
 
 def open_for(
@@ -174,3 +251,40 @@ def _in_known_words(posterior: Posterior, source: Source) -> Source:
             "texts again with vocabulary=STORE, the store that it was trained on, or predict from the raw texts"
         )
     return reordered(source, len(posterior.words), np.array([index[word] for word in words], np.int64))
+
+
+WINDOW = 8
+"""Batches in flight."""
+
+
+@contextmanager
+def computing_as(model: Model) -> Iterator[None]:
+    """Compute in this thread as the model requires: on one BLAS thread, and in a fixed order if it is reproducible."""
+    with one_blas_thread(), fixed_order(model.reproducible):
+        yield
+
+
+@contextmanager
+def runner_for(posterior: Posterior, client: Client | Executor | str | None) -> Iterator[Executor]:
+    """An executor for tasks on batches, which compute as the posterior's model requires."""
+    with computing_as(posterior.model), open_executor(client) as runner:
+        yield runner
+
+
+def for_batches(
+    posterior: Posterior,
+    source: Source,
+    client: Client | Executor | str | None,
+    function: Callable[[Posterior, Reader], Any],
+    verb: str,
+    batches: Sequence[int] | None = None,
+) -> list[Any]:
+    """Results of ``function(posterior, reader)`` for each batch of a source, in order; ``verb`` names the tasks.
+
+    With ``batches`` only these are read.
+    """
+    numbers = range(source.n_batches) if batches is None else batches
+    with runner_for(posterior, client) as runner:
+        shared = runner.share("posterior", posterior.light())
+        tasks = ((f"{verb}-batch{i}", function, (shared, batch_reader(source, i))) for i in numbers)
+        return list(in_order(runner, tasks, WINDOW))
