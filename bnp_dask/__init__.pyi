@@ -109,13 +109,10 @@ from bnp_dask.reports.compare import compare as compare
 from bnp_dask.reports.run_page import inspect as inspect
 from bnp_dask.reports.run_page import lineage as lineage
 from bnp_dask.reports.run_page import report as report
-from bnp_dask.training.alternatives.shadow import Shadow as Shadow
+from bnp_dask.training.alternatives import Shadow as Shadow
 from bnp_dask.training.callbacks import Progress as Progress
 from bnp_dask.training.certainty import Certainty as Certainty
 from bnp_dask.training.certainty import certainty as certainty
-from bnp_dask.training.growing.changes import Change as Change
-from bnp_dask.training.growing.changes import changes as changes
-from bnp_dask.training.growing.follow import follow as follow
 from bnp_dask.training.growing.incoming.aside import SetAside as SetAside
 from bnp_dask.training.growing.incoming.aside import set_aside as set_aside
 from bnp_dask.training.growing.incoming.pieces import Feed as Feed
@@ -123,9 +120,12 @@ from bnp_dask.training.growing.ingest_update import UpdateResult as UpdateResult
 from bnp_dask.training.growing.revise import replace as replace
 from bnp_dask.training.growing.revise import retire as retire
 from bnp_dask.training.growing.revise import rollback as rollback
+from bnp_dask.training.growing.update import follow as follow
 from bnp_dask.training.growing.update import update as update
+from bnp_dask.training.growing.versions import Change as Change
 from bnp_dask.training.growing.versions import RunFacts as RunFacts
 from bnp_dask.training.growing.versions import Version as Version
+from bnp_dask.training.growing.versions import changes as changes
 from bnp_dask.training.growing.versions import load as load
 from bnp_dask.training.growing.versions import runs as runs
 from bnp_dask.training.growing.versions import versions as versions

@@ -17,9 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns, few
+from bnp_dask.core.columns import Columns, Words, few
 from bnp_dask.core.frozen import thawed
-from bnp_dask.core.vocabulary import Words
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.data.sources.arrays import ArraySource

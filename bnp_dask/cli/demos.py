@@ -77,7 +77,7 @@ def reproduce_command(args: argparse.Namespace) -> None:
     """List or run experiments."""
     from bnp_dask.cli.demo import needs_extras
     from bnp_dask.reproduce import Task, chosen, listing, run
-    from bnp_dask.reproduce.page import write_page
+    from bnp_dask.reproduce.base import write_page
 
     folder = None if args.data is None else local_path(args.data)
     if folder is not None and not folder.is_dir():

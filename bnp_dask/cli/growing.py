@@ -25,9 +25,9 @@ from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.settings import shown
 
 if TYPE_CHECKING:
-    from bnp_dask.training.growing.changes import Change
     from bnp_dask.training.growing.incoming.aside import SetAside
     from bnp_dask.training.growing.ingest_update import UpdateResult
+    from bnp_dask.training.growing.versions import Change
 
 IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
 """Preposition before the other clusters of a change, by its kind."""
@@ -164,7 +164,7 @@ def _add_ageing(parser: argparse.ArgumentParser) -> None:
 
 def follow_command(args: argparse.Namespace) -> None:
     """Add appearing data, until a signal."""
-    from bnp_dask.training.growing.follow import follow
+    from bnp_dask.training.growing.update import follow
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
         more = {"every": args.every, **_ageing(args), **_options(args)}
@@ -249,7 +249,7 @@ def retire_command(args: argparse.Namespace) -> None:
 
 def changes_command(args: argparse.Namespace) -> None:
     """Print changes."""
-    from bnp_dask.training.growing.changes import changes
+    from bnp_dask.training.growing.versions import changes
 
     if args.format != "text":
         say_records([asdict(change) for change in changes(args.rundir, args.since)], args.format, CHANGED)

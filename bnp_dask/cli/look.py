@@ -28,7 +28,7 @@ from bnp_dask.inputs.lines import say
 from bnp_dask.inputs.settings import number_from
 
 if TYPE_CHECKING:
-    from bnp_dask.reports.cluster_table import ClusterTable
+    from bnp_dask.reports.describe import ClusterTable
 
 LEVELS = 20
 """Levels of a tree that are listed, the coarsest."""

@@ -57,7 +57,7 @@ from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import Observation
 from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.structure.prior import LearnPrior
-from bnp_dask.training.alternatives.shadow import Shadow
+from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.defaults import CHANGING, default_init
 from bnp_dask.training.results import TrainResult
 

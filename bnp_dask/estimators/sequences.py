@@ -66,7 +66,7 @@ from bnp_dask.observation import (
 from bnp_dask.observation.base import LearningObservation, Observation, lags_of, level_keys
 from bnp_dask.observation.missing.entries import marginalises
 from bnp_dask.structure.prior import LearnPrior
-from bnp_dask.training.alternatives.shadow import Shadow
+from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import ConvergenceWarning, train

@@ -17,8 +17,7 @@ from bnp_dask.core.table import Table
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import path_text, shown, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.reports.cluster_table import ClusterTable, title_of
-from bnp_dask.reports.describe import check_names
+from bnp_dask.reports.describe import ClusterTable, check_names, title_of
 from bnp_dask.reports.mixtures import atoms_for, cluster_sections
 from bnp_dask.reports.pages import Picture, Section, page_target, render, tables_html, write_page
 from bnp_dask.reports.plots import tree_section

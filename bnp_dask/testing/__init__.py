@@ -25,12 +25,10 @@ held-out scores are probabilities: over all atoms, documents or sequences they s
 
 from bnp_dask.testing.algebra import AlgebraSuite
 from bnp_dask.testing.allocation import AllocationSuite
-from bnp_dask.testing.executor import ExecutorSuite
-from bnp_dask.testing.move import MoveSuite
+from bnp_dask.testing.engine import ExecutorSuite, MoveSuite, SourceSuite
 from bnp_dask.testing.observation import ObservationSuite
 from bnp_dask.testing.parts import assert_stationary_maximum, random_resp, sparse_resp, survey_of
 from bnp_dask.testing.score import ScoreSuite, circle, documents, levels, line, log_orders
-from bnp_dask.testing.source import SourceSuite
 from bnp_dask.testing.structure import StructureSuite
 
 __all__ = [

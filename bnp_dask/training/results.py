@@ -12,9 +12,8 @@ import numpy as np
 
 from bnp_dask._names import method
 from bnp_dask.analysis.base import require_posterior
-from bnp_dask.core.columns import Columns
+from bnp_dask.core.columns import Columns, Words
 from bnp_dask.core.frozen import frozen
-from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
 from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME

@@ -45,7 +45,7 @@ from bnp_dask.reports.describe import variances
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.structure.nouns import noun_of
 from bnp_dask.structure.verbs import RespondingAllocation, ResponseModel, response_of
-from bnp_dask.training.alternatives.shadow import Shadow, other_priors
+from bnp_dask.training.alternatives import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun
 from bnp_dask.training.defaults import (
@@ -57,13 +57,11 @@ from bnp_dask.training.defaults import (
     require_links,
     start_of,
 )
-from bnp_dask.training.for_scores import ForScores
 from bnp_dask.training.memory_plan import MEMORY, MemoryPlan, parse_memory, rooms
-from bnp_dask.training.one_run import OneRun
+from bnp_dask.training.one_run import ForScores, OneRun
 from bnp_dask.training.results import TrainResult, save_result, with_names
-from bnp_dask.training.run_settings import Begun, RunParts, open_store, with_names_of
+from bnp_dask.training.run_settings import Begun, RunParts, check_parts, open_store, require_savable, with_names_of
 from bnp_dask.training.survey_pass import survey_of_run
-from bnp_dask.training.validation import check_parts, require_savable
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.reproduce import EXPERIMENTS, Check, Result, Task, chosen, data, run, topics
-from bnp_dask.reproduce.page import write_page
+from bnp_dask.reproduce.base import write_page
 from bnp_dask.reproduce.streams import true_score
 
 WANTED = [

@@ -305,7 +305,7 @@ def test_the_report_of_topics_escapes_words_and_documents(tmp_path):
         result = bnp.train(model, counts, init=bnp.RandomExamples(2), schedule=bnp.Memoized(laps=2))
     from dataclasses import replace
 
-    from bnp_dask.core.vocabulary import Words
+    from bnp_dask.core.columns import Words
 
     posterior = replace(result.posterior, words=Words.of(words.tolist()))
     page = tmp_path / "page.html"

@@ -18,7 +18,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.training.growing.follow import follow
+from bnp_dask.training.growing.update import follow
 from tests.growing.parts import begin, bits_of, day, files, grow
 
 HOUR = 3600

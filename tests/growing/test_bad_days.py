@@ -14,7 +14,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.errors import BnpDaskError, DataError, StoreError
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.training.growing.follow import follow
+from bnp_dask.training.growing.update import follow
 from tests.growing.parts import begin, bits_of, day, files, grow
 
 

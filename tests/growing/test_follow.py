@@ -9,7 +9,7 @@ import pytest
 
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.training.growing.follow import follow
+from bnp_dask.training.growing.update import follow
 from tests.growing.parts import begin, day, files
 
 

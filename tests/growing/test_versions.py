@@ -12,7 +12,7 @@ from bnp_dask.cli import main
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing import versions as reading
-from bnp_dask.training.growing.changes import changes_between
+from bnp_dask.training.growing.versions import changes_between
 from tests.growing.parts import begin, bits_of, day, files, gap, grow
 from tests.growing.test_new_clusters import rows
 

@@ -11,7 +11,7 @@ import bnp_dask as bnp
 from bnp_dask.analysis.topics import coherence, topic_table
 from bnp_dask.analysis.topics.coherence import count_windows
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.vocabulary import Words
+from bnp_dask.core.columns import Words
 from bnp_dask.data import Text
 from bnp_dask.errors import DataError, SettingError
 from tests.topics.parts import V, begin, corpus, word_model

@@ -11,7 +11,7 @@ from scipy.special import psi
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.vocabulary import Words
+from bnp_dask.core.columns import Words
 from bnp_dask.errors import DataError, SettingError
 from tests.topics.parts import V, begin, corpus, prior_of, word_model
 from tests.topics.test_predict_topics import theta_slowly

@@ -17,7 +17,7 @@ from bnp_dask.analysis.topics import hellinger
 from bnp_dask.analysis.topics.over import grouping_of, worth_showing
 from bnp_dask.analysis.topics.words import topic_positions
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.vocabulary import Words
+from bnp_dask.core.columns import Words
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import ThreadExecutor
 from tests.topics.parts import V, begin, corpus, point_model, points, word_model

@@ -20,7 +20,7 @@ from bnp_dask.analysis.topics import Completion
 from bnp_dask.analysis.topics import completion as topics_completion
 from bnp_dask.analysis.topics.completion import FOLD_IN, split_atoms, split_counts
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.vocabulary import Words
+from bnp_dask.core.columns import Words
 from bnp_dask.data import Text, as_source
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError

@@ -34,7 +34,7 @@ from bnp_dask.analysis.topics import (
 from bnp_dask.analysis.topics.words import by_size, marginal, topic_positions
 from bnp_dask.cli import main
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.vocabulary import Words
+from bnp_dask.core.columns import Words
 from bnp_dask.data import Text
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import DataError, SettingError

@@ -18,7 +18,7 @@ from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.settings import SEEDS, start_of_seed
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
-from bnp_dask.training.alternatives import starts
+from bnp_dask.training import alternatives
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.train import train
 from tests.train.test_starts import KINDS, bits, go, nine_clusters, rows_of
@@ -53,7 +53,7 @@ def test_four_starts_read_each_batch_once_in_a_lap(make, reads, monkeypatch):
         )
         return reads - before
 
-    monkeypatch.setattr(starts, "LAPS", 3)
+    monkeypatch.setattr(alternatives, "LAPS", 3)
     for laps in (2, 4):  # beyond the third lap there is one start left
         extra = read_in(laps + 1, 4) - read_in(laps, 4)
         assert sorted(extra.values()) == [1] * N_BATCHES
@@ -64,7 +64,7 @@ def test_four_starts_read_each_batch_once_in_a_lap(make, reads, monkeypatch):
 @pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 @pytest.mark.parametrize("kind", ["mixture with moves", "topics", "chains"])
 def test_starts_on_threads_and_on_dask_have_the_bits_of_this_thread(kind, dask_client, monkeypatch):
-    monkeypatch.setattr(starts, "LAPS", 3)
+    monkeypatch.setattr(alternatives, "LAPS", 3)
     model, data, more = KINDS[kind]
     whole = go(model, data(), rng=5, n_init=3, **more)
     for executor in (ThreadExecutor(2), DaskExecutor(dask_client(2), kind.replace(" ", "-"))):

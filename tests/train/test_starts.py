@@ -19,7 +19,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.store import RunStore
-from bnp_dask.training.alternatives import starts
+from bnp_dask.training import alternatives
 from bnp_dask.training.train import train
 
 go = partial(train, client=SerialExecutor(), batch_size=60)
@@ -27,7 +27,7 @@ go = partial(train, client=SerialExecutor(), batch_size=60)
 
 @pytest.fixture(autouse=True)
 def few_laps(monkeypatch):
-    monkeypatch.setattr(starts, "LAPS", 3)
+    monkeypatch.setattr(alternatives, "LAPS", 3)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=bnp.ConvergenceWarning)
         yield
@@ -87,7 +87,7 @@ def test_the_start_that_goes_on_has_the_bits_of_its_run_alone(kind):
     assert result.reason == alone.reason and alone.alternatives == ()
     assert result.starts == result.alternatives and {start["kind"] for start in result.starts} == {"start"}
     assert result.starts[0]["seed"] == 5 and len(set(elbos)) > 1
-    assert all(start["lap"] <= starts.LAPS for start in result.starts)
+    assert all(start["lap"] <= alternatives.LAPS for start in result.starts)
     assert all(row["reason"] != "went on alone" for row in result.starts if row is not best)
 
 

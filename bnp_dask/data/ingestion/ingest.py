@@ -14,9 +14,8 @@ import pyarrow as pa
 from numpy.typing import DTypeLike
 from scipy import sparse
 
-from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting
+from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting, Words
 from bnp_dask.core.location import Location
-from bnp_dask.core.vocabulary import Words
 from bnp_dask.data.base import (
     BATCH_BYTES,
     ENTRY_BYTES,

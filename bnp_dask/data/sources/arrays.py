@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.columns import Words
 from bnp_dask.core.location import Location
-from bnp_dask.core.vocabulary import Words
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Span,

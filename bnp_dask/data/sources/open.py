@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core.columns import ON_BAD_CELL, WHOLE, Columns, Cutting, Gaps, Roles, few
+from bnp_dask.core.columns import ON_BAD_CELL, WHOLE, Columns, Cutting, Gaps, Roles, Words, few
 from bnp_dask.core.location import Chosen, Location
-from bnp_dask.core.vocabulary import Words
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Source,

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.core.columns import Columns
+from bnp_dask.core.columns import Columns, Words
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Summary
-from bnp_dask.core.vocabulary import Words
 from bnp_dask.errors import SettingError
 from bnp_dask.inference.sampling.chain import drawn_parameters
 from bnp_dask.inference.sampling.visit import PARAMETERS, generator

@@ -31,8 +31,7 @@ from bnp_dask.store.manifest import ROW
 from bnp_dask.structure.answers.documents import as_documents
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.aside import Aside, SetAside, nothing_aside, stamp_of
-from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming
-from bnp_dask.training.growing.incoming.times import times_of
+from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming, times_of
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, Placed, n_words, place_in, widens
 from bnp_dask.training.memory_plan import MemoryPlan
 from bnp_dask.training.survey_pass import PER_BATCH, each_batch

@@ -45,7 +45,7 @@ from bnp_dask.store.layout import read_about
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, first_data, opened_again, place_again, survey_of
-from bnp_dask.training.growing.incoming.times import moment_of, times_of
+from bnp_dask.training.growing.incoming.pieces import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
 from bnp_dask.training.results import load, save, save_again
 from bnp_dask.training.run_settings import OPENED, Begun

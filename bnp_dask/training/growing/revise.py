@@ -31,8 +31,7 @@ from bnp_dask.training.growing.found import Found, OpenedPiece, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun, commit
 from bnp_dask.training.growing.grown import place_again, weights_in_file
 from bnp_dask.training.growing.incoming.aside import Aside
-from bnp_dask.training.growing.incoming.pieces import Piece, pieces_of
-from bnp_dask.training.growing.incoming.times import Time, moment_of
+from bnp_dask.training.growing.incoming.pieces import Piece, Time, moment_of, pieces_of
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
 from bnp_dask.training.growing.ingest_update import KEPT, UpdateResult, batches_of, held, require_kept, take_out
 from bnp_dask.training.growing.update import rules_of, taken_in

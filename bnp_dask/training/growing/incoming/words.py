@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bnp_dask.analysis.base import columns_for, needs_of_posterior, open_for, vocabulary_of, words_of
-from bnp_dask.core.columns import Columns, few
-from bnp_dask.core.vocabulary import Words
+from bnp_dask.core.columns import Columns, Words, few
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.beside import labels_of, with_labels
