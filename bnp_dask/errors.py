@@ -113,10 +113,6 @@ class SummaryError(BnpDaskError, ValueError):
     """A verb of the summary algebra that has no meaning for its summaries."""
 
 
-class BatchError(BnpDaskError, RuntimeError):
-    """A task failed; names the batch, its source, and the error behind it."""
-
-
 class NumericalError(BnpDaskError, ArithmeticError):
     """A computation that double precision cannot carry out for these data and this prior."""
 

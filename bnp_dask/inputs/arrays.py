@@ -93,10 +93,10 @@ def _is_rounded(x: np.ndarray) -> np.ndarray:
     return (size > EXACT) & (size // np.maximum(lowest, np.uint64(1)) >= np.uint64(EXACT))
 
 
-def to_float(x: np.ndarray, name: str, what: str = "", row: int = 0) -> np.ndarray:
+def to_float(x: np.ndarray, name: str, what: str = "") -> np.ndarray:
     """Real numbers as float64, without a copy if they are; DataError for others, or if a number would be rounded."""
     require_real(x.dtype, name)
-    require_exact(x, name, what, row)
+    require_exact(x, name, what)
     return x.astype(np.float64, copy=False)
 
 

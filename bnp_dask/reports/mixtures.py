@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 
 # -- features that best distinguish clusters -----------------------------------------------------------------------
-CLUSTERS = 30
-"""Clusters that are compared, the heaviest: their pairs are held at once for each feature."""
-
-
 def of_normals(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Distances of all pairs of clusters in each feature, ``(D, K, K)``, from means and variances ``(K, D)``."""
     m, v = mean.T, np.maximum(variance.T, 1e-300)

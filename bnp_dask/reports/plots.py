@@ -265,9 +265,9 @@ def _tiles(
     raise SettingError(f"{type(observation).__name__} has no {kind} to draw as images")
 
 
-def _directions(matrix: np.ndarray, side: tuple[int, int], n: int = 4) -> np.ndarray:
-    """Leading eigenvectors side by side, each to its own scale, with a gap of missing values between them."""
-    vectors = np.linalg.eigh(matrix)[1][:, ::-1][:, :n]
+def _directions(matrix: np.ndarray, side: tuple[int, int]) -> np.ndarray:
+    """The four leading eigenvectors side by side, each to its own scale, with a gap of missing values between them."""
+    vectors = np.linalg.eigh(matrix)[1][:, ::-1][:, :4]
     # the sign of an eigenvector is arbitrary: its largest entry is made positive
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])])
     gap = np.full((side[0], max(1, side[1] // 8)), np.nan)

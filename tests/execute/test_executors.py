@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from bnp_dask.errors import BatchError, DataError, ExecutionError, SettingError
+from bnp_dask.errors import DataError, ExecutionError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.base import in_order
 from bnp_dask.execute.dask import DaskExecutor
@@ -126,7 +126,7 @@ def test_failure_table(make, tmp_path, kind, retries):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kind_of_error", [ValueError, DataError, TypeError, FileNotFoundError, BatchError])
+@pytest.mark.parametrize("kind_of_error", [ValueError, DataError, TypeError, FileNotFoundError, StoreError])
 def test_what_is_the_same_at_every_try_is_tried_once_and_not_logged(make, tmp_path, kind, kind_of_error, caplog):
     executor = make(kind, 2)
     with pytest.raises(kind_of_error, match="task 1 call 0"):

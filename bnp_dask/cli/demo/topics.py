@@ -178,17 +178,16 @@ def stop_words() -> list[str]:
 
 def docstrings(
     limit: int | None = LIMIT,
-    least_words: int = LEAST_WORDS,
     roots: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Iterator[Docstring]:
     """Docstrings of modules, classes and functions, one document each, in alphabetical order of files.
+
+    Texts of few words are left out (:data:`LEAST_WORDS`); so are tests, and repeated texts.
 
     Parameters
     ----------
     limit
         Most documents.  If there are more, packages take turns, a file each, so that none dominates; None for all.
-    least_words
-        Shorter ones are left out; so are tests, and repeated texts.
     roots
         Folders of sources.  Default: the standard library, then the installed packages.
 
@@ -204,7 +203,7 @@ def docstrings(
     seen_ids: set[str] = set()
     given = 0
     for name, path in _in_turn(folders):
-        for found in _of_file(name, path, least_words):
+        for found in _of_file(name, path):
             mark = hash_of(found.text)
             if mark in seen_texts or found.id in seen_ids:
                 continue
@@ -266,7 +265,7 @@ def _sources(root: Path) -> Iterator[tuple[str, Path]]:
                 yield ".".join(names), Path(folder) / file
 
 
-def _of_file(module: str, path: Path, least_words: int) -> Iterator[Docstring]:
+def _of_file(module: str, path: Path) -> Iterator[Docstring]:
     try:
         if path.stat().st_size > FILE_BYTES:
             return
@@ -282,7 +281,7 @@ def _of_file(module: str, path: Path, least_words: int) -> Iterator[Docstring]:
     package = module.split(".")[0]
     for name, kind, text in _walk(tree, module):
         clean = _PROMPT.sub("", inspect.cleandoc(text))
-        if len(_WORD.findall(clean)) >= least_words:
+        if len(_WORD.findall(clean)) >= LEAST_WORDS:
             whole = clean.encode("utf-8", "replace").decode()
             begins = textwrap.shorten(whole, BEGIN, placeholder=" …")
             yield Docstring(name, whole, {"package": package, "kind": kind, "begins": begins})

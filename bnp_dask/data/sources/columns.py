@@ -706,8 +706,8 @@ def _has_none(array: pa.Array) -> bool:
     return is_missing and bool(pc.all(pc.is_null(array, nan_is_null=True)).as_py())
 
 
-def counts_rows(array: pa.Array, offsets: np.ndarray | None = None, start: int = 0) -> bool:
-    """Whether the values are the numbers of rows, from 0 or 1 on, in order; ``start`` is the number of the first row.
+def counts_rows(array: pa.Array, offsets: np.ndarray | None = None) -> bool:
+    """Whether the values are the numbers of rows, from 0 or 1 on, in order.
 
     Row numbers start anew at each of the ``offsets``.
     """
@@ -717,7 +717,7 @@ def counts_rows(array: pa.Array, offsets: np.ndarray | None = None, start: int =
         return False
     cells = Cells("", on_bad="missing")
     first = read_cells(array[:1], 1, cells, exact=False)[0, 0]
-    if first not in (start, start + 1):
+    if first not in (0, 1):
         return False
     wanted = first + np.arange(len(array))
     if offsets is not None:

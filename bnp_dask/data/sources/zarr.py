@@ -712,9 +712,9 @@ def open_zarr_matrix(location: Location, group: zarr.Group, batch_size: int | No
     )
 
 
-def read_vocabulary(path: str, storage_options: Mapping[str, Any] | None = None) -> list[str] | None:
+def read_vocabulary(path: str) -> list[str] | None:
     """The words stored beside counts, in column order; None if there are none."""
-    location = Location.of(path, storage_options).child("vocabulary")
+    location = Location.of(path).child("vocabulary")
     if not location.exists():
         return None
     array = ZarrArray.open(location)
