@@ -38,8 +38,6 @@ FACTS = {
     "initialize/blocks.py": 2,
     # data must say which rows belong together, and which follow one another; sequences are asked for by name
     "analysis/base.py": 3,
-    # whether rows without groups stand by themselves, so that there are no windows to start from
-    "initialize/blocks.py": 2,
     # whether topics of tokens are drawn, or clusters of atoms
     "inference/streaming/truncation_free.py": 1,
     # what is summed over all that may be observed: sequences, held-out atoms, atoms
