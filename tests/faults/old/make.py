@@ -145,6 +145,32 @@ def runs() -> dict[str, Case]:
             gauss,
             more={**cut, "labels": np.where(np.arange(60) % 5 == 0, np.arange(60) % 3, -1)},
         ),
+        "links": Case(
+            bnp.Model(bnp.DPMixture(2.0), bnp.DiagGaussian()),
+            gauss,
+            more={**cut, "links": np.where(np.arange(60) % 12 < 6, np.arange(60) // 3, -1)},
+        ),
+        "strata": Case(
+            bnp.Model(bnp.StrataMixture(1.0, 2.0), bnp.Product({(0,): bnp.Given(), (1, 2): bnp.DiagGaussian()})),
+            np.column_stack([np.arange(60) % 2, gauss]),
+            more=cut,
+        ),
+        "responses": Case(
+            bnp.Model(bnp.HDPTopics(), bnp.Multinomial(lam=0.1)),
+            text,
+            more={"responses": np.where(np.arange(60) % 4 == 0, np.nan, np.arange(60) % 3)},
+        ),
+        "classes": Case(
+            bnp.Model(bnp.LDA(response=bnp.CategoricalResponse()), bnp.Multinomial(lam=0.1)),
+            text,
+            more={"responses": np.array(["red", "green", "blue"])[np.arange(60) % 3]},
+        ),
+        "learned": Case(
+            bnp.Model(bnp.DPMixture(2.0), bnp.Gaussian(), learn_prior="full", learn_concentrations="always"),
+            gauss,
+            moves=MOVES,
+            more=cut,
+        ),
         "propagation": Case(
             bnp.Model(bnp.NRMMixture(bnp.GeneralizedGamma(1.0, 0.3, 1.0)), bnp.DiagGaussian()),
             gauss,
