@@ -238,3 +238,24 @@ def test_steps_that_repeat_one_another_count_less_where_asked():
     assert weighed.posterior_.model.learn_prior == "diagonal"
     with pytest.raises(SettingError, match="all sequences at once"):
         SequenceModel(weigh_steps=True).partial_fit(rows)
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+def test_gaussian_steps_that_repeat_one_another_count_less_by_default(caplog):
+    rows = stays(0.97, n=2, steps=200)
+    by_default, weighed = (SequenceModel(weigh_steps=w, max_laps=3, random_state=0).fit(rows) for w in (None, True))
+    assert by_default.step_weight_ == weighed.step_weight_ < 0.3
+    assert by_default.bound_ == weighed.bound_
+    assert "neighbouring steps repeat one another" in caplog.text and "weigh_steps=False" in caplog.text
+    more = by_default.partial_fit(rows)
+    np.testing.assert_allclose(more.posterior_.summary["N"].sum(), 800 * weighed.step_weight_)
+    for made in (SequenceModel(n_states=2, max_laps=3), SequenceModel("poisson", max_laps=3)):
+        assert made.fit([np.floor(np.abs(each)) for each in rows]).step_weight_ == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+def test_independent_steps_have_the_bits_of_a_model_that_does_not_ask():
+    rows, _ = recordings()
+    by_default, plain = (SequenceModel(weigh_steps=w, max_laps=4, random_state=0).fit(rows) for w in (None, False))
+    assert by_default.step_weight_ == 1.0
+    assert by_default.bound_ == plain.bound_
