@@ -70,7 +70,7 @@ from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import default_init
 from bnp_dask.training.results import TrainResult
-from bnp_dask.training.train import ConvergenceWarning, train
+from bnp_dask.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -313,7 +313,7 @@ class SequenceModel(BaseEstimator):
         source = self._source(rows, offsets)
         init = ContiguousBlocks(min(PILOT_STATES, len(rows)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore")  # the fit that follows says them, and the pilot is not to converge
             pilot = train(
                 replace(self._model(), learn_prior="auto"),
                 source,
