@@ -47,7 +47,7 @@ from bnp_dask.estimators.fitting import (
     warn_unless_converged,
     with_nested,
 )
-from bnp_dask.inference import Memoized, Schedule
+from bnp_dask.inference import FullBatch, Memoized, Schedule
 from bnp_dask.initialize import ContiguousBlocks, Initialization
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.arrow_streams import is_stream
@@ -147,9 +147,9 @@ class SequenceModel(BaseEstimator):
         them that is (:func:`bnp_dask.independent_share`, found with 30 states without moves), and the prior of the
         likelihood is learned where it was left open.  In recordings whose neighbouring rows are nearly the same, such
         as motion, states are otherwise moments of a movement.  ``bound_`` is then the objective of weighted steps.
-        None: True where the number of states is learned from Gaussian rows and their share is below 1, and False
-        elsewhere.  Fewer states may predict single steps less well: held-out dances of bees score 0.6 nats a step
-        lower.  True is for :meth:`fit` only; :meth:`partial_fit` goes on with the weight that :meth:`fit` found.
+        None: True where the number of states is learned from Gaussian rows in memory, by an exact objective, and their
+        share is below 1; False elsewhere.  Fewer states may predict single steps less well: held-out dances of bees
+        score 0.6 nats a step lower.  True is for :meth:`fit` only; :meth:`partial_fit` goes on with its weight.
     store
         Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.
@@ -297,7 +297,10 @@ class SequenceModel(BaseEstimator):
         asked = self._weighs()
         observation = self._observation()
         is_gaussian = isinstance(observation, (DiagGaussian, Gaussian)) and not marginalises(observation)
-        if not (asked or (asked is None and self._given() is None and is_gaussian and self.store is None)):
+        # weights that are no whole numbers, and a learned prior, need an exact objective
+        is_exact = self.schedule is None or isinstance(self.schedule, (FullBatch, Memoized))
+        is_open = self._given() is None and is_gaussian and is_exact and self.store is None
+        if not (asked or (asked is None and is_open)):
             return 1.0
         share = self._share(rows, offsets)
         if asked is None and share < 1.0:

@@ -249,7 +249,8 @@ def test_gaussian_steps_that_repeat_one_another_count_less_by_default(caplog):
     assert "neighbouring steps repeat one another" in caplog.text and "weigh_steps=False" in caplog.text
     more = by_default.partial_fit(rows)
     np.testing.assert_allclose(more.posterior_.summary["N"].sum(), 800 * weighed.step_weight_)
-    for made in (SequenceModel(n_states=2, max_laps=3), SequenceModel("poisson", max_laps=3)):
+    others = [{"n_states": 2}, {"observation": "poisson"}, {"schedule": bnp.Gibbs(laps=2, thin=1)}]
+    for made in (SequenceModel(max_laps=3, random_state=0, **each) for each in others):
         assert made.fit([np.floor(np.abs(each)) for each in rows]).step_weight_ == 1.0
 
 
