@@ -106,7 +106,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 # -- vector code --------------------------------------------------------------------------------------------------
 @njit(nogil=True, error_model="numpy", fastmath=True)
 def plain_times(vector, matrix, out):
-    """:func:`bnp_dask.kernels.hmm.steps.times` as a compiler makes it of plain loops."""
+    """:func:`bnp_dask.kernels.hmm.forward_backward.times` as a compiler makes it of plain loops."""
     out[:] = 0.0
     for k in range(len(matrix)):
         for j in range(len(out)):
@@ -115,7 +115,7 @@ def plain_times(vector, matrix, out):
 
 @njit(nogil=True, error_model="numpy", fastmath=True)
 def plain_times_some(vector, index, matrix, out):
-    """:func:`bnp_dask.kernels.hmm.steps.times_some` likewise."""
+    """:func:`bnp_dask.kernels.hmm.forward_backward.times_some` likewise."""
     out[:] = 0.0
     for k in index:
         for j in range(len(out)):
@@ -155,11 +155,11 @@ def lanes(is_on: bool) -> dict[str, float]:
     """CPU seconds of kernels in this process, where nothing was compiled before."""
     from benchmarks.timing import median
     from bnp_dask.kernels.gaussian.distances import cluster_distances
-    from bnp_dask.kernels.hmm import steps, sweeps
+    from bnp_dask.kernels.hmm import forward_backward
 
     if not is_on:
-        steps.times = sweeps.times = plain_times
-        steps.times_some = plain_times_some
+        forward_backward.times = plain_times
+        forward_backward.times_some = plain_times_some
     with one_blas_thread():
         found = {f"forward-backward, K={k}": chain_seconds(k) for k in (10, 50, 200)}
         rng = np.random.default_rng(0)

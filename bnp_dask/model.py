@@ -20,12 +20,10 @@ from bnp_dask.allocation.base import (
 )
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL, Columns, Words
-from bnp_dask.core.fields import UNITS, Counting
 from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
 from bnp_dask.core.frozen import thawed
-from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.summary import UNITS, Counting, Field, GroupStates, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.core.table import TopicList
 from bnp_dask.inputs.protocols import as_a, is_a, require

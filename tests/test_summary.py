@@ -12,10 +12,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.testing import assert_array_equal
 
-from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Unite, replay
-from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Field, Links, Summary
-from bnp_dask.core.totals import RunningTotal, difference, edited
+from bnp_dask.core.summary import (
+    Edit,
+    Exchange,
+    Fade,
+    Field,
+    Forget,
+    GroupStates,
+    InsertEmpty,
+    Links,
+    Merge,
+    RunningTotal,
+    Summary,
+    Take,
+    Unite,
+    difference,
+    edited,
+    replay,
+)
 from bnp_dask.errors import SummaryError
 
 D = 2

@@ -17,8 +17,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from benchmarks.coordinator.measure import fold, median_seconds, say_ceiling, say_rates, submit_seconds, travel
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.core.totals import RunningTotal
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import State, Work
 from bnp_dask.inference.batch_memo import total_from, visit_to_arrays

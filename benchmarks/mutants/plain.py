@@ -18,7 +18,7 @@ LANES = 8
 """Numbers of a vector: ``bnp_dask.kernels.numeric.simd``."""
 
 ROWS, LINE = 6, 64
-"""Rows of a tile, and bytes in a row: ``bnp_dask.kernels.numeric.products``."""
+"""Rows of a tile, and bytes in a row: ``bnp_dask.kernels.numeric.arithmetic``."""
 
 _LIBRARY = ctypes.CDLL(ctypes.util.find_library("m"))
 _LIBRARY.fma.restype, _LIBRARY.fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3

@@ -8,7 +8,7 @@ posteriors ``s_t[k, l]`` (thesis 6.14).  Its summary is additive over sequences:
 
 H is one number: the thesis keeps K x K terms of it (6.24) to bound the joint effect of several merges.  Here each
 tracked pair stores the exact loss of H by its merge.  Two merges together take at most log 2 per transition between
-them more than each alone (:func:`bnp_dask.core.fields.interplay`), a tighter bound than the floor of zero.
+them more than each alone (:func:`bnp_dask.core.summary.interplay`), a tighter bound than the floor of zero.
 """
 
 from __future__ import annotations

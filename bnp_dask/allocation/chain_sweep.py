@@ -1,8 +1,8 @@
 """Local step of a hidden Markov model piece by piece, for visits that need sums and have no trials.
 
 The forward sweep computes the log likelihoods of a piece; its statistics are computed while its responsibilities are
-still in cache.  For a whole sequence only the arrays of :class:`~bnp_dask.kernels.hmm.sweeps.Kept` are in memory; the
-step on whole sequences (``chain_step``) keeps more than twice as much, for trials.
+still in cache.  For a whole sequence only the arrays of :class:`~bnp_dask.kernels.hmm.forward_backward.Kept` are in
+memory; the step on whole sequences (``chain_step``) keeps more than twice as much, for trials.
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ from bnp_dask.allocation.chain_step import (
 )
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import NumericalError
-from bnp_dask.kernels.hmm.forward_backward import pair_sums
+from bnp_dask.kernels.hmm.forward_backward import (
+    Kept,
+    Rows,
+    Space,
+    Transitions,
+    likelihoods,
+    pair_sums,
+    sweep_back,
+    sweep_forth,
+)
 from bnp_dask.kernels.hmm.merge_entropy import piece_losses
-from bnp_dask.kernels.hmm.steps import Transitions
-from bnp_dask.kernels.hmm.sweeps import Kept, Rows, Space, likelihoods, sweep_back, sweep_forth
 from bnp_dask.kernels.numeric.arithmetic import inner, matmul
 from bnp_dask.kernels.numeric.simd import aligned, padded
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials

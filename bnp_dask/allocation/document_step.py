@@ -23,14 +23,12 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.response import Response, document_pull, response_fields, response_sums
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
+from bnp_dask.core.summary import GroupStates
 from bnp_dask.inputs.settings import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.topics import document_state as kernel_state
 from bnp_dask.kernels.topics import document_step as kernel
-from bnp_dask.kernels.topics.document_state import Pull
-from bnp_dask.kernels.topics.document_table import table_of
+from bnp_dask.kernels.topics.document_step import Pull, table_of
 from bnp_dask.structure.steps import LOWEST, GroupStep, Tokens
 
 TILE_NUMBERS = 2**19
@@ -44,7 +42,7 @@ ROOM_NUMBERS = 2**22
 
 _own = threading.local()
 
-START = {"cold": kernel_state.COLD, "warm": kernel_state.WARM, "best": kernel_state.COLD | kernel_state.WARM}
+START = {"cold": kernel.COLD, "warm": kernel.WARM, "best": kernel.COLD | kernel.WARM}
 
 
 @register
@@ -123,10 +121,10 @@ class DocumentStep:
         """Type of the stored counts of documents; None if none are stored."""
         return np.dtype(self.states) if self.keeps_states else None
 
-    def rules(self, warm: bool) -> kernel_state.Rules:
+    def rules(self, warm: bool) -> kernel.Rules:
         """Settings for the kernel; ``warm`` if there are states to start from."""
-        start = START[self.start] if warm else kernel_state.COLD
-        return kernel_state.Rules(
+        start = START[self.start] if warm else kernel.COLD
+        return kernel.Rules(
             int(self.sweeps), float(self.tolerance), bool(self.shrink), int(self.restarts), int(self.restart_sweeps),
             float(self.restart_above), self.top, start,
         )  # fmt: skip
@@ -269,7 +267,7 @@ def share_out(
 
 
 def _fit(
-    rules: kernel_state.Rules,
+    rules: kernel.Rules,
     prior: np.ndarray,
     theta: np.ndarray,
     tokens: Tokens,
@@ -280,19 +278,19 @@ def _fit(
     kept_as: np.dtype[Any] | None,
     answers: bool,
     pull: Pull | None,
-) -> tuple[kernel_state.Found, GroupStates | None, np.ndarray, GroupStates | None]:
+) -> tuple[kernel.Found, GroupStates | None, np.ndarray, GroupStates | None]:
     """Call the kernel: its sums, the counts to keep, the logs of the likelihoods that it used, and all counts if there
     are ``answers``."""
     n_rows, k = log_lik.shape
     table = _room(n_rows, k)
     table_of(log_lik, LOWEST, table)
-    groups = kernel_state.Groups(
+    groups = kernel.Groups(
         tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, table, log_lik
     )
-    memory = kernel_state.NO_MEMORY
-    if states is not None and rules.start & kernel_state.WARM:
-        memory = kernel_state.Memory(states.offsets, states.cluster, states.count.astype(np.float64))
-    found = kernel_state.Found(
+    memory = kernel.NO_MEMORY
+    if states is not None and rules.start & kernel.WARM:
+        memory = kernel.Memory(states.offsets, states.cluster, states.count.astype(np.float64))
+    found = kernel.Found(
         np.zeros((n_rows, k)), np.zeros((4, k)), np.zeros((4, len(pairs))), np.zeros((len(tokens.row), len(sets)))
     )
     begin = prior / prior.sum()

@@ -27,8 +27,7 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass
-from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
+from bnp_dask.kernels.numeric.arithmetic import inner, log, log_gammas, log_shares, matmul
 from bnp_dask.structure.chains import Chains
 from bnp_dask.structure.steps import LocalStep, LogLikOf
 

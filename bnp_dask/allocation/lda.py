@@ -22,9 +22,8 @@ from bnp_dask.allocation.response import (
 )
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.group_states import GroupStates
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.summary import Field, GroupStates, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul

@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.kernels.mixture import resp as kernel
-from bnp_dask.kernels.mixture.entropy import pair_entropy
+from bnp_dask.kernels.mixture.resp import pair_entropy
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.structure.steps import LocalStep, LogLik
 

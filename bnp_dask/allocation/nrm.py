@@ -23,8 +23,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import hold, shown, whole_or_none
-from bnp_dask.kernels.numeric.arithmetic import log
-from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.numeric.arithmetic import log, log_gammas
 from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
 from bnp_dask.structure.independent import Independent

@@ -17,8 +17,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, share_below_one, whole_or_none
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.numeric.arithmetic import log, log_gammas, matmul
 from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent

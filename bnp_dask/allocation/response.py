@@ -35,11 +35,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.fields import CLUSTER
-from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.summary import CLUSTER, Field, GroupStates, Summary
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.topics.document_state import Pull
+from bnp_dask.kernels.topics.document_step import Pull
 from bnp_dask.kernels.topics.response import share_sums
 from bnp_dask.structure.responding import SQUARES, responding
 from bnp_dask.structure.steps import Receivers, Tokens

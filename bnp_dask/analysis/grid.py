@@ -11,8 +11,8 @@ import numpy as np
 
 from bnp_dask.analysis.base import WINDOW, computing_as, needs_of
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.core.survey import Survey, extend, require_atoms
-from bnp_dask.core.totals import RunningTotal
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, naming_batch
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.open import opened

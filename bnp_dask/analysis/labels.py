@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from bnp_dask.analysis.base import computing_as, require_posterior
-from bnp_dask.core.fields import UNITS
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import UNITS, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import flag
 from bnp_dask.model import Model, Posterior

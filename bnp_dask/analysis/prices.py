@@ -14,8 +14,7 @@ import numpy as np
 
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
-from bnp_dask.core.edits import Exchange, Merge
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Merge, Summary
 from bnp_dask.core.table import Table
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.groups import lagged

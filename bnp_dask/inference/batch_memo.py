@@ -16,13 +16,22 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Edit, Forget, follow, replay
-from bnp_dask.core.group_states import GroupStates, replay_states
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.totals import WORDS, RunningTotal, edited
+from bnp_dask.core.summary import (
+    WORDS,
+    Edit,
+    Field,
+    Forget,
+    GroupStates,
+    RunningTotal,
+    Summary,
+    edited,
+    follow,
+    replay,
+    replay_states,
+)
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs.sparse_rows import from_parts, require_compressed
-from bnp_dask.kernels.numeric.sparse_sums import SparseSum
+from bnp_dask.kernels.numeric.compensated import SparseSum
 from bnp_dask.model import Model
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt
 from bnp_dask.structure.assignments import Assignments, restored, sums_of

@@ -10,9 +10,19 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
-from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Unite, Widen
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import (
+    Edit,
+    Exchange,
+    Fade,
+    Forget,
+    InsertEmpty,
+    Merge,
+    RunningTotal,
+    Summary,
+    Take,
+    Unite,
+    Widen,
+)
 from bnp_dask.errors import StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.gathered import Gathered

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.edits import Forget, InsertEmpty
-from bnp_dask.core.totals import RunningTotal, with_pairs
+from bnp_dask.core.summary import Forget, InsertEmpty, RunningTotal, with_pairs
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference.bad_batches import leave_out
 from bnp_dask.inference.batch_memo import is_assigned

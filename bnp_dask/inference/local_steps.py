@@ -20,7 +20,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
-from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import GroupStates
 from bnp_dask.data.base import SMALL_BYTES
 from bnp_dask.errors import StoreError
 from bnp_dask.execute.base import Handle, collected, is_remote, submitted

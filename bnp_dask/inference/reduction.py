@@ -14,8 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal, difference
+from bnp_dask.core.summary import RunningTotal, Summary, difference
 from bnp_dask.store.summaries import Receipt
 from bnp_dask.structure.base import Visit
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.fields import UNITS
 from bnp_dask.core.frozen import thawed
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import UNITS, Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle, in_order

@@ -142,3 +142,13 @@ def sources_digest(file: Path) -> str:
     for path in sorted(found):
         whole.update(hashlib.sha256(found[path]).digest())
     return whole.hexdigest()[:16]
+
+
+# -- Copies between arrays inside of kernels, entry by entry ------------------------------------------------------
+# An assignment of arrays (``target[:n] = source``) makes numba compile the text of its error message, with Python's
+# strings, in each process whose cache lacks the kernel: two to three CPU seconds.  A loop needs next to nothing.
+@njit(nogil=True, cache=True)
+def copy_into(target, source):
+    """``target[: len(source)] = source`` for arrays of one axis; nothing is checked."""
+    for i in range(len(source)):
+        target[i] = source[i]

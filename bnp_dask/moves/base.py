@@ -10,8 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Merge, Unite
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Merge, Summary, Unite
 from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task

@@ -15,8 +15,7 @@ from scipy.special import gammaln
 
 from bnp_dask.core.batch import Batch, concatenate
 from bnp_dask.core.finite import unless_refused
-from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import GroupStates, Summary
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import child_rng, hard_resp, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms

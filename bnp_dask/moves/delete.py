@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.edits import Exchange
 from bnp_dask.core.finite import unless_refused
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Summary
 from bnp_dask.execute.base import Task
 from bnp_dask.inputs.settings import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul

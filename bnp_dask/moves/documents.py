@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize.anchors import MEMORY
 from bnp_dask.initialize.base import child_rng

@@ -17,10 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.edits import NO_PARTS, Edit, Exchange, Forget, Merge, Take, Unite, follow, replay
 from bnp_dask.core.finite import require_finite_terms
-from bnp_dask.core.summary import Links, Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import (
+    NO_PARTS,
+    Edit,
+    Exchange,
+    Forget,
+    Links,
+    Merge,
+    RunningTotal,
+    Summary,
+    Take,
+    Unite,
+    follow,
+    replay,
+)
 from bnp_dask.errors import NumericalError, SummaryError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import (

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange
 from bnp_dask.core.finite import unless_refused
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Summary
 from bnp_dask.data.base import batch_reader
 from bnp_dask.execute.base import in_order
 from bnp_dask.initialize.base import child_rng

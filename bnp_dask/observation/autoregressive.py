@@ -16,11 +16,10 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import Bulk, bulk_of
 from bnp_dask.core.columns import OPTIONAL, lagged_names
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Bulk, Survey, bulk_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import MOST_MASS, hold, shown, whole_number
@@ -81,7 +80,7 @@ class AutoRegressiveGaussian:
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        the data's bulk (see :func:`bnp_dask.core.survey.bulk_of`); less along directions in which the data hardly vary
         (:mod:`bnp_dask.observation.dependence`).
     M
         Prior mean of A: a number (times the identity, for x_{t-1}) or ``(D, L D)``.  Default 1: each step is expected

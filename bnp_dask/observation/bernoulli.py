@@ -16,8 +16,7 @@ from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.observation.checks import check_bits, cluster_fastest, product, sums
 from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
 from bnp_dask.observation.interface.equality import compared_by_settings

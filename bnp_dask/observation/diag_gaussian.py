@@ -11,17 +11,15 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Survey, bulk_of
 from bnp_dask.inputs.settings import LEAST_MASS
 from bnp_dask.kernels.gaussian import learned
-from bnp_dask.kernels.gaussian.diagonal import student_falls
+from bnp_dask.kernels.gaussian.distances import student_falls
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import few_columns, tell_of_columns
@@ -99,7 +97,7 @@ class DiagGaussian:
         Degrees of freedom, > 0, a number or by feature ``(D,)``.  Default 3.
     beta
         Scale, ``(D,)`` or a number, squared data units.  Default: E[variance] = beta / (nu - 2) is a tenth of the
-        variance of the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        variance of the data's bulk (see :func:`bnp_dask.core.survey.bulk_of`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa
@@ -113,7 +111,7 @@ class DiagGaussian:
     grain
         Resolution of each column, ``(D,)`` or a number, data units: the true value lies within half of it of the
         recorded one.  0 for continuous columns.  Default: found from the data, see
-        :func:`bnp_dask.core.bulk.grain_of`.  Its
+        :func:`bnp_dask.core.survey.grain_of`.  Its
         variance of rounding is part of every cluster's variance (:mod:`bnp_dask.observation.priors`).
     null
         Additional variance of each atom in columns that are the same in all rows, ``(D,)``, squared data units.

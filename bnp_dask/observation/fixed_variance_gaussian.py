@@ -10,12 +10,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
-from bnp_dask.kernels.gaussian.diagonal import diagonal_squares
+from bnp_dask.core.survey import Survey, bulk_of
+from bnp_dask.kernels.gaussian.distances import diagonal_squares
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.base import LOG_BASE
@@ -87,7 +86,7 @@ class FixedVarianceGaussian:
     ----------
     variance
         Variance within clusters, ``(D,)`` or a number, squared data units.  Default: a tenth of the variance of the
-        data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`).
+        data's bulk (see :func:`bnp_dask.core.survey.bulk_of`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     kappa

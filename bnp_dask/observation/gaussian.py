@@ -11,11 +11,10 @@ from typing import Self
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Survey, bulk_of
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS
 from bnp_dask.kernels.gaussian import learned
@@ -98,7 +97,7 @@ class Gaussian:
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the variance of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        the data's bulk (see :func:`bnp_dask.core.survey.bulk_of`); less along directions in which the data hardly vary
         (:mod:`bnp_dask.observation.dependence`).
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
@@ -112,7 +111,7 @@ class Gaussian:
     grain
         Resolution of each column, ``(D,)`` or a number, data units: the true value lies within half of it of the
         recorded one.  0 for continuous columns.  Default: found from the data, see
-        :func:`bnp_dask.core.bulk.grain_of`; 0 with ``missing``.  Its variance of rounding is part of every cluster's
+        :func:`bnp_dask.core.survey.grain_of`; 0 with ``missing``.  Its variance of rounding is part of every cluster's
         variance (:mod:`bnp_dask.observation.priors`).
     null
         Combinations of columns that are the same in all rows, and the prior's covariance along them,

@@ -10,9 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.fields import Counting
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core.summary import Counting, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.column_notation import Key

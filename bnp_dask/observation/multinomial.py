@@ -18,8 +18,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import flag, hold, share_below_one
 from bnp_dask.kernels.mixture.resp import AnyResp, WordResp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
 from bnp_dask.kernels.topics.counts import rising, rising_sums, table_product
 from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores

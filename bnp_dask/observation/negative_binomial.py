@@ -12,16 +12,14 @@ from scipy import sparse
 from scipy.special import betaln, psi
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Survey, bulk_of
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import shown
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums

@@ -18,8 +18,7 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_RATE, MOST_RATE, shown
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, log_gammas, matmul
 from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
@@ -57,7 +56,7 @@ class Poisson:
         Shape, > 0, a number or ``(D,)``.  Default 1: rates of clusters vary by as much as their mean.
     b
         Rate of the Gamma, > 0, one over counts, a number or ``(D,)``.  Default: a divided by the mean of the data's
-        bulk (:func:`bnp_dask.core.bulk.bulk_of`), so that clusters are expected to have that mean rate.  A column of
+        bulk (:func:`bnp_dask.core.survey.bulk_of`), so that clusters are expected to have that mean rate.  A column of
         zeros has no mean; it is taken to have one count in the whole data set, with a warning.
     missing
         ``"marginalise"``: NaN in dense rows is a missing entry, and is integrated over.  Default: refused.

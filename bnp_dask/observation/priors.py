@@ -20,8 +20,7 @@ import math
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import Bulk, bulk_of, grain_of
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Bulk, Survey, bulk_of, grain_of
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.inputs.arrays import real_setting
 from bnp_dask.inputs.settings import LEAST_MASS, MOST_MASS, shown

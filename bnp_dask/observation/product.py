@@ -11,9 +11,8 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.fields import Counting
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import CLUSTER, Field, Summary
+from bnp_dask.core.summary import CLUSTER, Counting, Field, Summary
 from bnp_dask.core.survey import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, quoted, resolve, written

@@ -10,11 +10,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
 from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core.survey import Survey, bulk_of
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.distances import cluster_distances
@@ -86,12 +85,12 @@ class ZeroMeanGaussian:
     B
         Scale matrix: a number, its diagonal ``(D,)``, or ``(D, D)`` symmetric positive definite; squared data
         units.  Default: diagonal, E[covariance] = B / (nu - D - 1) is a tenth of the mean square of
-        the data's bulk (see :func:`bnp_dask.core.bulk.bulk_of`); less along directions in which the data hardly vary
+        the data's bulk (see :func:`bnp_dask.core.survey.bulk_of`); less along directions in which the data hardly vary
         (:mod:`bnp_dask.observation.dependence`).
     grain
         Resolution of each column, ``(D,)`` or a number, data units: the true value lies within half of it of the
         recorded one.  0 for continuous columns.  Default: found from the data, see
-        :func:`bnp_dask.core.bulk.grain_of`.  Its
+        :func:`bnp_dask.core.survey.grain_of`.  Its
         variance of rounding is part of every cluster's variance (:mod:`bnp_dask.observation.priors`).
     null
         Combinations of columns that are the same in all rows, and the prior's covariance along them,

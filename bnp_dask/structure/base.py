@@ -10,9 +10,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_rows
-from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import GroupStates, RunningTotal, Summary
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.observation.interface.describing import Estimate
 from bnp_dask.structure.answers.labels import Columns

@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.group_states import GroupStates, concatenate_states
-from bnp_dask.core.summary import Links, Summary
+from bnp_dask.core.summary import GroupStates, Links, Summary, concatenate_states
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp

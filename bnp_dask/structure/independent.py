@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import GroupStates, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, is_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights

@@ -33,11 +33,9 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.fields import UNITS
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import UNITS, Summary
 from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.mixture.entropy import resp_entropy
-from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, scale_rows
+from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, resp_entropy, scale_rows
 from bnp_dask.structure.asking import WholeModel
 from bnp_dask.structure.steps import LocalStep
 from bnp_dask.structure.verbs import MixtureAllocation, linear_sums

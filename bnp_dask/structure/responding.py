@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import GroupStates
 from bnp_dask.kernels.topics.response import share_products
 from bnp_dask.structure.steps import Tokens
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import GroupStates
 from bnp_dask.kernels.hmm.forward_backward import Chains
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import log

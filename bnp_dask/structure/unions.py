@@ -71,7 +71,7 @@ def unite_once(summary: Summary, keep: int, drop: int) -> Union:
 
     and the same backwards in time, with the last steps in place of the first and ``M_ai, M_bi``.  The smaller of both
     is taken, and an entropy is never negative.  After a merge the tracked loss of another pair is no longer exact, so
-    that it counts as one more bound (:func:`bnp_dask.core.fields.interplay`).
+    that it counts as one more bound (:func:`bnp_dask.core.summary.interplay`).
     """
     a, b = summary.positions(np.array([keep, drop]))
     found = np.flatnonzero((np.sort(summary.pairs, axis=1) == np.sort([keep, drop])).all(axis=1))

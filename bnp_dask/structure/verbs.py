@@ -8,8 +8,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.group_states import GroupStates
-from bnp_dask.core.summary import Field
+from bnp_dask.core.summary import Field, GroupStates
 from bnp_dask.inputs.protocols import is_a
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.structure.steps import NO_DONORS, GroupStep, LocalStep, LogLik, LogLikOf, Receivers, Tokens

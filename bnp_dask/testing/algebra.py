@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bnp_dask.core.edits import Edit, Exchange, Fade, Forget, InsertEmpty, Merge, Take, Unite, replay
-from bnp_dask.core.fields import Field
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import (
+    Edit,
+    Exchange,
+    Fade,
+    Field,
+    Forget,
+    InsertEmpty,
+    Merge,
+    RunningTotal,
+    Summary,
+    Take,
+    Unite,
+    replay,
+)
 
 IDS = np.array([4, 7, 1, 9])
 PAIRS = np.array([[4, 1], [7, 9]])

@@ -19,9 +19,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import grain_of
-from bnp_dask.core.survey import Survey
-from bnp_dask.core.survey.copies import row_hashes
+from bnp_dask.core.survey import Survey, grain_of, row_hashes
 from bnp_dask.data.base import Reader, Source, batch_reader, fingerprint_of
 from bnp_dask.data.view import CountedSource, View, read_or_why
 from bnp_dask.execute.base import Executor, in_order

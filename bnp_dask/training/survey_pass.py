@@ -16,12 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bnp_dask.core.encoding import to_identity
-from bnp_dask.core.survey import Survey, extend, require_atoms, survey_batch
-from bnp_dask.core.survey.copies import NAMES as COPIES
-from bnp_dask.core.survey.copies import DistinctRows
-from bnp_dask.core.survey.moments import NAMES as JOINT
-from bnp_dask.core.survey.moments import JointMoments
-from bnp_dask.core.survey.quantiles import QuantileTotal
+from bnp_dask.core.survey import NAMES_OF_JOINT as COPIES
+from bnp_dask.core.survey import NAMES_OF_JOINT as JOINT
+from bnp_dask.core.survey import DistinctRows, JointMoments, QuantileTotal, Survey, extend, require_atoms, survey_batch
 from bnp_dask.data.base import Reader, Source, batch_reader, bytes_told, identity_of, in_words, n_together
 from bnp_dask.data.view import EmptyReader, WithoutBatches, read_or_why, reason
 from bnp_dask.errors import DataError, StoreError, warn

@@ -11,7 +11,7 @@ import pytest
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, replay
+from bnp_dask.core.summary import Exchange, replay
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bnp_dask.core.edits import Exchange, Merge, replay
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import Exchange, Merge, RunningTotal, Summary, replay
 from bnp_dask.errors import SummaryError
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.chains import potentials

@@ -9,8 +9,8 @@ import pytest
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, replay
-from bnp_dask.core.edits import Merge as MergeEdit
+from bnp_dask.core.summary import Exchange, replay
+from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, State, Stochastic

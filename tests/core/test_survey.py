@@ -7,10 +7,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import grain_of
-from bnp_dask.core.survey import combine, survey_batch
-from bnp_dask.core.survey.moments import combine_joint, joint_moments, no_joint_moments
-from bnp_dask.core.survey.survey import require_atoms
+from bnp_dask.core.survey import (
+    combine,
+    combine_joint,
+    grain_of,
+    joint_moments,
+    no_joint_moments,
+    require_atoms,
+    survey_batch,
+)
 from bnp_dask.errors import DataError
 
 

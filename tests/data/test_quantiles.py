@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import bulk_of
-from bnp_dask.core.survey import combine, extend, survey_batch
-from bnp_dask.core.survey.quantiles import (
+from bnp_dask.core.survey import (
     MOST_SPARSE,
     NO_BATCHES,
     POINTS,
     TOTAL_POINTS,
     QuantileTotal,
+    bulk_of,
+    combine,
+    extend,
     quantiles_of,
+    survey_batch,
     unknown,
 )
 from bnp_dask.training.survey_pass import survey_from_arrays, survey_to_arrays

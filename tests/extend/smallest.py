@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import bnp_dask as bnp
-from bnp_dask.core.edits import Merge
+from bnp_dask.core.summary import Merge
 from bnp_dask.moves.base import Proposal
 
 

@@ -17,7 +17,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.cli.run import StopWhenAsked
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.data.view import WithoutBatches
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor

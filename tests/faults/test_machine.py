@@ -30,10 +30,8 @@ from hypothesis.stateful import (
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Forget, InsertEmpty, Merge, Take, replay
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Forget, InsertEmpty, Merge, RunningTotal, Summary, Take, replay
 from bnp_dask.core.survey import combine, survey_batch
-from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.inference.variational import stochastic
 from bnp_dask.model import Model

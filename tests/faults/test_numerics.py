@@ -13,8 +13,8 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.core.survey import combine, survey_batch
-from bnp_dask.core.totals import RunningTotal
 from bnp_dask.errors import BnpDaskError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.store import RunStore

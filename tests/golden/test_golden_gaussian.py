@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.kernels.mixture.resp import cluster_sums
 from tests.golden.cases import Case, load
 

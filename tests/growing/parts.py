@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import sparse
 
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.data import as_source, ingest
 from bnp_dask.data.base import Source
 from bnp_dask.execute.serial import SerialExecutor

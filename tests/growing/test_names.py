@@ -7,8 +7,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.allocation import DPMixture
-from bnp_dask.core.edits import Exchange, Merge
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Merge, Summary
 from bnp_dask.inference.variational.lineage import Lineage, inherited, told
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Gaussian

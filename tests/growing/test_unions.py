@@ -9,7 +9,7 @@ import pytest
 from scipy.special import xlogy
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Unite
+from bnp_dask.core.summary import Unite
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.inference.variational.growing import UNITED
 from bnp_dask.moves.pairs import best_share

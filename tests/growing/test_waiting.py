@@ -13,8 +13,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Fade, Forget
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import Exchange, Fade, Forget, RunningTotal
 from bnp_dask.inference import state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.inference.state import Loss, Sealed
 from bnp_dask.inference.variational.arrivals import Round

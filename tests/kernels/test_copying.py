@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.numeric.copying import copy_into
+from bnp_dask.kernels.options import copy_into
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bnp_dask.kernels.topics import document_pass, document_sums
-from bnp_dask.kernels.topics.document_table import table_of
+from bnp_dask.kernels.topics import document_step
+from bnp_dask.kernels.topics.document_step import table_of
 
 SIZES = [(1, 1), (5, 7), (16, 16), (33, 9), (40, 130)]
 
@@ -21,15 +21,15 @@ def scene(n, k, seed=0):
 
 def laid(n, k, table, rows, weight):
     """The matrix of a document, its weights up to the length of a row, and what the topics grow by at equal shares."""
-    long = document_pass.padded(n)
+    long = document_step.padded(n)
     lik, grow = np.full((k, long), np.nan), np.full(k, np.nan)
-    ratio = weight / document_pass.row_totals(table, np.ones(k))[rows]
-    document_pass.gather_all(table, rows, lik, ratio, grow)
+    ratio = weight / document_step.row_totals(table, np.ones(k))[rows]
+    document_step.gather_all(table, rows, lik, ratio, grow)
     return lik, np.concatenate([weight, np.zeros(long - n)]), grow
 
 
 def test_rows_are_filled_up_to_whole_vectors():
-    assert [document_pass.padded(n) for n in (0, 1, 16, 17, 115)] == [0, 16, 16, 32, 128]
+    assert [document_step.padded(n) for n in (0, 1, 16, 17, 115)] == [0, 16, 16, 32, 128]
 
 
 @pytest.mark.parametrize("n, k", SIZES)
@@ -49,7 +49,7 @@ def test_a_sweep_reads_the_live_rows_only(n, k):
     lik[np.setdiff1d(np.arange(k), live)] = np.nan
     share, grow = rng.random(len(live)), np.empty(len(live))
     total, ratio = np.empty(len(filled)), np.empty(len(filled))
-    document_pass.sweep(lik, live, len(live), share, filled, total, ratio, grow)
+    document_step.sweep(lik, live, len(live), share, filled, total, ratio, grow)
     own = table[rows][:, live]
     assert_allclose(total[:n], own @ share, rtol=1e-13)
     assert_allclose(grow, (weight / (own @ share)) @ own, rtol=1e-13)
@@ -59,8 +59,8 @@ def test_a_sweep_reads_the_live_rows_only(n, k):
 def test_gathering_some_topics_in_any_order(n, k):
     rng, table, rows, _ = scene(n, k)
     index = rng.permutation(k)[: (k + 1) // 2]
-    lik = np.full((len(index), document_pass.padded(n)), np.nan)
-    document_pass.gather_some(table, rows, index, lik)
+    lik = np.full((len(index), document_step.padded(n)), np.nan)
+    document_step.gather_some(table, rows, index, lik)
     assert_array_equal(lik[:, :n], table[rows][:, index].T)
     assert_array_equal(lik[:, n:], 1.0)
 
@@ -75,7 +75,7 @@ def test_what_a_document_leaves_behind(n, k):
     own = table[rows][:, live] * share
     resp = own / own.sum(axis=1, keepdims=True)
     work, count, linear = np.empty(len(filled)), np.empty(width), np.empty(width)
-    document_sums.assign(
+    document_step.assign(
         lik, live, width, share, filled, log_share, np.empty(len(filled)), work, work.view(np.int64),
         np.empty(len(filled)), count, linear,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def test_what_a_document_leaves_behind(n, k):
     assert_allclose(count, weight @ resp, rtol=1e-12)
     assert_allclose(linear, (weight * (np.log(own.sum(axis=1)) - log_share)) @ resp, rtol=1e-11, atol=1e-12)
     sums, expected = np.ones(table.shape), np.ones(table.shape)
-    document_sums.spread(lik[:width], 0.5, rows, live, sums)
+    document_step.spread(lik[:width], 0.5, rows, live, sums)
     for i, row in enumerate(rows):
         expected[row, live] += 0.5 * weight[i] * resp[i]
     assert_allclose(sums, expected, rtol=1e-12)
@@ -105,7 +105,7 @@ def test_a_likelihood_that_is_no_number_shows_in_every_count():
     lik[1, 4] = np.nan
     scratch, found = np.empty((3, len(filled))), np.empty((2, 3))
     bits = scratch[1].view(np.int64)
-    document_sums.assign(
+    document_step.assign(
         lik, np.arange(3), 3, np.ones(3), filled, np.zeros(0), *scratch[:2], bits, scratch[2], *found,
     )  # fmt: skip
     assert np.isnan(found).all()

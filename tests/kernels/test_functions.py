@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.numeric.functions import fixed_exp, fixed_log, fixed_log1p
+from bnp_dask.kernels.numeric.arithmetic import fixed_exp, fixed_log, fixed_log1p
 
 EXTENDED = pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="needs numbers longer than doubles")
 RNG = np.random.default_rng(0)

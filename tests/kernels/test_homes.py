@@ -10,9 +10,16 @@ from scipy.special import logsumexp
 
 import bnp_dask as bnp
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.kernels.gaussian import homes
-from bnp_dask.kernels.gaussian.homes import FIRST, merged_lists
-from bnp_dask.kernels.gaussian.screen import MARGIN, Screen, exact_pairs, suits_homes, weights_by_home
+from bnp_dask.kernels.gaussian.screen import (
+    FIRST,
+    MARGIN,
+    Groups,
+    Screen,
+    exact_pairs,
+    merged_lists,
+    suits_homes,
+    weights_by_home,
+)
 from bnp_dask.structure import screened
 from tests.kernels.test_screen import atoms, clusters, exact, prepared, rounding, settings_of_data
 
@@ -64,7 +71,7 @@ def test_a_poor_home_costs_no_cluster(monkeypatch, wrong):
     forms, log_weights, x, screen = many(k=40, n=500)
     weights = exact(forms, log_weights, x)
     home = np.zeros(len(x), np.int64) if wrong == "first" else weights.argmin(axis=1)
-    monkeypatch.setattr(homes.Groups, "homes", lambda self, z: home)
+    monkeypatch.setattr(Groups, "homes", lambda self, z: home)
     monkeypatch.setattr("bnp_dask.kernels.gaussian.screen.FAR", 1e9)  # no atom is screened alone
     listed = dense(weights_by_home(screen, x), len(x))
     assert (np.isfinite(listed) | (weights < weights.max(axis=1, keepdims=True) - MARGIN)).all()

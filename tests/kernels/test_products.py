@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from bnp_dask.kernels.mixture.ragged import moments_of_pairs, whitened_pairs
-from bnp_dask.kernels.numeric import products
-from bnp_dask.kernels.numeric.arithmetic import inner, matmul
+from bnp_dask.kernels.numeric import arithmetic
+from bnp_dask.kernels.numeric.arithmetic import fixed_product, inner, matmul
 from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
-from bnp_dask.kernels.numeric.products import fixed_product
 
 SHAPES = [(7, 3, 5), (6, 40, 8), (61, 300, 19), (130, 70, 41), (5, 600, 530), (200, 17, 1), (1, 90, 90)]
 SLOWEST = SHAPES[2:4]
@@ -26,7 +25,7 @@ def chain(row, column):
 
 def small(a, b):
     out = np.empty((1, a.shape[0], b.shape[1]), a.dtype)
-    products._multiply_small(np.ascontiguousarray(a[None]), np.ascontiguousarray(b[None]), out)
+    arithmetic._multiply_small(np.ascontiguousarray(a[None]), np.ascontiguousarray(b[None]), out)
     return out[0]
 
 
@@ -53,7 +52,7 @@ def test_tiles_blocks_and_layouts_leave_the_bits_alone(shape, kind):
             assert found.dtype == kind
             assert np.array_equal(found, wanted)
     out = np.empty((m, n), kind)
-    products._multiply(a, b.T, products.LINE // out.itemsize, out)
+    arithmetic._multiply(a, b.T, arithmetic.LINE // out.itemsize, out)
     assert np.array_equal(out, wanted)
 
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.totals import FEW, RunningTotal, difference
+from bnp_dask.core.summary import FEW, Field, RunningTotal, Summary, difference
 from bnp_dask.errors import SummaryError
-from bnp_dask.kernels.numeric.compensated import two_sum_into
-from bnp_dask.kernels.numeric.sparse_sums import SparseSum, is_mostly_zero
+from bnp_dask.kernels.numeric.compensated import SparseSum, is_mostly_zero, two_sum_into
 
 FIELDS = {"N": Field(), "x": Field(("cluster", "word")), "H": Field(("cluster",), merge="tracked")}
 SHAPE = (5, 40)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bnp_dask.core.survey.quantiles import LEAST_POINTS
+from bnp_dask.core.survey import LEAST_POINTS
 from tests.memory.measure import MB, can_measure
 
 pytestmark = pytest.mark.skipif(not can_measure(), reason="needs /proc/self/clear_refs")

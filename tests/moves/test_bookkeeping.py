@@ -10,7 +10,7 @@ import pytest
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange
+from bnp_dask.core.summary import Exchange
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.inference import FullBatch, Memoized

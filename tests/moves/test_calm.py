@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.core.edits import Exchange
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import Exchange, RunningTotal
 from bnp_dask.execute import ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.inference import lap as laps

@@ -9,9 +9,8 @@ import pytest
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Merge, replay
+from bnp_dask.core.summary import Exchange, Merge, RunningTotal, replay
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.core.totals import RunningTotal
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
 from bnp_dask.moves.judge import Judge

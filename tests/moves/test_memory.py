@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange
+from bnp_dask.core.summary import Exchange
 from bnp_dask.moves.base import DeleteProposal, Gather, Plan
 from bnp_dask.moves.create import gather_atoms
 from bnp_dask.moves.delete import SET

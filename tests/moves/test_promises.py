@@ -10,9 +10,8 @@ from numpy.testing import assert_allclose
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange
+from bnp_dask.core.summary import Exchange, RunningTotal
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.core.totals import RunningTotal
 from bnp_dask.inference import FullBatch
 from bnp_dask.inference import lap as laps
 from bnp_dask.inference.variational.growing import fade

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.core.edits import Exchange, Merge
+from bnp_dask.core.summary import Exchange, Merge
 from bnp_dask.errors import StoreError
 from bnp_dask.inference import state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.model import Model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
-from bnp_dask.core.edits import Exchange
+from bnp_dask.core.summary import Exchange
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.inference import lap as laps

@@ -12,8 +12,7 @@ from scipy.special import multigammaln
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.finite_mixture import FiniteMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.fields import Field
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import BnpDaskError, DataError, NumericalError, SettingError
 from bnp_dask.kernels.gaussian.quadratic import unpack

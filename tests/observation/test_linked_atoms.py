@@ -19,8 +19,8 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
-from bnp_dask.core.edits import Merge
-from bnp_dask.core.survey.survey import checksum
+from bnp_dask.core.summary import Merge
+from bnp_dask.core.survey import checksum
 from bnp_dask.data.beside import links_of
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.initialize.base import hard_resp

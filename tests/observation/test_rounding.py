@@ -7,8 +7,7 @@ from scipy.stats import multivariate_normal, norm
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.bulk import grain_of
-from bnp_dask.core.survey import combine, survey_batch
+from bnp_dask.core.survey import combine, grain_of, survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Gaussian, ZeroMeanGaussian

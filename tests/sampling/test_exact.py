@@ -17,7 +17,7 @@ from bnp_dask.inference.sampling.visit import pins_of, statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
-from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
+from bnp_dask.kernels.streaming.counts import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.kernels.streaming.urn import Urn
 from tests.sampling.chains import Few, canonical, distance, halves, left_by_one_lap, variation

@@ -20,8 +20,8 @@ from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.chains import Chain, Pins, empty_of_chain
 from bnp_dask.inference.sampling.topics import _unions, unite_topics
 from bnp_dask.inference.sampling.visit import Labels
-from bnp_dask.kernels.hmm.paths import draw_paths
-from bnp_dask.kernels.topics.whole_documents import sweep_documents
+from bnp_dask.kernels.hmm.forward_backward import draw_paths
+from bnp_dask.kernels.topics.document_step import sweep_documents
 from bnp_dask.structure.sequences import shifted_potentials
 from bnp_dask.testing.parts import survey_of
 from tests.sampling.chains import variation

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.errors import DataError, NumericalError
 from bnp_dask.inference import FullBatch, State
 from bnp_dask.inference.drive import Flight, drive

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.inference import Memoized
 from bnp_dask.inference.sound import TOLERANCE, require_sound

@@ -10,7 +10,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Fade, InsertEmpty, Merge, Widen
+from bnp_dask.core.summary import Fade, InsertEmpty, Merge, Widen
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import DataError, StoreError, SummaryError
 from bnp_dask.inference.batch_memo import counts_from, is_assigned, summary_from, visit_to_arrays

@@ -19,8 +19,8 @@ from bnp_dask.inference.streaming import learners
 from bnp_dask.inference.streaming.learners import Draws, TopicLearner, WordSums, _Minibatch
 from bnp_dask.inference.streaming.task import columns_of
 from bnp_dask.inference.streaming.truncation_free import Turn, change_of, kept_share
-from bnp_dask.kernels.streaming.counts_gibbs import gibbs_counts
-from bnp_dask.kernels.streaming.gaussian_gibbs import gibbs_gaussian
+from bnp_dask.kernels.streaming.counts import gibbs_counts
+from bnp_dask.kernels.streaming.gaussian import gibbs_gaussian
 from bnp_dask.kernels.streaming.sticks import prior_weights
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables
 from bnp_dask.observation.multinomial import Multinomial

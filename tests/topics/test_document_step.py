@@ -10,8 +10,7 @@ from scipy import sparse
 from bnp_dask.allocation import DocumentStep
 from bnp_dask.allocation.document_step import document_step
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, replay
-from bnp_dask.core.group_states import GroupStates
+from bnp_dask.core.summary import Exchange, GroupStates, replay
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, Poisson

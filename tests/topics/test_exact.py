@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Merge, replay
+from bnp_dask.core.summary import Exchange, Merge, replay
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.groups import take_members
 from tests.pairwise import in_pairs

@@ -16,9 +16,7 @@ from scipy.stats import multivariate_t
 import bnp_dask as bnp
 from bnp_dask.allocation.response import PRODUCTS, SQUARES, Facts, Lines, receivers_pull, response_fields
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, Merge, replay
-from bnp_dask.core.group_states import GroupStates, replay_states
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, GroupStates, Merge, Summary, replay, replay_states
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.steps import Receivers, Tokens
 from bnp_dask.testing import survey_of

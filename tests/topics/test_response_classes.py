@@ -17,9 +17,7 @@ from scipy.special import log_softmax, logsumexp, roots_hermitenorm
 import bnp_dask as bnp
 from bnp_dask.allocation.categorical_response import ClassCoefficients
 from bnp_dask.allocation.response import LEVEL, PRODUCTS, SQUARES, products_of, response_fields
-from bnp_dask.core.edits import Exchange, Merge, replay
-from bnp_dask.core.group_states import replay_states
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import Exchange, Merge, Summary, replay, replay_states
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.steps import Tokens

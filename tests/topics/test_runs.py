@@ -9,8 +9,9 @@ import pytest
 from scipy import sparse
 
 from bnp_dask.allocation import HDPTopics
-from bnp_dask.core import edits
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Exchange
+from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.inference.batch_memo import pack_sparse, unpack_sparse
@@ -128,7 +129,7 @@ def test_stored_summaries_and_states_follow_changes_of_clusters():
     remember(work, state, 0, found)
     stored, _ = work.memo.get_summary(0, 0)
     assert "value.x" in stored or "value.x.csr.data" in stored
-    state.edits = [edits.Merge(0, 3), edits.Exchange("t", (2,))]
+    state.edits = [MergeEdit(0, 3), Exchange("t", (2,))]
     summary = recall(work, state, 0).value()
     assert summary.ids.tolist() == [0, 1, 4, 7, 8]
     states = recall_states(work, state, 0)

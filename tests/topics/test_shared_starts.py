@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.edits import Exchange, replay
+from bnp_dask.core.summary import Exchange, replay
 from bnp_dask.structure.base import Trial
 from tests.topics.parts import begin, corpus, word_model
 

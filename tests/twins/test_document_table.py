@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.topics.document_table import table_of
+from bnp_dask.kernels.topics.document_step import table_of
 
 
 @pytest.mark.parametrize("n_topics", [1, 2, 3, 4, 5, 7, 8, 11])

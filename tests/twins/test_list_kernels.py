@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bnp_dask.kernels.mixture.entropy import resp_entropy
 from bnp_dask.kernels.mixture.ragged import (
     by_cluster,
     columns_of_lists,
@@ -17,12 +16,12 @@ from bnp_dask.kernels.mixture.ragged import (
     softmax_with_tail,
     top_of_lists,
 )
+from bnp_dask.kernels.mixture.resp import resp_entropy
 from bnp_dask.kernels.mixture.softmax import log_sums, softmax_rows
 from bnp_dask.kernels.streaming.word_sums import add_documents, add_tokens, gather_words
 from bnp_dask.kernels.topics.anchors import projected_pairs
 from bnp_dask.kernels.topics.completion import log_word_shares
-from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded
-from bnp_dask.kernels.topics.document_step import group_sums
+from bnp_dask.kernels.topics.document_step import gather_all, gather_some, group_sums, padded
 
 N, K = 7, 5
 

@@ -14,12 +14,10 @@ from scipy.integrate import quad
 from bnp_dask.kernels.gaussian import learned, quadratic
 from bnp_dask.kernels.gaussian.bounds import Bound, bound_products
 from bnp_dask.kernels.gaussian.factors import cholesky_factor
-from bnp_dask.kernels.hmm.steps import exp_all, exponentials, forth
-from bnp_dask.kernels.hmm.sweeps import Space, add_pairs, likelihoods
+from bnp_dask.kernels.hmm.forward_backward import Space, add_pairs, exp_all, exponentials, forth, likelihoods
 from bnp_dask.kernels.mixture.softmax import exp_block
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, log_sum_exp
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, log_gammas, log_shares, log_sum_exp
 from bnp_dask.kernels.numeric.directions import log_constant, log_constants
-from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.kernels.numeric.quantiles import merge_rows, thin_rows, thin_sorted
 from bnp_dask.kernels.numeric.quasi_newton import dot
@@ -32,8 +30,7 @@ from bnp_dask.kernels.streaming.nggp import EXACT, MODE, log_density, mode_of_lo
 from bnp_dask.kernels.streaming.seating import log_not, note_seated, standing
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, wider
 from bnp_dask.kernels.streaming.urn import expected_clusters, log_absent
-from bnp_dask.kernels.topics.document_state import Pull
-from bnp_dask.kernels.topics.document_sums import group_stats
+from bnp_dask.kernels.topics.document_step import Pull, group_stats
 from bnp_dask.kernels.topics.gibbs import next_uniform
 from bnp_dask.kernels.topics.response import FARTHEST, pulled, share_products, share_sums, tilt
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bnp_dask.kernels.topics.document_pass import padded
-from bnp_dask.kernels.topics.top_pass import keep_top, same_sweep, top_sweep
+from bnp_dask.kernels.topics.document_step import keep_top, padded, same_sweep, top_sweep
 from tests.topics import naive
 
 

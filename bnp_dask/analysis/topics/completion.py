@@ -22,10 +22,9 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import hold, number_between, one_of, whole_number
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log_sum_exp, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, log_sum_exp, matmul
 from bnp_dask.kernels.topics.completion import log_word_shares, mix
-from bnp_dask.kernels.topics.whole_documents import sample_document
+from bnp_dask.kernels.topics.document_step import sample_document
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import WideningObservation

@@ -11,8 +11,7 @@ import numpy as np
 
 from bnp_dask.allocation.base import SampledAllocation, SampledStates, SampledTopics, UrnAllocation
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal, Summary
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.chains import Chain, Sampler, of_model

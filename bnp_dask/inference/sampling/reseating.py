@@ -24,7 +24,7 @@ from bnp_dask.inference.sampling.sweep import Drawn, drawn_places
 from bnp_dask.inference.sampling.visit import RESEAT, Assigned, Labels, Swept, generator, pins_of, statistics, visited
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.streaming.reseating import propose, reseat_counts
+from bnp_dask.kernels.streaming.counts import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.kernels.streaming.urn import Seats, Urn
 from bnp_dask.model import Model

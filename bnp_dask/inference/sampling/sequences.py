@@ -33,7 +33,7 @@ from bnp_dask.inference.sampling.visit import (
 )
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.hmm.paths import draw_paths
+from bnp_dask.kernels.hmm.forward_backward import draw_paths
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE

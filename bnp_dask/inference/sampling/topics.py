@@ -48,7 +48,7 @@ from bnp_dask.inference.visit import Request
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
-from bnp_dask.kernels.topics.whole_documents import sweep_documents
+from bnp_dask.kernels.topics.document_step import sweep_documents
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import LOG_BASE, TokenObservation

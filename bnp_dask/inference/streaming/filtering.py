@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive

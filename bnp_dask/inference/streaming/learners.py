@@ -17,8 +17,8 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.streaming.task import columns_of
 from bnp_dask.inputs.protocols import as_a
-from bnp_dask.kernels.streaming.counts_gibbs import NONE, gibbs_counts
-from bnp_dask.kernels.streaming.gaussian_gibbs import gibbs_gaussian
+from bnp_dask.kernels.streaming.counts import NONE, gibbs_counts
+from bnp_dask.kernels.streaming.gaussian import gibbs_gaussian
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, prior_weights
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
 from bnp_dask.kernels.streaming.word_sums import add_documents, add_tokens, gather_words
@@ -270,7 +270,7 @@ def gibbs_points(
     model: Model, current: Summary, atoms: Batch, weights: np.ndarray, uniform: np.ndarray, labels: np.ndarray
 ) -> tuple[int, float]:
     """Clusters of points under Gaussians of full covariance; see
-    :func:`~bnp_dask.kernels.streaming.gaussian_gibbs.gibbs_gaussian`."""
+    :func:`~bnp_dask.kernels.streaming.gaussian.gibbs_gaussian`."""
     observation = as_a(model.observation, Gaussian)
     nothing = columns_of(observation.global_step(model.empty_summary(np.zeros(1, np.int64))), atoms.n_features)
     start = nothing
@@ -289,7 +289,7 @@ def gibbs_any(
     model: Model, current: Summary, atoms: Batch, weights: np.ndarray, uniform: np.ndarray, labels: np.ndarray
 ) -> tuple[int, float]:
     """Clusters of atoms by ``log_predictive`` and ``summarize`` of their likelihood; see
-    :func:`~bnp_dask.kernels.streaming.counts_gibbs.gibbs_counts`."""
+    :func:`~bnp_dask.kernels.streaming.counts.gibbs_counts`."""
     places = _Places.of(model, current, atoms, weights)
     known, gamma = current.n_clusters, float(as_a(model.allocation, StickAllocation).gamma)
     order, counts = by_size(current["N"]), np.maximum(current["N"], 0.0)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.edits import InsertEmpty, Take, Unite
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import InsertEmpty, Summary, Take, Unite
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive

@@ -14,8 +14,7 @@ import numpy as np
 from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.state import State, Work

@@ -12,8 +12,7 @@ from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.finite import require_finite_arrays
 from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal, Summary
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.bad_batches import remaining_weight

@@ -20,9 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.edits import NO_PARTS, Fade, Take, Unite, Widen
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import WORDS, RunningTotal
+from bnp_dask.core.summary import NO_PARTS, WORDS, Fade, RunningTotal, Summary, Take, Unite, Widen
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.lap import plan_context, trim
 from bnp_dask.inference.state import SEALED, Sealed, State, Work

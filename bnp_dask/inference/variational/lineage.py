@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.edits import NO_PARTS, Edit
-from bnp_dask.core.summary import Summary
+from bnp_dask.core.summary import NO_PARTS, Edit, Summary
 from bnp_dask.inference.state import State
 
 COUNTS = "N"

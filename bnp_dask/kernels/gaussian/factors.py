@@ -7,9 +7,8 @@ import math
 import numpy as np
 from scipy.linalg import lapack
 
-from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
-from bnp_dask.kernels.options import njit
+from bnp_dask.kernels.options import copy_into, njit
 
 BLOCKED = 32
 """Columns up to which a call of LAPACK costs more than it saves."""

@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from bnp_dask.kernels.hmm.forward_backward import Chains
-from bnp_dask.kernels.hmm.sweeps import Rows
+from bnp_dask.kernels.hmm.forward_backward import Chains, Rows
 from bnp_dask.kernels.options import INNER, njit
 
 SMALL = 1e-18

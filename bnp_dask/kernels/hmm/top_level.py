@@ -10,10 +10,9 @@ import math
 
 import numpy as np
 
-from bnp_dask.kernels.numeric.copying import copy_into
 from bnp_dask.kernels.numeric.quasi_newton import MEMORY, direction, dot
 from bnp_dask.kernels.numeric.special import _psi_gamma
-from bnp_dask.kernels.options import njit
+from bnp_dask.kernels.options import copy_into, njit
 
 LARGEST_LOG = 40.0
 """Bound of the logs of a and b."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bnp_dask.kernels.mixture.softmax import TINY
-from bnp_dask.kernels.numeric.products import fused
+from bnp_dask.kernels.numeric.arithmetic import fused
 from bnp_dask.kernels.options import INNER, njit
 
 NOTHING_32 = np.float32(-40.0)
@@ -45,7 +45,7 @@ def by_cluster(offsets, index, n_clusters):
 
 @njit(**INNER)
 def _upper_product(rows, upper, out):
-    # rows (n, D) times an upper triangle (D, D), each number one chain in the order of kernels/products.py
+    # rows (n, D) times an upper triangle (D, D), each number one chain in the order of kernels/numeric/arithmetic.py
     d = upper.shape[0]
     out[:] = 0.0
     whole = len(rows) - len(rows) % 4
@@ -88,7 +88,7 @@ def whitened_pairs(y, atoms, places, starts, shift, roots, nu, level, fixed, out
     """``level_k - nu_k / 2 |(y_n - shift_k) roots_k|**2`` of all pairs, put at their places of ``out``.
 
     ``roots (K, D, D)`` are transposed inverse Cholesky factors; the pairs are in the order of clusters.  ``fixed`` is
-    for products without BLAS, in the order of :mod:`bnp_dask.kernels.numeric.products`.
+    for products without BLAS, in the order of :mod:`bnp_dask.kernels.numeric.arithmetic`.
     """
     d = y.shape[1]
     away = np.empty((ROWS, d))

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bnp_dask.kernels.numeric.copying import copy_into
-from bnp_dask.kernels.options import njit
+from bnp_dask.kernels.options import copy_into, njit
 
 MEMORY = 10
 """Number of remembered steps."""

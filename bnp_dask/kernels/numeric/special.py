@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from bnp_dask.kernels.numeric.copying import copy_into
-from bnp_dask.kernels.options import njit
+from bnp_dask.kernels.options import copy_into, njit
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01

@@ -1,4 +1,4 @@
-"""Filter of counts of words under Dirichlet priors: documents seated one after the other."""
+"""Counts of words under Dirichlet priors: documents seated one after the other, drawn by Gibbs, or seated again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import math
 import numpy as np
 
 from bnp_dask.kernels.options import INNER, njit
+from bnp_dask.kernels.streaming.nggp import seat_rule, weight_of
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing, weigh
+from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, prior_weights, wider
 
+# -- filter -------------------------------------------------------------------------------------------------------
 CHUNK, LEAST = 16, 1e-18
 """Number of factors multiplied before a logarithm is taken: from 1e-18 to 1e15 each, they stay within double range; one
 at a time if a prior is smaller."""
@@ -149,3 +152,200 @@ def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, f
             less, fall = give_up(counts, absent, n_clusters, least)
             mass, expected = mass - less, expected - fall
     return n_clusters, len(weights)
+
+
+# -- Clusters of the documents of a minibatch, drawn from their joint distribution given the posterior before it ----
+NONE = -1
+"""Cluster of an atom that has none yet."""
+
+
+@njit(nogil=True, cache=True)
+def _move(words, held, times, k, table, totals):
+    """Add a document to a cluster ``times`` times; a negative number takes it out."""
+    for j in range(len(words)):
+        table[words[j], k] += times * held[j]
+        totals[k] += times * held[j]
+
+
+@njit(nogil=True, cache=True)
+def gibbs_counts(rows, prior, weights, believed, gamma, uniform, labels):
+    """Draw the cluster of each document given the clusters of all others in the minibatch, sweep by sweep.
+
+    The first sweep seats them in order, each given the documents before it.
+
+    Parameters
+    ----------
+    rows
+        ``indptr, indices, data`` of counts, ``(n, R)``.
+    prior
+        Pseudo-counts of these words, ``(R,)``, and the sum over all words.
+    weights
+        Weights of the documents, ``(n,)``; documents of weight zero get no cluster.
+    believed
+        ``order (K,), counts (K,), words (R, C), totals (C,)`` of the known clusters, without pseudo-counts; with room
+        for C.  The last two are changed, and may be copied to get more room.
+    gamma
+        Concentration.
+    uniform
+        Numbers in [0, 1), ``(sweeps, n)``.
+    labels
+        Filled with the positions that the last sweeps give, ``(samples, n)``; -1: none.
+
+    Returns
+    -------
+    n_clusters, log_predictive
+        K and the clusters opened; sum over documents of weight times log predictive density in the first sweep, without
+        coefficients, nats.
+    """
+    indptr, indices, data = rows
+    each, prior_total = prior
+    order, counts, table, totals = believed
+    n, known = len(weights), len(order)
+    n_clusters, room = known, len(totals)
+    chunk = CHUNK if each.min() > LEAST else 1
+    own, members, kept = np.zeros(room), np.zeros(room, np.int64), np.zeros(room, np.bool_)
+    share, log_pred, factors, part = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
+    z = np.full(n, NONE)
+    first, logs = len(uniform) - len(labels), 0.0
+    for sweep in range(len(uniform)):
+        for i in range(n):
+            if weights[i] == 0.0:
+                continue
+            words, held = indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]]
+            old = z[i]
+            if old != NONE:
+                own[old] -= weights[i]
+                members[old] -= 1
+                _move(words, held, -weights[i], old, table, totals)
+                if members[old] == 0:
+                    own[old] = 0.0
+                    if old >= known:
+                        table[:, old] = 0.0
+                        totals[old] = 0.0
+            if n_clusters + 1 >= room:
+                more = room + 8
+                table, totals, own = wider(table, more), longer(totals, more), longer(own, more)
+                members, kept = longer(members, more), longer(kept, more)
+                room += more
+                share, log_pred, factors, part = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
+            prior_weights(order, counts, own, n_clusters, gamma, share)
+            log_predictive_counts(words, held, each, prior_total, chunk, table, totals, n_clusters, factors, log_pred)
+            k, level = choose_cluster(log_pred, share, n_clusters, uniform[sweep, i], part)
+            if k == n_clusters:
+                k = free_position(members, kept, known, n_clusters)
+                n_clusters = max(n_clusters, k + 1)
+            if sweep == 0:
+                logs += weights[i] * level
+            z[i] = k
+            own[k] += weights[i]
+            members[k] += 1
+            _move(words, held, weights[i], k, table, totals)
+        if sweep >= first:
+            labels[sweep - first] = z
+            for i in range(n):
+                if z[i] != NONE:
+                    kept[z[i]] = True
+    return n_clusters, logs
+
+
+# -- Reseating of atoms: each leaves its cluster and draws one given the clusters of all others -------------------
+@njit(nogil=True, cache=True)
+def _put_or_take(words, held, times, k, table, totals):
+    """Add a document to a cluster, or take it out: ``times`` is 1 or -1."""
+    for j in range(len(words)):
+        now = max(table[words[j], k] + times * held[j], 0.0)
+        totals[k] += now - table[words[j], k]
+        table[words[j], k] = now
+
+
+@njit(nogil=True, cache=True)
+def reseat_counts(rows, prior, urn, tables, places, order, uniform):
+    """Draw the cluster of each document given the clusters of all others (Neal 2000, Alg. 3).
+
+    Parameters
+    ----------
+    rows
+        ``indptr, indices, data`` of counts, ``(n, V)``.
+    prior
+        Pseudo-counts, ``(V,)``.
+    urn
+        :meth:`~bnp_dask.kernels.streaming.urn.Seats.packed`.
+    tables
+        ``words (V, K), totals (K,), counts (K,)`` of the clusters of all data, these documents among them; changed.
+    places
+        Positions of the clusters of the documents, ``(n,)``; updated.  New clusters have positions from K on.
+    order
+        Order in which documents leave their clusters, ``(n,)``.
+    uniform
+        Numbers in [0, 1), ``(n,)``.
+
+    Returns
+    -------
+    n_clusters
+        Number of positions in use; some may be empty.
+    """
+    indptr, indices, data = rows
+    a, sigma, tau, rule, by_count, _ = urn
+    table, totals, counts = tables
+    known = len(counts)
+    n_clusters, room = known, known + 8
+    table, totals, counts = wider(table, 8), longer(totals, 8), longer(counts, 8)
+    rest, occupied, met, seat, new = counts.sum() - 1.0, 0, -1, 0.0, 0.0
+    for k in range(known):
+        occupied += counts[k] > 0.5
+    mode, prior_total = math.log(rest + 2.0), prior.sum()
+    chunk = CHUNK if prior.min() > LEAST else 1
+    weight, log_pred, factors, part = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
+    for step in range(len(order)):
+        i = order[step]
+        words, held = indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]]
+        old = places[i]
+        counts[old] -= 1.0
+        _put_or_take(words, held, -1.0, old, table, totals)
+        if counts[old] < 0.5:
+            table[:, old], totals[old], counts[old] = 0.0, 0.0, 0.0
+            occupied -= 1
+        if n_clusters + 1 >= room:
+            table, totals, counts = wider(table, room), longer(totals, room), longer(counts, room)
+            room *= 2
+            weight, log_pred, factors, part = np.empty(room), np.empty(room), np.empty(room), np.empty(room)
+        if occupied != met:
+            seat, new, mode = seat_rule(rest, float(occupied), a, sigma, tau, rule, mode)
+            met = occupied
+        log_predictive_counts(words, held, prior, prior_total, chunk, table, totals, n_clusters, factors, log_pred)
+        free = n_clusters
+        for k in range(n_clusters - 1, -1, -1):
+            weight[k] = seat * weight_of(counts[k], sigma, by_count) if counts[k] > 0.5 else 0.0
+            if counts[k] < 0.5 and k >= known:
+                free = k
+        weight[n_clusters] = new
+        k, _ = choose_cluster(log_pred, weight, n_clusters, uniform[step], part)
+        if k == n_clusters:
+            k = free
+            n_clusters = max(n_clusters, k + 1)
+            occupied += 1
+        counts[k] += 1.0
+        _put_or_take(words, held, 1.0, k, table, totals)
+        places[i] = k
+    return n_clusters
+
+
+@njit(nogil=True, cache=True)
+def propose(table, weight, uniform, out, level):
+    """A position for each atom, drawn in proportion to ``weight exp(log density)``.
+
+    Parameters
+    ----------
+    table
+        Log densities under K clusters and, last, a new one, ``(n, K + 1)`` nats.
+    weight
+        ``(K + 1,)``.
+    uniform
+        Numbers in [0, 1), ``(n,)``.
+    out, level
+        Filled with the positions, K for a new cluster, and the logs of the sums, ``(n,)``.
+    """
+    n, wide = table.shape
+    part = np.empty(wide)
+    for i in range(n):
+        out[i], level[i] = choose_cluster(table[i], weight, wide - 1, uniform[i], part)

@@ -11,8 +11,7 @@ import math
 
 import numpy as np
 
-from bnp_dask.kernels.numeric.copying import copy_into
-from bnp_dask.kernels.options import njit
+from bnp_dask.kernels.options import copy_into, njit
 
 
 @njit(nogil=True, cache=True)

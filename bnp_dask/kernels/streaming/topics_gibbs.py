@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from bnp_dask.kernels.options import INNER, njit
-from bnp_dask.kernels.streaming.counts_gibbs import NONE
+from bnp_dask.kernels.streaming.counts import NONE
 from bnp_dask.kernels.streaming.sticks import free_position, longer
 from bnp_dask.kernels.topics.gibbs import next_uniform
 

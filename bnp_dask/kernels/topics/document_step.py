@@ -9,18 +9,579 @@ over a small matrix that fits the cache.  Rows of topics that a document no long
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
-from bnp_dask.kernels.numeric.copying import copy_into
-from bnp_dask.kernels.numeric.special import exp_psi, log_positive
-from bnp_dask.kernels.options import INNER, njit
-from bnp_dask.kernels.topics.document_pass import gather_all, gather_some, padded, row_totals, sweep
-from bnp_dask.kernels.topics.document_state import COLD, WARM, matrix_of, space_for
-from bnp_dask.kernels.topics.document_sums import assign, group_stats, pair_sums, spread
+from bnp_dask.kernels.mixture.resp import TINY
+from bnp_dask.kernels.mixture.softmax import exp_block
+from bnp_dask.kernels.numeric.simd import fill, fused, load, store, total
+from bnp_dask.kernels.numeric.special import exp_psi, log_positive, psi_gamma_block, psi_one
+from bnp_dask.kernels.options import INNER, copy_into, njit
 from bnp_dask.kernels.topics.response import pulled, tilt
-from bnp_dask.kernels.topics.top_pass import keep_top, places_for, same_sweep, top_sweep
 
+# -- inputs, results and scratch ----------------------------------------------------------------------------------
+COLD, WARM = 1, 2
+"""Ways to start a document, added up in :attr:`Rules.start`."""
+
+
+class Rules(NamedTuple):
+    """Settings of the document step; numbers only, so that compiled code can take them.
+
+    ``tolerance`` is in tokens; ``restarts`` are trials of Alg. 5.2 with ``restart_sweeps`` each, on topics with
+    more than ``restart_above`` tokens; ``top`` is L of Alg. 7.4, or None for all; ``start`` is COLD, WARM or both.
+    """
+
+    sweeps: int
+    tolerance: float
+    shrink: bool
+    restarts: int
+    restart_sweeps: int
+    restart_above: float
+    top: int | None
+    start: int
+
+
+class Groups(NamedTuple):
+    """Tokens of G groups.
+
+    ``offsets (G + 1,)`` int64 into ``row (T,)`` int64, ``weight (T,)`` and ``log_share (T,)`` (log of the share of
+    the token that is assigned here: zero except in trials, then it may be empty); ``times (G,)`` the weight of each
+    group; ``length (G,)`` the sum of theta over all topics, used and unused; ``table`` and ``log_table (R, K)``.
+    """
+
+    offsets: np.ndarray
+    row: np.ndarray
+    weight: np.ndarray
+    log_share: np.ndarray
+    times: np.ndarray
+    length: np.ndarray
+    table: np.ndarray
+    log_table: np.ndarray
+
+
+class Memory(NamedTuple):
+    """Counts N_dk of earlier visits: ``offsets (G + 1,)``, positions of topics ``(S,)`` int64, ``counts (S,)``."""
+
+    offsets: np.ndarray
+    position: np.ndarray
+    counts: np.ndarray
+
+
+NO_MEMORY = Memory(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+"""Memory of groups without an earlier visit."""
+
+
+class Pull(NamedTuple):
+    """Term of the objective by which observed responses pull on the shares z_d = N_d / N_d. of topics in a group.
+
+    It is ``first_d . z - ((1 - 1/n) z . second z + (1/n) diag(second) . z) / 2`` with ``n = max(N_d., 1)``: see
+    :mod:`bnp_dask.allocation.response`.  ``first (G, K)``, ``second (K, K)``, positive semidefinite.  ``on (G,)`` bool
+    says in which groups, and ``size (G,)`` are all tokens N_d. of a group, also tokens that are not assigned here.
+    ``steep`` bounds the term's curvature: a quarter of the largest ``second_kk + second_ll - 2 second_kl``.  Scratch:
+    ``last (K,)``, the log of the factors of topics in the last sweep,
+    and ``share (K,)``, ``slope (K,)``.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    on: np.ndarray
+    size: np.ndarray
+    steep: float
+    last: np.ndarray
+    share: np.ndarray
+    slope: np.ndarray
+
+
+class Found(NamedTuple):
+    """Sums over groups, times their weights.
+
+    ``sums (R, K)``: weight times responsibility by row of the table.  ``stats (4, K)`` for groups that use topic k:
+    their number, sum of psi(theta), of log Gamma(theta), and the part of the entropy that is linear in N.
+    ``pairs (4, M)``: statistics of unions, the last the entropy of the two minus the union's entropy.
+    ``mass (T, J)``: weight times responsibility of each token in each of J sets of topics.
+    """
+
+    sums: np.ndarray
+    stats: np.ndarray
+    pairs: np.ndarray
+    mass: np.ndarray
+
+
+class Space(NamedTuple):
+    """Scratch: likelihoods ``(topics, tokens)``, laid flat, and three states of a document (now, trial, warm).
+
+    ``live`` are the rows of the likelihoods, ascending, of the topics in use; ``weight`` are the tokens' weights, and
+    zeros up to the length of a row.
+    """
+
+    lik: np.ndarray
+    live: np.ndarray
+    weight: np.ndarray
+    topic: np.ndarray
+    prior: np.ndarray
+    share: np.ndarray
+    held: np.ndarray
+    grow: np.ndarray
+    total: np.ndarray
+    ratio: np.ndarray
+    logs: np.ndarray
+    log_bits: np.ndarray
+    bits: np.ndarray
+    power: np.ndarray
+    work: np.ndarray
+    work_bits: np.ndarray
+
+
+@njit(**INNER)
+def matrix_of(space, width, n):
+    """The likelihoods of ``n`` tokens under ``width`` topics."""
+    long = padded(n)
+    return space.lik[: width * long].reshape((width, long))
+
+
+@njit(**INNER)
+def space_for(longest, n_topics):
+    long = padded(longest)
+    bits, ratio, work = np.empty(n_topics, np.int64), np.empty(long), np.empty((7, n_topics))
+    return Space(
+        np.empty(long * n_topics), np.empty(n_topics, np.int64), np.empty(long), np.empty((3, n_topics), np.int64),
+        np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty((3, n_topics)), np.empty(n_topics), np.empty(long),
+        ratio, np.empty(long), ratio.view(np.int64), bits, bits.view(np.float64), work, work.view(np.int64),
+    )  # fmt: skip
+
+
+# -- The table of likelihoods that the documents of a batch share, from its logs ----------------------------------
+@njit(nogil=True, cache=True)
+def _less_the_top(row, lowest):
+    # row minus its maximum, cut below; NaN stays
+    t0 = t1 = t2 = t3 = -np.inf
+    n = len(row)
+    for k in range(0, n - n % 4, 4):
+        t0 = row[k] if row[k] > t0 else t0
+        t1 = row[k + 1] if row[k + 1] > t1 else t1
+        t2 = row[k + 2] if row[k + 2] > t2 else t2
+        t3 = row[k + 3] if row[k + 3] > t3 else t3
+    for k in range(n - n % 4, n):
+        t0 = row[k] if row[k] > t0 else t0
+    top = max(max(t0, t1), max(t2, t3))
+    for k in range(n):
+        d = row[k] - top
+        row[k] = lowest if d < lowest else d
+
+
+@njit(nogil=True, cache=True)
+def table_of(log_lik, lowest, table):
+    """``exp(log_lik)`` by rows ``(R, K)``, each up to a factor of its own, in ``table``.
+
+    ``log_lik`` is adjusted: its rows get a maximum of zero, and numbers below ``lowest`` (nats, above -700, so that
+    all are normal numbers) are cut there.
+    """
+    power = np.empty(log_lik.shape[1])
+    for i in range(len(log_lik)):
+        _less_the_top(log_lik[i], lowest)
+        exp_block(log_lik[i], lowest, power, table[i])
+
+
+# -- Sums over a document, given the topics of its tokens ---------------------------------------------------------
+@njit(nogil=True, cache=True, error_model="numpy")
+def assign(lik, live, width, share, weight, log_share, totals, work, bits, logs, count, linear):
+    """Final responsibilities times weights of one document, in ``lik``; sets ``count`` and the entropy's part.
+
+    Rows of the ``width`` topics, ``live`` in ascending order, move to the front.  ``weight`` is zero in the padding of
+    a row.  ``totals (n,)``, ``work (n,)`` with its integer view ``bits``, and ``logs (n,)`` are scratch.
+    """
+    n = lik.shape[1]
+    for i in range(n):
+        totals[i] = 0.0
+    for k in range(width):
+        row, to, e = lik[live[k]], lik[k], share[k]
+        for i in range(n):
+            r = row[i] * e
+            to[i] = r
+            totals[i] += r
+    for i in range(n):
+        work[i] = totals[i]
+        totals[i] = 1.0 / totals[i]
+    log_positive(work, bits, n, logs)
+    for i in range(len(log_share)):
+        logs[i] -= log_share[i]
+    for k in range(width):
+        row = lik[k]
+        for i in range(n):
+            r = row[i] * totals[i]
+            row[i] = 0.0 if r < TINY else r * weight[i]
+        held = part = fill(0.0)
+        for i in range(0, n, 8):
+            r = load(row, i)
+            held, part = held + r, fused(r, load(logs, i), part)
+        count[k], linear[k] = total(held), total(part)
+
+
+@njit(nogil=True, cache=True)
+def spread(lik, times, rows, index, sums):
+    """Add the final responsibilities of one document to the rows of its tokens, a cache line of tokens at a time.
+
+    ``sums (R, K)``: topic k of ``lik (topics, tokens or more)`` is column ``index[k]``.
+    """
+    width, n = lik.shape[0], len(rows)
+    for i in range(0, n - n % 8, 8):
+        a, b, c, d = sums[rows[i]], sums[rows[i + 1]], sums[rows[i + 2]], sums[rows[i + 3]]
+        e, f, g, h = sums[rows[i + 4]], sums[rows[i + 5]], sums[rows[i + 6]], sums[rows[i + 7]]
+        for k in range(width):
+            r, j = lik[k, i : i + 8], index[k]
+            a[j] += times * r[0]
+            b[j] += times * r[1]
+            c[j] += times * r[2]
+            d[j] += times * r[3]
+            e[j] += times * r[4]
+            f[j] += times * r[5]
+            g[j] += times * r[6]
+            h[j] += times * r[7]
+    for i in range(n - n % 8, n):
+        a = sums[rows[i]]
+        for k in range(width):
+            a[index[k]] += times * lik[k, i]
+
+
+@njit(nogil=True, cache=True)
+def pair_sums(pairs, place, lik, prior, count, times, out):
+    """Adds one document's share of each pair's statistics; ``place`` is -1 for topics that it does not use."""
+    n = lik.shape[1]
+    for m in range(len(pairs)):
+        a, b = place[pairs[m, 0]], place[pairs[m, 1]]
+        if a < 0 and b < 0:
+            continue
+        both = (count[a] if a >= 0 else 0.0) + (count[b] if b >= 0 else 0.0)
+        theta = both + (prior[pairs[m, 0]] + prior[pairs[m, 1]])
+        out[0, m] += times
+        out[1, m] += times * psi_one(theta)
+        out[2, m] += times * math.lgamma(theta)
+        if a < 0 or b < 0:
+            continue
+        lost = 0.0
+        for i in range(n):
+            ra, rb = lik[a, i], lik[b, i]
+            if ra > 0.0 and rb > 0.0:
+                lost += ra * math.log1p(rb / ra) + rb * math.log1p(ra / rb)
+        out[3, m] += times * lost
+
+
+@njit(nogil=True, cache=True)
+def group_stats(index, prior, share, counts, linear, width, times, work, bits, psi, gamma, stats):
+    """Adds one document's share of the statistics of each topic that it uses.
+
+    ``work (5, K)``, ``bits``, the integer view of its first two rows, ``psi (K,)`` and ``gamma (K,)`` are scratch.
+    """
+    for k in range(width):
+        work[2, k] = counts[k] + prior[k]
+    psi_gamma_block(work[2], width, work[0], bits[0], work[1], bits[1], work[3], work[4], psi, gamma)
+    for k in range(width):
+        work[0, k] = share[k]
+    log_positive(work[0], bits[0], width, work[3])
+    for k in range(width):
+        count = counts[k]
+        if count == 0.0:
+            continue
+        j = index[k]
+        stats[0, j] += times
+        stats[1, j] += times * psi[k]
+        stats[2, j] += times * gamma[k]
+        stats[3, j] += times * (linear[k] - count * work[3, k])
+
+
+# -- One sweep over the tokens of a document that keep their L most probable topics each (thesis 7.3.2, Alg. 7.2, 7.4)
+# In ties the first topic is kept.  Sums are taken in the order of tokens on every processor.
+BLOCK = 8
+"""Tokens whose products are laid out together: a cache line of each topic's likelihoods."""
+
+
+@njit(nogil=True, cache=True)
+def _products(lik, live, width, share, first, n, out):
+    """Put ``lik_ki share_k`` of up to BLOCK tokens from ``first`` on in the rows of ``out (BLOCK, K)``."""
+    last = min(first + BLOCK, n)
+    for k in range(width):
+        row, e = lik[live[k]], share[k]
+        for i in range(first, last):
+            out[i - first, k] = row[i] * e
+
+
+@njit(nogil=True, cache=True)
+def _choose(product, width, value, place):
+    """Put the L largest of a token's products in ``value``, falling, and their topics in ``place``; L < width."""
+    top, filled = len(value), 0
+    for k in range(width):
+        new = product[k]
+        if filled == top and not new > value[top - 1]:
+            continue
+        filled = min(filled + 1, top)
+        j = filled - 1
+        while j > 0 and value[j - 1] < new:
+            value[j], place[j] = value[j - 1], place[j - 1]
+            j -= 1
+        value[j], place[j] = new, k
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def top_sweep(lik, live, width, share, weight, chosen, total, grow):
+    """total_i = sum over the L best k of lik_ki share_k, and grow_k = sum over their i of weight_i lik_ki / total_i.
+
+    The arguments are as in :func:`bnp_dask.kernels.topics.document_step.sweep`; ``chosen (n, L)`` is set to the topics
+    of each token.
+    """
+    n, top = chosen.shape
+    value, product = np.empty(top), np.empty((BLOCK, width))
+    for i in range(n):
+        if i % BLOCK == 0:
+            _products(lik, live, width, share, i, n, product)
+        _choose(product[i % BLOCK], width, value, chosen[i])
+    same_sweep(lik, live, width, share, weight, chosen, total, grow)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def same_sweep(lik, live, width, share, weight, chosen, total, grow):
+    """:func:`top_sweep` among the topics that an earlier one chose."""
+    n, top = chosen.shape
+    grow[:width] = 0.0
+    for i in range(n):
+        place = chosen[i]
+        held = 0.0
+        for j in range(top):
+            held += lik[live[place[j]], i] * share[place[j]]
+        total[i], ratio = held, weight[i] / held
+        for j in range(top):
+            grow[place[j]] += lik[live[place[j]], i] * ratio
+
+
+@njit(nogil=True, cache=True)
+def keep_top(lik, live, width, chosen):
+    """Set the likelihoods of each token to zero under all topics except the chosen ones."""
+    n, top = chosen.shape
+    kept = np.empty((n, top))
+    for i in range(n):
+        for j in range(top):
+            kept[i, j] = lik[live[chosen[i, j]], i]
+    for k in range(width):
+        lik[live[k], :n] = 0.0
+    for i in range(n):
+        for j in range(top):
+            lik[live[chosen[i, j]], i] = kept[i, j]
+
+
+def places_for(n, rules):
+    """Places for the topics that ``n`` tokens keep, ``(n, L)``; None if they keep all."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(places_for, inline="always")
+def _places_for(n, rules):
+    # by the type of ``top``: code that tokens with all topics never run is not compiled
+    if isinstance(rules[rules.fields.index("top")], types.NoneType):
+        return lambda n, rules: None
+    return lambda n, rules: np.empty((n, rules.top), np.int32)
+
+
+# -- One sweep over the tokens of a document, given its likelihoods and the shares of its topics ------------------
+# Likelihoods of a document are a contiguous matrix ``(topics, tokens)``: tokens are the long axis of nearly every
+# document once its unused topics are dropped; their rows are then not read.  Rows are padded with tokens of weight zero
+# whose likelihoods are one: their totals are at least as large as the totals of other tokens.
+#
+# Every sum has an order that is written out.  An order left to the compiler depends on the width of the processor's
+# vectors and on the code optimised together with a kernel: a process that compiles then has other last bits than one
+# that loads compiled code.  Explicit vectors take as long (KOS, 20 and 100 topics: .94 and 1.03 of the time).
+LANES = 16
+"""Multiple to which tokens of a document are padded: vector code would process the remainder one by one."""
+
+
+@njit(nogil=True, cache=True)
+def padded(n):
+    """Places for ``n`` tokens in a row of a document's matrix."""
+    return (n + LANES - 1) // LANES * LANES
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep(lik, live, width, share, weight, totals, ratio, grow):
+    """total_i = sum_k lik_ki share_k, and grow_k = sum_i weight_i lik_ki / total_i: N_k is share_k grow_k.
+
+    Topic k of the ``width`` topics has row ``live[k]`` of ``lik (topics, n)``; ``weight``, ``totals`` and ``ratio`` are
+    at least as long as its rows.
+    """
+    n = lik.shape[1]
+    pairs, fours = width - width % 2, width - width % 4
+    for i in range(0, n, 16):
+        a = b = c = d = fill(0.0)
+        for k in range(0, pairs, 2):  # topics with even and odd numbers apart: each sum waits for itself
+            x, y, first, second = fill(share[k]), fill(share[k + 1]), lik[live[k]], lik[live[k + 1]]
+            a, b = fused(x, load(first, i), a), fused(x, load(first, i + 8), b)
+            c, d = fused(y, load(second, i), c), fused(y, load(second, i + 8), d)
+        if pairs < width:
+            x, first = fill(share[pairs]), lik[live[pairs]]
+            a, b = fused(x, load(first, i), a), fused(x, load(first, i + 8), b)
+        store(totals, i, a + c)
+        store(totals, i + 8, b + d)
+    for i in range(n):
+        ratio[i] = weight[i] / totals[i]
+    for k in range(0, fours, 4):
+        one, two, three, four = lik[live[k]], lik[live[k + 1]], lik[live[k + 2]], lik[live[k + 3]]
+        a = b = c = d = fill(0.0)
+        for i in range(0, n, 8):
+            r = load(ratio, i)
+            a, b = fused(load(one, i), r, a), fused(load(two, i), r, b)
+            c, d = fused(load(three, i), r, c), fused(load(four, i), r, d)
+        grow[k], grow[k + 1], grow[k + 2], grow[k + 3] = total(a), total(b), total(c), total(d)
+    for k in range(fours, width):
+        grow[k] = _product(lik[live[k]], ratio, n)
+
+
+@njit(**INNER, error_model="numpy")
+def _product(x, y, n):
+    # n is a multiple of eight
+    held = fill(0.0)
+    for i in range(0, n, 8):
+        held = fused(load(x, i), load(y, i), held)
+    return total(held)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def row_totals(table, share):
+    """Totals of a first sweep from shares common to all documents: sum_k table_rk share_k, ``(R,)``."""
+    out = np.empty(len(table))
+    whole = len(share) - len(share) % 8
+    for r in range(len(table)):
+        row = table[r]
+        value = _product(row, share, whole)
+        for k in range(whole, len(share)):
+            value += row[k] * share[k]
+        out[r] = value
+    return out
+
+
+@njit(nogil=True, cache=True)
+def gather_all(table, rows, lik, ratio, grow):
+    """Likelihoods ``(K, n)`` of some rows of the table ``(R, K)`` under all topics; the padding of a row is one.
+
+    They are read from distant memory, so half of the first sweep is done meanwhile: ``grow_k = sum_i ratio_i lik_ki``.
+    """
+    width, n = lik.shape[0], len(rows)
+    grow[:width] = 0.0
+    for i in range(0, n - n % 8, 8):  # a cache line of the result at a time
+        a, b, c, d = table[rows[i]], table[rows[i + 1]], table[rows[i + 2]], table[rows[i + 3]]
+        e, f, g, h = table[rows[i + 4]], table[rows[i + 5]], table[rows[i + 6]], table[rows[i + 7]]
+        ra, rb, rc, rd = ratio[i], ratio[i + 1], ratio[i + 2], ratio[i + 3]
+        re, rf, rg, rh = ratio[i + 4], ratio[i + 5], ratio[i + 6], ratio[i + 7]
+        for k in range(width):
+            to = lik[k, i : i + 8]
+            va, vb, vc, vd, ve, vf, vg, vh = a[k], b[k], c[k], d[k], e[k], f[k], g[k], h[k]
+            to[0], to[1], to[2], to[3], to[4], to[5], to[6], to[7] = va, vb, vc, vd, ve, vf, vg, vh
+            left = (ra * va + rb * vb) + (rc * vc + rd * vd)
+            grow[k] += left + ((re * ve + rf * vf) + (rg * vg + rh * vh))
+    for i in range(n - n % 8, n):
+        a, ra = table[rows[i]], ratio[i]
+        for k in range(width):
+            lik[k, i] = a[k]
+            grow[k] += ra * a[k]
+    lik[:, n:] = 1.0
+
+
+@njit(nogil=True, cache=True)
+def gather_some(table, rows, index, lik):
+    """Likelihoods of a document under some topics: row k is topic ``index[k]``."""
+    width, n = lik.shape[0], len(rows)
+    for i in range(0, n - n % 8, 8):
+        a, b, c, d = table[rows[i]], table[rows[i + 1]], table[rows[i + 2]], table[rows[i + 3]]
+        e, f, g, h = table[rows[i + 4]], table[rows[i + 5]], table[rows[i + 6]], table[rows[i + 7]]
+        for k in range(width):
+            to, j = lik[k, i : i + 8], index[k]
+            va, vb, vc, vd, ve, vf, vg, vh = a[j], b[j], c[j], d[j], e[j], f[j], g[j], h[j]
+            to[0], to[1], to[2], to[3], to[4], to[5], to[6], to[7] = va, vb, vc, vd, ve, vf, vg, vh
+    for i in range(n - n % 8, n):
+        a = table[rows[i]]
+        for k in range(width):
+            lik[k, i] = a[index[k]]
+    lik[:, n:] = 1.0
+
+
+# -- Collapsed Gibbs sampling of the topics of tokens, document by document, given the topics' words --------------
+@njit(**INNER)
+def _one_sweep(row, table, prior, stays, uniform, topic, held, reached):
+    """Draw the topic of each token of a document once; ``held (K,)`` are its tokens by topic, kept up to date."""
+    n_topics = len(prior)
+    for t in range(len(row)):
+        if stays[t]:
+            continue
+        if topic[t] >= 0:
+            held[topic[t]] -= 1.0
+        total = 0.0
+        for k in range(n_topics):
+            total += (held[k] + prior[k]) * table[row[t], k]
+            reached[k] = total
+        level, chosen = uniform[t] * total, n_topics - 1
+        for k in range(n_topics):
+            if reached[k] > level:
+                chosen = k
+                break
+        topic[t] = chosen
+        held[chosen] += 1.0
+
+
+@njit(nogil=True, cache=True)
+def sweep_documents(offsets, row, table, prior, stays, uniform, topic):
+    """Draw the topic of each token once, given all other tokens of its document.
+
+    Parameters
+    ----------
+    offsets
+        Tokens of each document, ``(G + 1,)``.
+    row, table, prior
+        As in :func:`sample_document`; columns of ``table`` may have any positive factors.
+    stays
+        Whether a token keeps its topic, ``(T,)``.
+    uniform
+        Numbers in [0, 1), ``(T,)``.
+    topic
+        Topic of each token, ``(T,)``; overwritten.  -1: it has none yet, and does not count.
+    """
+    held, reached = np.empty(len(prior)), np.empty(len(prior))
+    for d in range(len(offsets) - 1):
+        first, last = offsets[d], offsets[d + 1]
+        held[:] = 0.0
+        for t in range(first, last):
+            if topic[t] >= 0:
+                held[topic[t]] += 1.0
+        _one_sweep(
+            row[first:last], table, prior, stays[first:last], uniform[first:last], topic[first:last], held, reached
+        )
+
+
+@njit(nogil=True, cache=True)
+def sample_document(row, table, prior, uniform, out):
+    """Draw the topic of each token given the topics of all others, sweep by sweep.
+
+    Parameters
+    ----------
+    row
+        Row of each token's word in ``table``, ``(T,)``.
+    table
+        Probability of words in topics, ``(R, K)``.
+    prior
+        Mass of each topic before any token, ``(K,)``.
+    uniform
+        Numbers in [0, 1), ``(sweeps, T)``; in the first sweep tokens are seated given the tokens before them.
+    out
+        Filled with the tokens of each topic after each of the last sweeps, ``(samples, K)``.
+    """
+    held, reached = np.zeros(len(prior)), np.empty(len(prior))
+    topic, stays = np.full(len(row), -1), np.zeros(len(row), np.bool_)
+    first = len(uniform) - len(out)
+    for sweep in range(len(uniform)):
+        _one_sweep(row, table, prior, stays, uniform[sweep], topic, held, reached)
+        if sweep >= first:
+            out[sweep - first] = held
+
+
+# -- the step -----------------------------------------------------------------------------------------------------
 NOTHING = 1e-14
 """Expected tokens of a document below which a topic is dropped: exp(psi) falls by more at each further sweep."""
 

@@ -85,7 +85,7 @@ def share_sums(offsets, position, count, length, times, target, out_zz, out_z):
     Parameters
     ----------
     offsets, position, count
-        Expected tokens of topics in documents, as in :class:`~bnp_dask.kernels.topics.document_state.Memory`.
+        Expected tokens of topics in documents, as in :class:`~bnp_dask.kernels.topics.document_step.Memory`.
     length, times
         Tokens of each document, and how often it counts, ``(G,)``; documents that count zero times are left out.
     target

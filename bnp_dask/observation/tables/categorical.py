@@ -21,8 +21,7 @@ from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.levels import MOST_LEVELS, Levels
 from bnp_dask.inputs.settings import shown
 from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
-from bnp_dask.kernels.numeric.draws import log_gammas, log_shares
+from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.topics.counts import count_sums, table_product
 from bnp_dask.observation.checks import check_width, cluster_fastest, where_first
 from bnp_dask.observation.interface.describing import SHOWN, Axis, Estimate, Estimates, Names

@@ -19,7 +19,6 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import resp_from_weights
 from bnp_dask.kernels.numeric.arithmetic import exp
-from bnp_dask.kernels.topics import document_state as kernel_state
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.observation import Multinomial
 from bnp_dask.structure.asking import Beliefs, WholeModel
@@ -110,7 +109,7 @@ class DocumentTopics:
 class FoldIn(Protocol):
     """Settings of a document step, such as :class:`bnp_dask.DocumentStep`."""
 
-    def rules(self, warm: bool) -> kernel_state.Rules:
+    def rules(self, warm: bool) -> kernel.Rules:
         """Settings for the kernel; ``warm`` if there are states to start from."""
         ...
 
@@ -191,14 +190,14 @@ def _fold_in(
     log_lik -= log_lik.max(axis=1, keepdims=True)
     np.maximum(log_lik, LOWEST, out=log_lik)
     theta = tokens.length + (prior.sum() + rest)
-    groups = kernel_state.Groups(
+    groups = kernel.Groups(
         tokens.offsets, tokens.row, tokens.weight, tokens.log_share, tokens.times, theta, exp(log_lik), log_lik
     )
     no_pairs, no_sets = np.zeros((0, 2), np.int64), np.zeros((0, k), np.bool_)
     shapes = (n_rows, k), (4, k), (4, 0), (len(tokens.row), 0)
-    found = kernel_state.Found(*(np.zeros(shape) for shape in shapes))
+    found = kernel.Found(*(np.zeros(shape) for shape in shapes))
     rules, begin = step.rules(False), prior / prior.sum()
-    return kernel.fit_groups(groups, rules, prior, begin, kernel_state.NO_MEMORY, no_pairs, no_sets, True, found, None)
+    return kernel.fit_groups(groups, rules, prior, begin, kernel.NO_MEMORY, no_pairs, no_sets, True, found, None)
 
 
 def atom_labels(posterior: Beliefs, batch: Batch, found: DocumentTopics) -> np.ndarray:

@@ -40,9 +40,8 @@ from bnp_dask.inference import Schedule
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import moment_sums
 from bnp_dask.kernels.gaussian.screen import Patience, Screen, screened_weights, weights_by_home
-from bnp_dask.kernels.mixture.entropy import pair_entropy
 from bnp_dask.kernels.mixture.resp import columns_of as resp_columns_of
-from bnp_dask.kernels.mixture.resp import resp_from_screened, scale_rows, top_resp_from_screened
+from bnp_dask.kernels.mixture.resp import pair_entropy, resp_from_screened, scale_rows, top_resp_from_screened
 from bnp_dask.kernels.options import cache_folder, compiler_stamp, n_kept
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move

@@ -18,8 +18,7 @@ import numpy as np
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Columns
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.totals import RunningTotal
+from bnp_dask.core.summary import RunningTotal, Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.execute.base import Handle
 from bnp_dask.execute.serial import SerialExecutor
