@@ -17,10 +17,10 @@ from bnp_dask.allocation import NGGPMixture as NGGPMixture
 from bnp_dask.allocation import NRMMixture as NRMMixture
 from bnp_dask.allocation import PitmanYorMixture as PitmanYorMixture
 from bnp_dask.allocation import StrataMixture as StrataMixture
-from bnp_dask.allocation.categorical_response import CategoricalResponse as CategoricalResponse
 from bnp_dask.allocation.document_step import DocumentStep as DocumentStep
-from bnp_dask.allocation.gaussian_response import GaussianResponse as GaussianResponse
 from bnp_dask.allocation.levy import GeneralizedGamma as GeneralizedGamma
+from bnp_dask.allocation.response import CategoricalResponse as CategoricalResponse
+from bnp_dask.allocation.response import GaussianResponse as GaussianResponse
 from bnp_dask.analysis.grid import Grid as Grid
 from bnp_dask.analysis.grid import grid as grid
 from bnp_dask.analysis.labels import label_of as label_of
@@ -131,8 +131,8 @@ from bnp_dask.training.growing.versions import runs as runs
 from bnp_dask.training.growing.versions import versions as versions
 from bnp_dask.training.mlflow_log import LogToMLflow as LogToMLflow
 from bnp_dask.training.mlflow_log import log_model as log_model
-from bnp_dask.training.planning.plan import Plan as Plan
-from bnp_dask.training.planning.plan import plan as plan
+from bnp_dask.training.planning import Plan as Plan
+from bnp_dask.training.planning import plan as plan
 from bnp_dask.training.results import History as History
 from bnp_dask.training.results import TrainResult as TrainResult
 from bnp_dask.training.results import load_draws as load_draws

@@ -40,7 +40,7 @@ from bnp_dask.observation.base import (
     lags_of,
 )
 from bnp_dask.observation.labelled import Labelled, unlabelled
-from bnp_dask.observation.missing.entries import completed, marginalises
+from bnp_dask.observation.missing import completed, marginalises
 from bnp_dask.structure.base import Structure, Trial, Visit
 from bnp_dask.structure.independent import require_linkable
 from bnp_dask.structure.linked import counting_units, units_in
@@ -53,8 +53,8 @@ from bnp_dask.structure.prior import (
     prior_terms,
     require_learning,
 )
+from bnp_dask.structure.protocols import LocalStep
 from bnp_dask.structure.screened import worthwhile
-from bnp_dask.structure.steps import LocalStep
 
 if TYPE_CHECKING:
     import xarray
@@ -335,7 +335,7 @@ class Model:
 
     @property
     def marginalises(self) -> bool:
-        """Whether NaN in dense rows is a missing entry, see :mod:`bnp_dask.observation.missing.entries`."""
+        """Whether NaN in dense rows is a missing entry, see :mod:`bnp_dask.observation.missing`."""
         return marginalises(self.observation)
 
     @property

@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.training.callbacks import RunInfo
-from bnp_dask.training.planning.plan import Costs, Simulation
+from bnp_dask.training.planning import Costs, Simulation
 from tests.moves.parts import Batches
 
 LAPS = 4

@@ -26,7 +26,7 @@ from bnp_dask.inference.local_steps import Taken
 from bnp_dask.inference.reduction import FAN, Change, change_of, joined
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.training.planning.plan import Costs
+from bnp_dask.training.planning import Costs
 from tests.moves.parts import Batches, DictMemo
 
 N_DOCS, LENGTH, OWN, PER_DOC = 1000, 100, 300, 5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from bnp_dask.training.planning.plan import Costs, Outcome, Simulation
+from bnp_dask.training.planning import Costs, Outcome, Simulation
 
 
 def feeds(costs: Costs, n_workers: int, per_worker: int = 4, rounds: int = 40) -> Outcome:

@@ -30,7 +30,7 @@ from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.training.planning.plan import Costs
+from bnp_dask.training.planning import Costs
 from tests.moves.parts import Batches, DictMemo
 
 REPEATS = 7

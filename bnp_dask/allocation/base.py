@@ -13,7 +13,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import require
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.base import Structure
-from bnp_dask.structure.verbs import CommonAllocation
+from bnp_dask.structure.protocols import CommonAllocation
 
 Params = Any
 """Frozen dataclass of arrays; each allocation model has its own."""
@@ -24,7 +24,7 @@ class Allocation(CommonAllocation, Protocol):
     """Distribution of the cluster of each atom.
 
     Its fields, tiles and weights are described with the methods of its local step, which its structure calls: see
-    :mod:`bnp_dask.structure.verbs`.
+    :mod:`bnp_dask.structure.protocols`.
     """
 
     @property

@@ -20,11 +20,23 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
+from bnp_dask.errors import NumericalError
 from bnp_dask.kernels.hmm import forward_backward as kernel
-from bnp_dask.kernels.hmm.merge_entropy import merge_losses
+from bnp_dask.kernels.hmm.forward_backward import (
+    Kept,
+    Rows,
+    Space,
+    Transitions,
+    likelihoods,
+    pair_sums,
+    sweep_back,
+    sweep_forth,
+)
+from bnp_dask.kernels.hmm.merge_entropy import merge_losses, piece_losses
 from bnp_dask.kernels.numeric.arithmetic import inner, matmul
+from bnp_dask.kernels.numeric.simd import aligned, padded
+from bnp_dask.structure.protocols import ChainState, LocalStep, LogLikOf
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials
-from bnp_dask.structure.steps import ChainState, LocalStep
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile (4 MB); a longer sequence is a tile of its own."""
@@ -115,3 +127,105 @@ def most_likely_states(log_start: np.ndarray, log_trans: np.ndarray, log_lik: np
     """Most likely path of each sequence (Viterbi), positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
     log_lik, _ = shifted(log_lik, batch)
     return kernel.viterbi(*shifted_potentials(log_start, log_trans), log_lik, sequence_offsets(batch))
+
+
+# -- piece by piece -----------------------------------------------------------------------------------------------
+# For visits that need sums and have no trials.  The forward sweep computes the log likelihoods of a piece; its
+# statistics are computed while its responsibilities are still in cache.  For a whole sequence only the arrays of `Kept`
+# are in memory; the step on whole sequences keeps more than twice as much, for trials.
+PIECE_NUMBERS = 2**17
+"""Numbers in an (m, K) piece (1 MB): a few such arrays fit a processor's cache, and calls are few."""
+
+FEWEST = 32
+"""Least rows of a piece."""
+
+
+def chain_sweep(
+    log_start: np.ndarray, log_trans: np.ndarray, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
+) -> Iterator[tuple[Batch, LocalStep]]:
+    """Local step on a batch of sequences, in pieces that add up to it; the last piece of a tile comes first.
+
+    ``log_start (K,)`` and ``log_trans (K, K)`` are E[log pi], nats; the union of the positions ``pairs (M, 2)`` is
+    tracked.  A tile whose scaled numbers leave the range of doubles comes as one piece, computed with logarithms.
+    """
+    tiles = list(chain_tiles(batch, len(log_start)))
+    sweep = _Sweep(log_start, log_trans, log_lik, list(pairs), batch.n_features)
+    room = Kept.room(max((tile.n_atoms for tile in tiles), default=0), len(log_start))
+    for tile in tiles:
+        offsets = sequence_offsets(tile)
+        rows, kept = Rows.of(offsets, sequence_weights(tile, offsets)), room.part(0, tile.n_atoms)
+        norm = sweep.forth(tile, rows, kept)
+        if np.isnan(norm):
+            yield tile, chain_step(log_start, log_trans, log_lik(tile), tile, pairs)
+        else:
+            yield from sweep.back(tile, rows, kept, norm)
+
+
+class _Sweep:
+    """Both sweeps over a tile, with the scratch of a piece."""
+
+    def __init__(
+        self, log_start: np.ndarray, log_trans: np.ndarray, log_lik: LogLikOf, sets: list[np.ndarray], n_features: int
+    ) -> None:
+        self.log_start, self.log_trans = shifted_potentials(log_start, log_trans)
+        self.moves = Transitions.of(self.log_start, self.log_trans)
+        self.log_lik, self.sets = log_lik, sets
+        width = len(log_start)
+        self.trans = np.ascontiguousarray(self.moves.trans[:, :width])
+        self.size = max(FEWEST, PIECE_NUMBERS // max(width, n_features))
+        self.space = Space.of(width)
+        self.resp = np.empty((self.size, width))
+        self.grow = aligned(self.size + 1, padded(width))
+
+    def forth(self, tile: Batch, rows: Rows, kept: Kept) -> float:
+        """Filter a tile; returns its log normaliser times weights, or NaN if scaling fails."""
+        norm, before = 0.0, self.moves.start
+        for first in range(0, tile.n_atoms, self.size):
+            last = min(first + self.size, tile.n_atoms)
+            kept.log_lik[first:last], _ = shifted(self.log_lik(tile.rows(first, last)), tile, first)
+            lik, filtered = self._likelihoods(kept.log_lik[first:last]), kept.filtered[first:last]
+            norm += sweep_forth(rows.part(first, last), self.moves, lik, before, filtered, self.space)
+            before = filtered[-1]
+        return norm
+
+    def back(self, tile: Batch, rows: Rows, kept: Kept, norm: float) -> Iterator[tuple[Batch, LocalStep]]:
+        """Local step of each piece of a tile whose log normaliser is ``norm``, last piece first."""
+        after = np.zeros(self.resp.shape[1])
+        for first in reversed(range(0, tile.n_atoms, self.size)):
+            last = min(first + self.size, tile.n_atoms)
+            part, piece, resp = rows.part(first, last), kept.part(first, last), self.resp[: last - first]
+            grow = self.grow[: len(resp) + 1]
+            grow[-1] = grow[0]
+            lik = self._likelihoods(piece.log_lik)
+            found = sweep_back(part, self.moves, lik, piece.filtered, grow, resp, self.space)
+            if found < 0:
+                raise NumericalError(
+                    f"{tile.name}, rows {first} to {last - 1}: the sweep back over sequences failed where that forth "
+                    "did not, which should be impossible; please report it with the data and the settings"
+                )
+            row = resp[0].copy()
+            step = self._step(part, piece, resp, after, found, tile.weights is not None)
+            if first == 0:
+                step.values["H"][...] += norm
+            yield tile.rows(first, last), step
+            after = row
+
+    def _likelihoods(self, log_lik: np.ndarray) -> np.ndarray:
+        """Likelihoods of a piece, in the memory that the backward sweep overwrites with ``grow``."""
+        lik = self.grow[: len(log_lik)]
+        likelihoods(log_lik, self.space, lik)
+        return lik
+
+    def _step(
+        self, rows: Rows, kept: Kept, resp: np.ndarray, after: np.ndarray, found: int, weighted: bool
+    ) -> LocalStep:
+        """Statistics of a piece, whose ``resp`` is multiplied by its weights; H without the log normaliser."""
+        trans, grow = self.trans, self.grow[: len(resp) + 1]
+        losses = piece_losses(rows, trans, kept.filtered, grow, resp, after, self.sets)
+        if weighted:
+            resp *= rows.weights[:, None]
+        pairs = pair_sums(trans, kept.filtered, grow, found)
+        start = resp[rows.begins].sum(axis=0)
+        # the entropy of exp(linear terms) / Z is log Z minus the expected linear terms
+        linear = inner(resp, kept.log_lik) + inner(pairs, self.log_trans) + matmul(start, self.log_start)
+        return LocalStep(resp, {"M": pairs, "start": start, "H": np.asarray(-linear)}, {"H": losses})

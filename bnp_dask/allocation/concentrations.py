@@ -12,7 +12,7 @@ step takes no pass over the data:
 * documents with even weights:  ``D (log Gamma(alpha) - K log Gamma(alpha / K)) + alpha / K sum_k P_k``, whose slope
   falls (the M-step of variational EM in Nguyen's lecture notes, p. 74; Blei, Ng & Jordan 2003, A.4.2);
 * transitions: Dirichlet posteriors follow their prior at once, ``theta = counts + prior``, so the terms are
-  ``sum log Gamma(theta_jl) - log Gamma(theta_j.)`` and the constants of :mod:`~bnp_dask.allocation.hmm_top_level`.
+  ``sum log Gamma(theta_jl) - log Gamma(theta_j.)`` and the constants of :mod:`~bnp_dask.allocation.hdp_hmm`.
 
 ``Model(..., learn_concentrations="always")`` takes such steps at the end of every lap, after its moves are decided; a
 step that would not raise the objective is not taken.

@@ -29,7 +29,7 @@ from bnp_dask.inputs.settings import flag, hold, number_from, one_of, positive_n
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.kernels.topics.document_step import Pull, table_of
-from bnp_dask.structure.steps import LOWEST, GroupStep, Tokens
+from bnp_dask.structure.protocols import LOWEST, GroupStep, Tokens
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile of dense atoms (4 MB); a larger group is a tile of its own."""

@@ -19,7 +19,7 @@ from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, log_gammas, matmul
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent
-from bnp_dask.structure.steps import LocalStep, LogLik
+from bnp_dask.structure.protocols import LocalStep, LogLik
 
 FIELDS: Mapping[str, Field] = MappingProxyType({"H": Field(("cluster",), merge="tracked")})
 """Entropies of the clusters."""

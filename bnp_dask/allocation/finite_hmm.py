@@ -11,12 +11,12 @@ from scipy.special import gammaln, psi
 from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
     chain_step,
+    chain_sweep,
     chain_tiles,
     most_likely_states,
     stationary,
     transition_counts,
 )
-from bnp_dask.allocation.chain_sweep import chain_sweep
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.registry import register
@@ -24,7 +24,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 from bnp_dask.structure.chains import Chains
-from bnp_dask.structure.steps import LocalStep, LogLikOf
+from bnp_dask.structure.protocols import LocalStep, LogLikOf
 
 
 @register
@@ -106,7 +106,7 @@ class FiniteHMM:
         return params.theta0 / params.theta0.sum(), params.theta / params.theta.sum(axis=1, keepdims=True)
 
     def untied(self) -> DPMixture:
-        """See :class:`~bnp_dask.structure.verbs.ChainedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.ChainedAllocation`."""
         return DPMixture()
 
     def _prior(self, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -28,12 +28,11 @@ from bnp_dask.core.summary import GroupStates
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.settings import hold, whole_number
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
-from bnp_dask.structure.answers.drawing import drawn_atoms
-from bnp_dask.structure.asking import Beliefs, WholeModel
+from bnp_dask.structure.answers import drawn_atoms
 from bnp_dask.structure.base import Trial, Visit
 from bnp_dask.structure.chains import Chains
+from bnp_dask.structure.protocols import Beliefs, LocalStep, LogLikOf, WholeModel
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials
-from bnp_dask.structure.steps import LocalStep, LogLikOf
 from bnp_dask.structure.visit import visit_rows
 
 LEAST = 1e-300

@@ -16,7 +16,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, log_gammas, matmul
 from bnp_dask.structure.independent import Independent
-from bnp_dask.structure.steps import LocalStep, LogLik
+from bnp_dask.structure.protocols import LocalStep, LogLik
 
 
 @register

@@ -30,7 +30,7 @@ from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
 from bnp_dask.structure.groups import Groups
-from bnp_dask.structure.steps import NO_DONORS, GroupStep, Receivers, Tokens
+from bnp_dask.structure.protocols import NO_DONORS, GroupStep, Receivers, Tokens
 
 
 @register
@@ -125,7 +125,7 @@ class HDPTopics:
         self, params: TopicSticks, tokens: Tokens, log_lik: np.ndarray, pairs: np.ndarray,
         sets: np.ndarray, states: GroupStates | None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
         prior, rest = self.alpha * params.pi, self.alpha * params.rest
         return document_step(
             self.step, prior, rest, tokens, log_lik, pairs, sets, states, self.response, params.response
@@ -136,7 +136,7 @@ class HDPTopics:
         log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None, freed: np.ndarray = NO_DONORS,
         receivers: Receivers | None = None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
         theta = tokens.length + self.alpha * (params.pi.sum() + params.rest)
         freed = freed if params.rest > 0.0 else NO_DONORS
         given = self.alpha * float(params.pi[np.setdiff1d(donors, freed)].sum())
@@ -154,11 +154,11 @@ class HDPTopics:
         return step
 
     def within(self, share: float) -> Self:
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
         return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
 
     def prior_mass(self, params: TopicSticks) -> tuple[np.ndarray, float]:
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
         return self.alpha * params.pi, self.alpha * params.rest
 
     def global_step(self, summary: Summary) -> TopicSticks:

@@ -28,7 +28,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.structure.groups import Groups
-from bnp_dask.structure.steps import NO_DONORS, GroupStep, Receivers, Tokens
+from bnp_dask.structure.protocols import NO_DONORS, GroupStep, Receivers, Tokens
 
 
 @register
@@ -108,7 +108,7 @@ class LDA:
         self, params: TopicShares, tokens: Tokens, log_lik: np.ndarray, pairs: np.ndarray,
         sets: np.ndarray, states: GroupStates | None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
         prior = self.alpha * params.pi
         return document_step(
             self.step, prior, 0.0, tokens, log_lik, pairs, sets, states, self.response, params.response
@@ -119,7 +119,7 @@ class LDA:
         log_lik: np.ndarray, mass: np.ndarray, states: GroupStates | None = None, freed: np.ndarray = NO_DONORS,
         receivers: Receivers | None = None,
     ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`; no topic is unseen, so none is freed."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`; no topic is unseen, so none is freed."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
         everything = len(donors) == len(params.pi)
@@ -131,11 +131,11 @@ class LDA:
         )  # fmt: skip
 
     def within(self, share: float) -> Self:
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
         return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
 
     def prior_mass(self, params: TopicShares) -> tuple[np.ndarray, float]:
-        """See :class:`~bnp_dask.structure.verbs.GroupedAllocation`."""
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
         return self.alpha * params.pi, 0.0
 
     def global_step(self, summary: Summary) -> TopicShares:

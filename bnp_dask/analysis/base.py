@@ -36,7 +36,7 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation, WideningObservation, read_as
 from bnp_dask.observation.labelled import unlabelled
-from bnp_dask.observation.missing.entries import marginalises
+from bnp_dask.observation.missing import marginalises
 
 if TYPE_CHECKING:
     from distributed import Client

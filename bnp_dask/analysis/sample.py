@@ -24,7 +24,7 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import seed_of, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
-from bnp_dask.observation.missing.entries import MarginalObservation
+from bnp_dask.observation.missing import MarginalObservation
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -17,7 +17,7 @@ from bnp_dask.data.groups import lagged
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior
-from bnp_dask.structure.answers.documents import as_documents, prior_mass
+from bnp_dask.structure.answers import as_documents, prior_mass
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -84,13 +84,13 @@ from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Product
 from bnp_dask.observation.base import Observation, read_as
-from bnp_dask.observation.missing.entries import marginalises
+from bnp_dask.observation.missing import marginalises
 from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.growing.ingest_update import KEPT
 from bnp_dask.training.growing.update import rules_of
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
-from bnp_dask.training.planning.plan import Plan, plan
+from bnp_dask.training.planning import Plan, plan
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import train
 

@@ -221,7 +221,7 @@ def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) ->
 def result_table(posterior: Posterior) -> str:
     """The largest clusters: topics with their words, others with their share."""
     from bnp_dask.analysis.topics import topic_list
-    from bnp_dask.structure.answers.documents import counts_words
+    from bnp_dask.structure.answers import counts_words
     from bnp_dask.structure.nouns import count_of
 
     if not counts_words(posterior.model):

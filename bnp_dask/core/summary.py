@@ -588,7 +588,7 @@ def add_in_place(total: Summary, part: Summary) -> None:
         total.pair_values[name][...] += value
 
 
-# -- Edits: recorded verbs of a summary ---------------------------------------------------------------------------
+# -- edits of stored summaries ------------------------------------------------------------------------------------
 # A stored summary is brought up to date by replaying the edits it has not seen (:func:`replay`).
 @dataclass(frozen=True)
 class InsertEmpty:
@@ -732,7 +732,7 @@ def _follow(part: Summary, edit: Merge | Exchange, ids: np.ndarray) -> Summary:
     return replace(part, values=values, links=part.links.exchange(gone, edit.trial, ids))
 
 
-# -- Sums of summaries that do not drift --------------------------------------------------------------------------
+# -- totals that do not drift -------------------------------------------------------------------------------------
 WORDS = ("cluster", "word")
 """Axes of values that are mostly zero in one batch."""
 
@@ -962,7 +962,7 @@ def _contiguous(summary: Summary) -> Summary:
     return replace(summary, values=values, pair_values=pair_values)
 
 
-# -- States of groups (documents) at their last visit: sparse counts, kept beside a batch's summary ---------------
+# -- states of groups at their last visit -------------------------------------------------------------------------
 # They only start the next visit: no statistic depends on them.
 SMALL = 2.0**-100
 """Least count in float32, which avoids denormal numbers: above zero, and negligible beside one token."""

@@ -301,7 +301,7 @@ def combine_joint(a: JointMoments, b: JointMoments) -> JointMoments:
     return JointMoments(a.columns, a.count + b.count, weight, a.mean + share_b * shift, covariance)
 
 
-# -- Quantiles of every feature from one pass: few weighted points per feature, which add up over batches ---------
+# -- quantiles: few weighted points of each feature, which add up over batches ------------------------------------
 POINTS = 64
 """Points per feature that a batch keeps, at most: 1 kB."""
 
@@ -502,7 +502,7 @@ def _side_by_side(found: Sequence[_Points]) -> Quantiles:
     return Quantiles(values, weights)
 
 
-# -- Rows that occur several times: a sample of the distinct rows of any data, and how often each occurs ----------
+# -- rows that occur several times --------------------------------------------------------------------------------
 # The sample holds the rows with the smallest hashes.  Hashes look like random numbers, so these are drawn uniformly
 # among the distinct rows; and a row among the smallest of all data is among the smallest of each batch that has it, so
 # that samples of batches combine to the sample of all, with exact counts.
@@ -913,7 +913,7 @@ def _combine_two(a: Survey, b: Survey) -> Survey:
     )
 
 
-# -- Moments of the bulk of the data, which single rows far away cannot change, and the grain of its values -------
+# -- the bulk of the data, and the grain of its values ------------------------------------------------------------
 # The points of :class:`~bnp_dask.core.survey.Quantiles` are values of the data.  If all differences of points
 # are multiples of a step, that step is the grain of the column: its values were rounded, or recorded on a grid.
 # Continuous values give steps too small to matter.

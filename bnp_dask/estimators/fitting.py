@@ -43,9 +43,9 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Gaussian, Multinomial, Product
 from bnp_dask.observation.base import Observation, chosen_columns, level_keys
-from bnp_dask.observation.interface.describing import estimates_of
+from bnp_dask.observation.interface import estimates_of
 from bnp_dask.observation.labelled import unlabelled as without_labels
-from bnp_dask.observation.missing.entries import is_about_missing, marginalises
+from bnp_dask.observation.missing import is_about_missing, marginalises
 from bnp_dask.store import RunStore
 from bnp_dask.training.defaults import OPENING, default_moves
 from bnp_dask.training.growing.in_memory import begun_in_memory, grown_in_memory, grown_on_disk, run_of

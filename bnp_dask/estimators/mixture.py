@@ -55,7 +55,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge, Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import Observation
-from bnp_dask.observation.missing.entries import marginalises
+from bnp_dask.observation.missing import marginalises
 from bnp_dask.structure.prior import LearnPrior
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.defaults import CHANGING, default_init

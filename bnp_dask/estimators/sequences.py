@@ -64,7 +64,7 @@ from bnp_dask.observation import (
     with_previous,
 )
 from bnp_dask.observation.base import LearningObservation, Observation, lags_of, level_keys
-from bnp_dask.observation.missing.entries import marginalises
+from bnp_dask.observation.missing import marginalises
 from bnp_dask.structure.prior import LearnPrior
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.callbacks import logger

@@ -51,7 +51,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
-from bnp_dask.structure.verbs import response_of
+from bnp_dask.structure.protocols import response_of
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.growing.grown import responses_as
 from bnp_dask.training.results import TrainResult

@@ -5,8 +5,7 @@ from bnp_dask.initialize.base import InitContext, Initialization
 from bnp_dask.initialize.blocks import ContiguousBlocks
 from bnp_dask.initialize.from_sample import FromSample
 from bnp_dask.initialize.given import FromNothing, FromPosterior, RandomExamples, Responsibilities
-from bnp_dask.initialize.kmeans import BregmanKMeans
-from bnp_dask.initialize.parallel import KMeansParallel
+from bnp_dask.initialize.kmeans import BregmanKMeans, KMeansParallel
 from bnp_dask.initialize.sampled import SampledTopics
 
 __all__ = [

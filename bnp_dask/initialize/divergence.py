@@ -24,7 +24,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.initialize.base import atom_tiles, hard_resp
 from bnp_dask.model import Model
 from bnp_dask.observation.base import Params, numbers_per_cluster
-from bnp_dask.observation.missing.entries import lacks_any
+from bnp_dask.observation.missing import lacks_any
 
 TILE_NUMBERS = 2**17
 """Numbers in the statistics of one tile of single-atom clusters (1 MB): D x D each for full covariances."""

@@ -144,7 +144,7 @@ def sources_digest(file: Path) -> str:
     return whole.hexdigest()[:16]
 
 
-# -- Copies between arrays inside of kernels, entry by entry ------------------------------------------------------
+# -- copies between arrays inside of kernels ----------------------------------------------------------------------
 # An assignment of arrays (``target[:n] = source``) makes numba compile the text of its error message, with Python's
 # strings, in each process whose cache lacks the kernel: two to three CPU seconds.  A loop needs next to nothing.
 @njit(nogil=True, cache=True)

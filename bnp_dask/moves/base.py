@@ -19,8 +19,7 @@ from bnp_dask.moves.memory import WHOLE, Basis, Memory
 from bnp_dask.moves.pairs import PairGains
 from bnp_dask.moves.policy import DECISION, LAP, SmallRunPolicy
 from bnp_dask.moves.random_keys import PLANNING
-from bnp_dask.structure.base import Trial
-from bnp_dask.structure.policy import MovePolicy
+from bnp_dask.structure.base import MovePolicy, Trial
 
 
 # -- proposals ------------------------------------------------------------------------------------------------------

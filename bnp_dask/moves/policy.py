@@ -2,7 +2,7 @@
 
 Numbers of a lap and of decisions are common to all moves.  Numbers of one kind of move are a setting of the move:
 ``Birth(policy=BirthPolicy(dearer=4.0))``.  Numbers that differ between structures are in
-:class:`bnp_dask.structure.policy.MovePolicy`.  A number without evidence is a first guess that no run has contradicted.
+:class:`bnp_dask.structure.base.MovePolicy`.  A number without evidence is a first guess that no run has contradicted.
 """
 
 from __future__ import annotations

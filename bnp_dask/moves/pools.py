@@ -9,7 +9,7 @@ import numpy as np
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.model import Model
-from bnp_dask.structure.trials import clusters_only
+from bnp_dask.structure.visit import clusters_only
 
 
 def counting(atoms: Batch, count: float) -> Batch:

@@ -2,8 +2,8 @@
 
 from bnp_dask.observation.autoregressive import AutoRegressiveGaussian, with_previous
 from bnp_dask.observation.bernoulli import Bernoulli, BetaBits
+from bnp_dask.observation.categorical import Categorical, LevelShares
 from bnp_dask.observation.diag_gaussian import DiagGaussian, NormalGamma
-from bnp_dask.observation.embeddings.von_mises_fisher import Directions, VonMisesFisher
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian, NormalMean
 from bnp_dask.observation.gaussian import Gaussian
 from bnp_dask.observation.given import Given, GivenParams
@@ -12,7 +12,7 @@ from bnp_dask.observation.negative_binomial import BetaOdds, NegativeBinomial
 from bnp_dask.observation.normal_wishart import MatrixNormalWishart, NormalWishart
 from bnp_dask.observation.poisson import GammaRates, Poisson
 from bnp_dask.observation.product import Product, ProductParams
-from bnp_dask.observation.tables.categorical import Categorical, LevelShares
+from bnp_dask.observation.von_mises_fisher import Directions, VonMisesFisher
 from bnp_dask.observation.zero_mean_gaussian import WishartParams, ZeroMeanGaussian
 
 __all__ = [

@@ -40,20 +40,29 @@ from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import NEAR, dependence_of_steps, null_covariance, without_null
-from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
-from bnp_dask.observation.interface.drawing import student_draws
-from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface import (
+    Axis,
+    Estimate,
+    Estimates,
+    Names,
+    compared_by_settings,
+    each,
+    student_draws,
+    vector,
+)
 from bnp_dask.observation.normal_wishart import MatrixNormalWishart
 from bnp_dask.observation.priors import (
+    LARGEST,
     LOG_2PI,
     PRIOR_SCALE,
     check_dense,
     constant_columns,
     default_variance,
     known,
+    require_scale,
+    require_spread,
     width,
 )
-from bnp_dask.observation.ranges import LARGEST, require_scale, require_spread
 
 HOW = (
     "rows are [x_t, x_(t-1)]; give plain sequences to AutoRegressiveGaussian(lags=1), or make such rows with "

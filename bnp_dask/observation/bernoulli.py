@@ -18,11 +18,27 @@ from bnp_dask.core.survey import Survey
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.observation.checks import check_bits, cluster_fastest, product, sums
-from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.interface.single_atoms import Density, bits_form
-from bnp_dask.observation.missing import entries
-from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
+from bnp_dask.observation.interface import (
+    Density,
+    Estimates,
+    Names,
+    bits_form,
+    by_feature,
+    compared_by_settings,
+    largest,
+)
+from bnp_dask.observation.missing import (
+    GONE,
+    GONE_FIELD,
+    Missing,
+    checked,
+    counts_of,
+    filled,
+    gone,
+    holes,
+    without_gone,
+    zeroed,
+)
 from bnp_dask.observation.priors import known, positive, vector, width
 
 DEFAULT_LAM = 0.5
@@ -70,7 +86,7 @@ class Bernoulli:
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        entries.checked(self.missing)
+        checked(self.missing)
 
     @property
     def counts(self) -> frozenset[str]:
@@ -78,9 +94,7 @@ class Bernoulli:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType(
-            {"x": Field(("cluster", "feature")), **(entries.GONE_FIELD if self.marginalises else {})}
-        )
+        return MappingProxyType({"x": Field(("cluster", "feature")), **(GONE_FIELD if self.marginalises else {})})
 
     @property
     def marginalises(self) -> bool:
@@ -102,13 +116,13 @@ class Bernoulli:
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         gaps = holes(batch, self.missing)
         found = {"x": sums(zeroed(batch, gaps), resp)}
-        return {**found, GONE: entries.gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> BetaBits:
         prior1, prior0 = self._prior
         lam1 = prior1 + summary["x"]
         # rounding of the two sums may leave a tiny negative number of zeros
-        lam0 = prior0 + np.maximum(entries.counts_of(summary, self.missing) - summary["x"], 0.0)
+        lam0 = prior0 + np.maximum(counts_of(summary, self.missing) - summary["x"], 0.0)
         total = psi(lam1 + lam0)
         return self._with_coefficients(lam1, lam0, psi(lam1) - total, psi(lam0) - total)
 
@@ -126,7 +140,7 @@ class Bernoulli:
         gaps = holes(batch, self.missing)
         out = product(zeroed(batch, gaps), params.log_odds)
         out += params.log_zero
-        return entries.without_gone(out, gaps, params.levels)
+        return without_gone(out, gaps, params.levels)
 
     def score(self, params: BetaBits, summary: Summary) -> np.ndarray:
         total = np.einsum("kd,kd->k", params.log_odds, summary["x"]) + params.log_zero * summary["N"]
@@ -157,7 +171,7 @@ class Bernoulli:
         return (rng.random(chance.shape) < chance).astype(np.float64)
 
     def impute(self, params: BetaBits, batch: Batch, resp: np.ndarray) -> np.ndarray:
-        return entries.filled(batch, holes(batch, self.missing), matmul(resp, _expected(params)))
+        return filled(batch, holes(batch, self.missing), matmul(resp, _expected(params)))
 
     def estimates(self, params: BetaBits, names: Names) -> Estimates:
         shown = {"probability": _expected(params), "lam1": params.lam1, "lam0": params.lam0}

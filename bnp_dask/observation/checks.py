@@ -12,7 +12,7 @@ from bnp_dask.inputs.sparse_rows import require_sound
 from bnp_dask.kernels.mixture.resp import Resp, atom_sums, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums, row_log_factorials, table_product, transposed
-from bnp_dask.observation.ranges import MOST_COUNT
+from bnp_dask.observation.priors import MOST_COUNT
 
 PIECE_NUMBERS = 2**17
 """Numbers that are checked at a time (1 MB)."""

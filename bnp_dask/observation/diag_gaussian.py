@@ -23,18 +23,19 @@ from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import few_columns, tell_of_columns
-from bnp_dask.observation.interface.describing import (
+from bnp_dask.observation.interface import (
     Axis,
+    Density,
     Estimate,
     Estimates,
     Names,
     by_feature,
     by_feature_or_each,
+    compared_by_settings,
+    diagonal_form,
     mean_and_deviation,
 )
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.interface.single_atoms import Density, diagonal_form
-from bnp_dask.observation.missing.entries import (
+from bnp_dask.observation.missing import (
     GONE,
     GONE_FIELD,
     Missing,
@@ -55,14 +56,17 @@ from bnp_dask.observation.priors import (
     default_location,
     default_variance,
     known,
+    location,
     positive,
+    require_near,
+    require_scale,
+    require_spread,
     resolution,
     rounding_variance,
     scales,
     vector,
     width,
 )
-from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
 
 @register

@@ -20,16 +20,17 @@ from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import atom_mass
 from bnp_dask.observation.dependence import few_columns, tell_of_columns
-from bnp_dask.observation.interface.describing import (
+from bnp_dask.observation.interface import (
+    Density,
     Estimates,
     Names,
     by_feature,
     by_feature_or_each,
+    compared_by_settings,
+    known_variance_form,
     mean_and_deviation,
 )
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.interface.single_atoms import Density, known_variance_form
-from bnp_dask.observation.missing.entries import (
+from bnp_dask.observation.missing import (
     GONE,
     GONE_FIELD,
     Missing,
@@ -49,12 +50,15 @@ from bnp_dask.observation.priors import (
     default_location,
     default_variance,
     known,
+    location,
+    require_near,
+    require_scale,
+    require_spread,
     scales,
     single,
     vector,
     width,
 )
-from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
 
 @register

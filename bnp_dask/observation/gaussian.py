@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from bnp_dask.core.columns import OPTIONAL
 from bnp_dask.core.registry import register
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import Survey, bulk_of
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.inputs.settings import LEAST_MASS
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.bounds import Forms
+from bnp_dask.kernels.gaussian.conditional import add_completed, add_conditional_means, add_marginal, patterns_of
 from bnp_dask.kernels.gaussian.distances import cluster_distances
 from bnp_dask.kernels.gaussian.factors import cholesky_factors
 from bnp_dask.kernels.gaussian.quadratic import (
@@ -26,6 +27,7 @@ from bnp_dask.kernels.gaussian.quadratic import (
     n_packed,
     pack,
     packed_outer,
+    precision_of,
     quadratic_coefficients,
     quadratic_log_lik,
     whitened_squares,
@@ -35,20 +37,20 @@ from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null
-from bnp_dask.observation.interface.describing import (
+from bnp_dask.observation.interface import (
     Axis,
+    Density,
     Estimate,
     Estimates,
     Names,
     by_feature,
+    compared_by_settings,
     each,
+    gaussian_form,
     mean_and_deviation,
+    student_draws,
 )
-from bnp_dask.observation.interface.drawing import student_draws
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.interface.single_atoms import Density, gaussian_form
-from bnp_dask.observation.missing.entries import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
-from bnp_dask.observation.missing.gaussian import add_expectations, conditional_means, integrate, marginal_predictive
+from bnp_dask.observation.missing import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
 from bnp_dask.observation.normal_wishart import (
     NormalWishart,
     NormalWishartPrior,
@@ -63,14 +65,131 @@ from bnp_dask.observation.priors import (
     default_location,
     default_variance,
     known,
+    location,
+    require_near,
+    require_scale,
+    require_spread,
     resolution,
     rounding_variance,
     single,
     vector,
     width,
 )
-from bnp_dask.observation.ranges import location, require_near, require_scale, require_spread
 
+
+# -- atoms that lack entries --------------------------------------------------------------------------------------
+# For an atom that lacks the entries M and has the others O, q(z, x_M) takes the place of q(z) in the objective
+#
+#     L = E[log p(x_O, x_M, z, pi, mu, Lam)] - E[log q(z, x_M)] - E[log q(pi, mu, Lam)].
+#
+# With q(mu_k, Lam_k) held fixed and ``P = E[Lam_k] = nu_k B_k^-1``, E[log N(x | mu_k, Lam_k)] is quadratic in x, so L
+# is largest at
+#
+#     q(x_M | z = k) = N(a_nk, P_MM^-1),      a_nk = m_M - P_MM^-1 P_MO (x_O - m_O),
+#     log r_nk = E[log pi_k] + level_k - nu_k (x - m)_O' B_OO^-1 (x - m)_O / 2
+#                + (|M| log(2 pi) - log|P_MM|) / 2 + const:
+#
+# the expected log likelihood, integrated over x_M.  With q(z, x_M) held fixed, statistics are expectations under it:
+# a_nk stands for x_M, and ``r_nk P_MM^-1`` is added to the block M of the second moments.  The term -E[log q(x_M | z)]
+# of L is the entropy ``sum_n r_nk H[N(a_nk, P_MM^-1)]``, which the score of cluster k includes (the field
+# ``H_missing``).  Both steps raise L, so it never falls.  Atoms without any entry are in no statistic (the field
+# ``gone`` counts them): they are integrated over before, and their log likelihood is zero.
+#
+# Clusters that are merged keep both conditional distributions until their atoms are visited again: the entropy of a
+# mixture of the two is no smaller than the weighted sum of their entropies, which the statistics hold.  At a point
+# estimate P is the precision of the estimate, and this is EM.
+#
+# References
+# ----------
+# Ghahramani & Jordan (1994), "Supervised learning from incomplete data via an EM approach", with beliefs about the
+# parameters in place of point estimates; thesis eqs. 3.22-3.25 for L.
+class Beliefs(Protocol):
+    """Parameters of a Normal-Wishart, see :class:`bnp_dask.observation.normal_wishart.NormalWishart`."""
+
+    @property
+    def nu(self) -> np.ndarray: ...
+    @property
+    def B(self) -> np.ndarray: ...
+    @property
+    def m(self) -> np.ndarray: ...
+    @property
+    def kappa(self) -> np.ndarray: ...
+    @property
+    def shift(self) -> np.ndarray: ...
+    @property
+    def theta(self) -> np.ndarray: ...
+
+
+def _precision(params: Beliefs) -> np.ndarray:
+    """P, ``(K, D, D)``; the scale matrices B may have stayed behind."""
+    return precision_of(params.theta[:, params.shift.shape[1] + 1 :])
+
+
+def integrate(params: Beliefs, y: np.ndarray, gaps: np.ndarray, log_lik: np.ndarray) -> None:
+    """Turn log likelihoods ``(n, K)`` of atoms ``y (n, D)``, zero at ``gaps (n, D)``, in place into integrals."""
+    _require(add_marginal(y, *patterns_of(gaps), _precision(params), params.shift, log_lik))
+    log_lik[gaps.all(axis=1)] = 0.0
+
+
+def add_expectations(
+    params: Beliefs,
+    y: np.ndarray,
+    gaps: np.ndarray,
+    resp: Resp,
+    first: np.ndarray,
+    second: np.ndarray,
+    entropy: np.ndarray,
+) -> None:
+    """Add the contribution of q(x_M | z) to moments of ``y (n, D)``, zero at ``gaps``, and its entropy; in place.
+
+    ``first (K, D)``, ``second (K, D (D + 1) / 2)`` packed, ``entropy (K,)`` nats.
+    """
+    found = patterns_of(gaps)
+    own = rows_of(resp, found.rows)
+    _require(add_completed(y, *found, _precision(params), params.shift, own, first, second, entropy))
+
+
+def conditional_means(
+    params: Beliefs, center: np.ndarray, batch: Batch, gaps: np.ndarray, resp: np.ndarray
+) -> np.ndarray:
+    """Atoms with ``sum_k r_nk a_nk`` in place of missing entries, ``(n, D)``."""
+    out = np.where(gaps, center, batch.x)
+    found, y = patterns_of(gaps), out - center
+    own = np.ascontiguousarray(resp[found.rows])
+    _require(add_conditional_means(y, *found, _precision(params), params.shift, own, out))
+    void = np.flatnonzero(gaps.all(axis=1))
+    out[void] = matmul(resp[void], params.m)
+    return out
+
+
+def marginal_predictive(params: Beliefs, center: np.ndarray, batch: Batch, gaps: np.ndarray) -> np.ndarray:
+    """Log predictive density of the entries present, ``(n, K)`` nats; 0 for atoms that lack none, or all.
+
+    Some features of a Student t are one with nu minus the number of left-out features as degrees of freedom, and B_OO.
+    """
+    out, found = np.zeros((batch.n_atoms, len(params.nu))), patterns_of(gaps)
+    for mask, start, stop in zip(found.masks, found.starts[:-1], found.starts[1:], strict=True):
+        own, rows = np.flatnonzero(~mask), found.rows[start:stop]
+        y = batch.x[np.ix_(rows, own)] - center[own]
+        lower, roots, _ = cholesky_factors(params.B[np.ix_(np.arange(len(params.nu)), own, own)])
+        for k in range(len(params.nu)):
+            squares = whitened_squares(y, params.shift[k, own], roots[k])
+            nu, stretch = params.nu[k] - mask.sum(), 1.0 + 1.0 / params.kappa[k]
+            log_det = 2.0 * float(log(lower[k].diagonal()).sum())
+            out[rows, k] = wishart.student_log_density(squares, nu, log_det, stretch, len(own))
+    return out
+
+
+def _require(sound: bool) -> None:
+    """Raise NumericalError if a kernel reports a block of a precision without a factor."""
+    if not sound:
+        raise NumericalError(
+            "the precision of a cluster given some entries is not positive definite in double precision: its columns "
+            "are all but collinear. Pass a larger Gaussian(B=...), or drop columns that others determine"
+        )
+
+
+# -- the likelihood -----------------------------------------------------------------------------------------------
 FIELDS: Mapping[str, Field] = MappingProxyType({"x": Field(("cluster", "feature")), "xx": Field(("cluster", "packed"))})
 """Statistics of complete rows; made once, since steps of small runs ask for them thousands of times."""
 
@@ -120,7 +239,7 @@ class Gaussian:
 
     Notes
     -----
-    Missing entries are part of the variational distribution, see :mod:`bnp_dask.observation.missing.gaussian`.
+    Missing entries are part of the variational distribution, see :mod:`bnp_dask.observation.gaussian`.
 
     References
     ----------

@@ -20,8 +20,7 @@ from bnp_dask.inputs.levels import Levels
 from bnp_dask.inputs.settings import shown
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.checks import check_width, where_first
-from bnp_dask.observation.interface.describing import Estimates, Names
-from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface import Estimates, Names, compared_by_settings
 
 
 @register
@@ -48,7 +47,7 @@ class Given:
 
     Notes
     -----
-    Values are levels as for :class:`~bnp_dask.observation.tables.categorical.Categorical`: texts, categories, or
+    Values are levels as for :class:`~bnp_dask.observation.categorical.Categorical`: texts, categories, or
     numbers of few distinct values.  They are sorted, and categories keep their order.
     """
 

@@ -33,10 +33,16 @@ from bnp_dask.observation.base import (
     lags_of,
     level_keys,
 )
-from bnp_dask.observation.interface.describing import Estimates, Names, describe_cluster, each, estimates_of
-from bnp_dask.observation.interface.drawing import DrawingObservation
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises, rows_of
+from bnp_dask.observation.interface import (
+    DrawingObservation,
+    Estimates,
+    Names,
+    compared_by_settings,
+    describe_cluster,
+    each,
+    estimates_of,
+)
+from bnp_dask.observation.missing import MarginalObservation, completed, marginalises, rows_of
 
 FORBIDDEN = -1e12
 """Log likelihood of a label in a cluster that does not own it, nats.
@@ -195,7 +201,7 @@ class Labelled:
         return {**self.part.summarize(batch, resp), KNOWN: self._sums(batch, resp)}
 
     def complete(self, params: LabelledParams, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
-        """See :class:`bnp_dask.observation.missing.entries.CompletingObservation`."""
+        """See :class:`bnp_dask.observation.missing.CompletingObservation`."""
         return {**completed(self.part, params.part, batch, resp), KNOWN: self._sums(batch, resp)}
 
     def global_step(self, summary: Summary) -> LabelledParams:

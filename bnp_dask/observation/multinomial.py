@@ -24,9 +24,16 @@ from bnp_dask.kernels.topics.counts import rising, rising_sums, table_product
 from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores
 from bnp_dask.observation import checks
 from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, by_feature, largest
-from bnp_dask.observation.interface.drawing import words_of
-from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface import (
+    Axis,
+    Estimate,
+    Estimates,
+    Names,
+    by_feature,
+    compared_by_settings,
+    largest,
+    words_of,
+)
 from bnp_dask.observation.priors import known, positive, vector, width
 
 DEFAULT_LAM, DEFAULT_COMMON = 0.15, 0.5

@@ -22,11 +22,27 @@ from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, log_gammas, mat
 from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
-from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, largest
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.interface.single_atoms import Density, rates_form
-from bnp_dask.observation.missing import entries
-from bnp_dask.observation.missing.entries import GONE, Missing, holes, zeroed
+from bnp_dask.observation.interface import (
+    Density,
+    Estimates,
+    Names,
+    by_feature,
+    compared_by_settings,
+    largest,
+    rates_form,
+)
+from bnp_dask.observation.missing import (
+    GONE,
+    GONE_FIELD,
+    Missing,
+    checked,
+    counts_of,
+    filled,
+    gone,
+    holes,
+    without_gone,
+    zeroed,
+)
 from bnp_dask.observation.priors import known, mean_counts, positive, scales, vector, width
 
 
@@ -72,7 +88,7 @@ class Poisson:
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        entries.checked(self.missing)
+        checked(self.missing)
 
     @property
     def counts(self) -> frozenset[str]:
@@ -81,7 +97,7 @@ class Poisson:
     @property
     def fields(self) -> Mapping[str, Field]:
         own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
-        return MappingProxyType({**own, **(entries.GONE_FIELD if self.marginalises else {})})
+        return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
 
     @property
     def marginalises(self) -> bool:
@@ -107,12 +123,12 @@ class Poisson:
         counts = zeroed(batch, gaps)
         log_base = -row_log_factorials(as_csr(counts))
         found = {"x": sums(counts, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), log_base))}
-        return {**found, GONE: entries.gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
 
     def global_step(self, summary: Summary) -> GammaRates:
         prior_a, prior_b = self._prior
         a = prior_a + summary["x"]
-        b = prior_b + entries.counts_of(summary, self.missing)
+        b = prior_b + counts_of(summary, self.missing)
         return GammaRates(a, b, cluster_fastest(psi(a) - log(b)), np.sum(a / b, axis=1))
 
     def at_mode(self, params: GammaRates) -> GammaRates:
@@ -127,7 +143,7 @@ class Poisson:
         gaps = holes(batch, self.missing)
         out = product(zeroed(batch, gaps), params.log_rate)
         out -= params.total
-        return entries.without_gone(out, gaps, -params.a / params.b)
+        return without_gone(out, gaps, -params.a / params.b)
 
     def score(self, params: GammaRates, summary: Summary) -> np.ndarray:
         total = np.einsum("kd,kd->k", params.log_rate, summary["x"]) - params.total * summary["N"]
@@ -152,7 +168,7 @@ class Poisson:
         levels = -params.a * log1p(1.0 / params.b)
         log_base = -row_log_factorials(counts)
         found = rising_sums(counts, params.a) - product(held, log1p(params.b)) + levels.sum(axis=1) + log_base[:, None]
-        return entries.without_gone(found, gaps, levels)
+        return without_gone(found, gaps, levels)
 
     def sequential_predictive(self, params: GammaRates, batch: Batch) -> Density:
         return rates_form(batch.x, params.a, params.b)
@@ -161,7 +177,7 @@ class Poisson:
         return rng.poisson(rng.gamma(params.a[place], 1.0 / params.b[place])).astype(np.float64)
 
     def impute(self, params: GammaRates, batch: Batch, resp: np.ndarray) -> np.ndarray:
-        return entries.filled(batch, holes(batch, self.missing), matmul(resp, params.a / params.b))
+        return filled(batch, holes(batch, self.missing), matmul(resp, params.a / params.b))
 
     def estimates(self, params: GammaRates, names: Names) -> Estimates:
         shown = {"rate": params.a / params.b, "a": params.a, "b": params.b}

@@ -28,12 +28,21 @@ from bnp_dask.observation.base import (
     level_keys,
 )
 from bnp_dask.observation.checks import check_width
-from bnp_dask.observation.interface.describing import Axis, Estimates, Names, describe_cluster, estimates_of
-from bnp_dask.observation.interface.drawing import DrawingObservation, SampledObservation
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.interface.single_atoms import Density, sequential_predictive, total_density
-from bnp_dask.observation.missing.entries import MarginalObservation, completed, marginalises
-from bnp_dask.observation.tables.proposing import Choices, as_code, choices, proposed_groups
+from bnp_dask.observation.interface import (
+    Axis,
+    Density,
+    DrawingObservation,
+    Estimates,
+    Names,
+    SampledObservation,
+    compared_by_settings,
+    describe_cluster,
+    estimates_of,
+    sequential_predictive,
+    total_density,
+)
+from bnp_dask.observation.missing import MarginalObservation, completed, marginalises
+from bnp_dask.observation.proposing import Choices, as_code, choices, proposed_groups
 
 FEW = 3
 """Most columns of a group listed in its name."""

@@ -82,7 +82,7 @@ P = TypeVar("P", bound=Scaled)
 T = TypeVar("T")
 
 
-# -- settings -------------------------------------------------------------------------------------------------
+# -- settings ------------------------------------------------------------------------------------------------------
 def degrees_of_freedom(nu: float | None, n_features: int, n_atoms: int) -> float:
     """The setting ``nu``, or D + 2, the least whole number for which E[covariance] exists.
 

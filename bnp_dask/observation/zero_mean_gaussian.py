@@ -32,19 +32,27 @@ from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null
-from bnp_dask.observation.interface.describing import Axis, Estimate, Estimates, Names, each, vector
-from bnp_dask.observation.interface.drawing import student_draws
-from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface import (
+    Axis,
+    Estimate,
+    Estimates,
+    Names,
+    compared_by_settings,
+    each,
+    student_draws,
+    vector,
+)
 from bnp_dask.observation.priors import (
     LOG_2PI,
     check_dense,
     default_variance,
     known,
+    require_scale,
+    require_spread,
     resolution,
     rounding_variance,
     width,
 )
-from bnp_dask.observation.ranges import require_scale, require_spread
 
 
 @register

@@ -19,7 +19,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import shown
 from bnp_dask.model import Posterior
-from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
+from bnp_dask.observation.interface import describe_cluster, estimates_of
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.structure.nouns import CLUSTER, Noun, count_of, in_use, noun_of, unused_line
 

@@ -19,7 +19,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inputs.settings import shown as in_words
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Product
-from bnp_dask.observation.interface.describing import Estimate, estimates_of
+from bnp_dask.observation.interface import Estimate, estimates_of
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.pages import Paragraph, Picture, Section
@@ -409,7 +409,7 @@ def _legend(ax: Axes, shown: Shown, colors: Any, outside: bool = False) -> None:
     )
 
 
-# -- tables -------------------------------------------------------------------------------------------------------
+# -- tables ---------------------------------------------------------------------------------------------------------
 SCALES = {
     "probability": "probability of a one",
     "rate": "expected count, as a share of the largest in its column",

@@ -35,7 +35,7 @@ _BEFORE_HEADER = 12
 """Bytes of an npy file of version 2 before its header; the last four hold the length of the header."""
 
 
-# -- arrays -------------------------------------------------------------------------------------------------------
+# -- arrays --------------------------------------------------------------------------------------------------------
 def pack(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None) -> bytes:
     """Named arrays and JSON-able data as one uncompressed npz; equal content gives equal bytes.
 

@@ -1,5 +1,5 @@
 """Dependence between atoms: independent rows, groups (documents), sequences.
 
 A batch and a posterior -> tiles -> responsibilities of one kind of model -> a summary, and statistics for restricted
-steps of births, merges and deletes from the same read (:mod:`trials`).
+steps of births, merges and deletes from the same read (:mod:`visit`).
 """

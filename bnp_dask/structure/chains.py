@@ -22,26 +22,19 @@ from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
-from bnp_dask.observation.interface.describing import Estimate, by_feature, each
-from bnp_dask.structure.answers.chances import chances_of
-from bnp_dask.structure.answers.density import chain_density
-from bnp_dask.structure.answers.drawing import draw_path
-from bnp_dask.structure.answers.labels import Columns, label_rows, resp_of_rows
-from bnp_dask.structure.asking import Beliefs, M, WholeModel
-from bnp_dask.structure.base import Trial, Visit, absorbed_rows
-from bnp_dask.structure.policy import OF_CHAINS
+from bnp_dask.observation.interface import Estimate, by_feature, each
+from bnp_dask.structure.answers import Columns, chain_density, chances_of, draw_path, label_rows, resp_of_rows
+from bnp_dask.structure.base import OF_CHAINS, Trial, Visit, absorbed_rows
+from bnp_dask.structure.protocols import Beliefs, ChainedAllocation, LocalStep, M, WholeModel
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted
-from bnp_dask.structure.steps import LocalStep
-from bnp_dask.structure.trials import Shares
-from bnp_dask.structure.verbs import ChainedAllocation
-from bnp_dask.structure.visit import summarize_rows, visit_rows
+from bnp_dask.structure.visit import Shares, summarize_rows, visit_rows
 
 
 @dataclass(frozen=True)
 class Chains:
     """Structure of hidden Markov models: atoms are steps of sequences, and each step's state depends on the one before.
 
-    Its allocation has the methods of :class:`~bnp_dask.structure.verbs.ChainedAllocation`.
+    Its allocation has the methods of :class:`~bnp_dask.structure.protocols.ChainedAllocation`.
     """
 
     policy = OF_CHAINS

@@ -16,17 +16,22 @@ from bnp_dask.inputs.protocols import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums
-from bnp_dask.observation.interface.describing import Estimate, by_feature, each
-from bnp_dask.structure.answers.density import mixture_density
-from bnp_dask.structure.answers.drawing import draw_groups
-from bnp_dask.structure.answers.labels import Columns, label_documents, resp_in_groups
-from bnp_dask.structure.asking import Beliefs, M, WholeModel
-from bnp_dask.structure.base import NO_PLACES, Trial, Visit, at_most, draw, most_probable
-from bnp_dask.structure.policy import OF_GROUPS
-from bnp_dask.structure.responding import SQUARES, share_links
-from bnp_dask.structure.steps import GroupStep, LocalStep, Members, Receivers, Tokens
-from bnp_dask.structure.tokens import Laid, check_tokens, lay_out, summarize_words
-from bnp_dask.structure.verbs import GroupedAllocation, response_of
+from bnp_dask.observation.interface import Estimate, by_feature, each
+from bnp_dask.structure.answers import Columns, draw_groups, label_documents, mixture_density, resp_in_groups
+from bnp_dask.structure.base import NO_PLACES, OF_GROUPS, Trial, Visit, at_most, draw, most_probable
+from bnp_dask.structure.protocols import (
+    Beliefs,
+    GroupedAllocation,
+    GroupStep,
+    LocalStep,
+    M,
+    Members,
+    Receivers,
+    Tokens,
+    WholeModel,
+    response_of,
+)
+from bnp_dask.structure.tokens import SQUARES, Laid, check_tokens, lay_out, share_links, summarize_words
 from bnp_dask.structure.visit import summarize_rows
 
 SIZEABLE = 1.0
@@ -37,7 +42,7 @@ SIZEABLE = 1.0
 class Groups:
     """Structure of topic models: atoms are tokens of groups (documents), and each group has weights of its own.
 
-    Its allocation has the methods of :class:`~bnp_dask.structure.verbs.GroupedAllocation`.
+    Its allocation has the methods of :class:`~bnp_dask.structure.protocols.GroupedAllocation`.
     """
 
     policy = OF_GROUPS

@@ -1,4 +1,4 @@
-"""Atoms that are independent given the weights: mixtures."""
+"""Atoms that are independent given the weights: mixtures, also with weights of their own in each stratum."""
 
 from __future__ import annotations
 
@@ -9,32 +9,52 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_rows
 from bnp_dask.core.summary import GroupStates, Summary
 from bnp_dask.errors import SettingError
+from bnp_dask.inputs.column_notation import positions
 from bnp_dask.inputs.protocols import as_a, is_a, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
+from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
 from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster
-from bnp_dask.observation.interface.describing import Estimate
-from bnp_dask.observation.missing.entries import CompletingObservation, lacks_any
-from bnp_dask.structure.answers.density import mixture_density
-from bnp_dask.structure.answers.drawing import draw_rows
-from bnp_dask.structure.answers.labels import Columns, label_rows, resp_of_rows
-from bnp_dask.structure.asking import Beliefs, M, WholeModel
-from bnp_dask.structure.base import NO_PLACES, Trial, Visit, absorbed_rows, at_most, draw, most_probable, without_data
+from bnp_dask.observation.given import Given
+from bnp_dask.observation.interface import Axis, Estimate
+from bnp_dask.observation.labelled import unlabelled
+from bnp_dask.observation.missing import CompletingObservation, lacks_any
+from bnp_dask.observation.product import Product
+from bnp_dask.structure.answers import (
+    UNSEEN_MASS,
+    Columns,
+    draw_rows,
+    drawn_atoms,
+    label_rows,
+    log_predictives,
+    mixture_density,
+    resp_of_rows,
+    unseen_cluster,
+)
+from bnp_dask.structure.base import (
+    NO_PLACES,
+    MovePolicy,
+    Trial,
+    Visit,
+    absorbed_rows,
+    at_most,
+    draw,
+    most_probable,
+    without_data,
+)
 from bnp_dask.structure.linked import assigned, whole_tiles
-from bnp_dask.structure.policy import MovePolicy
+from bnp_dask.structure.protocols import Beliefs, LocalStep, M, MixtureAllocation, WholeModel
 from bnp_dask.structure.screened import screened_pieces
-from bnp_dask.structure.steps import LocalStep
-from bnp_dask.structure.trials import TrialRun
-from bnp_dask.structure.verbs import MixtureAllocation
-from bnp_dask.structure.visit import summarize_rows, visit_rows
+from bnp_dask.structure.visit import TrialRun, summarize_rows, visit_rows
 
 
 @dataclass(frozen=True)
 class Independent:
     """Structure of mixtures: each atom comes from a cluster, independently of the other atoms.
 
-    Its allocation has the methods of :class:`~bnp_dask.structure.verbs.MixtureAllocation`.
+    Its allocation has the methods of :class:`~bnp_dask.structure.protocols.MixtureAllocation`.
     """
 
     policy = MovePolicy()
@@ -197,3 +217,83 @@ def require_linkable(model: WholeModel) -> None:
             f"links: atoms of {type(model.allocation).__name__} depend on their group, sequence or stratum, and cannot "
             "be assigned together; train a mixture such as DPMixture(...)"
         )
+
+
+# -- atoms in strata, which share the clusters and have weights of their own --------------------------------------
+STRATA = "strata"
+"""Name of the summary field that counts the atoms of each stratum in each cluster, and of the estimate of weights."""
+
+
+@dataclass(frozen=True)
+class Strata(Independent):
+    """Structure of mixtures in strata: atoms are independent given the weights of their stratum."""
+
+    def require_fitting(self, model: WholeModel) -> None:
+        observation = unlabelled(model.observation)
+        parts = observation.parts if isinstance(observation, Product) else ()
+        if sum(isinstance(part, Given) for part in parts) != 1:
+            raise SettingError(
+                f"{type(model.allocation).__name__} needs to know which column holds the strata; use "
+                'Product({"site": Given(), ("height", "weight"): Gaussian()})'
+            )
+        allocation: Any = model.allocation
+        if not isinstance(observation, Product) or observation.n_features is None or observation.places is None:
+            return  # its prior is not set yet
+        if allocation.column is None:
+            return
+        names, place = self.given(observation)
+        if (allocation.column, allocation.n_strata) != (place, len(names)):
+            raise SettingError(
+                f"column={allocation.column}, n_strata={allocation.n_strata}: the data have {len(names)} strata in "
+                f"column {place}; leave both out"
+            )
+
+    def screens(self, model: WholeModel) -> bool:
+        return False
+
+    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
+        """Log of the mixture of the clusters' predictive densities with the weights of each atom's stratum, ``(n,)``
+        nats."""
+        allocation: Any = model.allocation
+        shares = allocation.shares(posterior.allocation)
+        unseen = unseen_cluster(model) if (shares[:, -1] > UNSEEN_MASS).any() else None
+        with np.errstate(divide="ignore"):
+            log_shares = log(shares if unseen is not None else shares[:, :-1])
+        rows = [np.zeros(0)]
+        for tile in allocation.tiles(batch, posterior.n_clusters + 1):
+            terms = log_predictives(model, posterior, unseen, tile)
+            rows.append(log_sum_exp(terms + log_shares[allocation.strata_of(tile)]))
+        out = np.concatenate(rows)
+        require_finite_rows(out, batch, "log density")
+        return out
+
+    def estimates(self, posterior: Beliefs) -> dict[str, Estimate]:
+        """``strata``: expected weights of the clusters in each stratum, ``(K, S)``."""
+        allocation: Any = posterior.model.allocation
+        names, _ = self.given(posterior.model.observation)
+        shares = allocation.shares(posterior.allocation)[:, :-1].T
+        return {STRATA: Estimate((Axis("stratum", names),), lambda: shares)}
+
+    def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+        """Atoms of strata in proportion to the atoms that training had of each."""
+        if length is not None:
+            raise SettingError(f"length={length!r}: rows have no length; leave it out")
+        allocation: Any = posterior.model.allocation
+        mass = np.maximum(posterior.allocation.mass, 0.0)  # sums that cancelled may have left less than nothing
+        shares = allocation.shares(posterior.allocation)[:, :-1]
+        stratum = rng.choice(len(mass), n, p=mass / mass.sum())
+        edges = np.cumsum(shares, axis=1)[stratum]
+        chosen = np.sum(rng.random(n)[:, None] * edges[:, -1:] >= edges, axis=1)
+        place = np.minimum(chosen, shares.shape[1] - 1)
+        x = drawn_atoms(posterior, place, rng)
+        x[:, allocation.column] = stratum
+        return x, place
+
+    def given(self, observation: Any) -> tuple[tuple[str, ...], int]:
+        """Names of the strata, and the position of their column; the likelihood has its prior."""
+        product = unlabelled(observation)
+        assert isinstance(product, Product) and product.places is not None and product.n_features is not None
+        for part, place in zip(product.parts, product.places, strict=True):
+            if isinstance(part, Given):
+                return tuple(map(str, part.levels or ())), int(positions(place, product.n_features)[0])
+        raise SettingError("no column of strata: a Product needs a part Given()")

@@ -36,9 +36,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import UNITS, Summary
 from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, resp_entropy, scale_rows
-from bnp_dask.structure.asking import WholeModel
-from bnp_dask.structure.steps import LocalStep
-from bnp_dask.structure.verbs import MixtureAllocation, linear_sums
+from bnp_dask.structure.protocols import LocalStep, MixtureAllocation, WholeModel, linear_sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.structure.asking import Beliefs, WholeModel
+from bnp_dask.structure.protocols import Beliefs, WholeModel
 
 LEAST_TOKENS = 0.5
 """Expected tokens below which a topic has none: tables print them as 0."""

@@ -11,7 +11,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs.protocols import as_a, is_a
 from bnp_dask.inputs.settings import one_of
 from bnp_dask.observation.base import LearningObservation, ScaleShape
-from bnp_dask.structure.asking import WholeModel
+from bnp_dask.structure.protocols import WholeModel
 
 LearnPrior = Literal["auto", "never", "diagonal", "full"]
 """Values of ``learn_prior`` of :class:`~bnp_dask.model.Model`."""

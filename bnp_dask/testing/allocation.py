@@ -14,8 +14,7 @@ from bnp_dask.allocation.base import Allocation, Params, PointAllocation
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.kernels.mixture.resp import cluster_sums
-from bnp_dask.structure.steps import LocalStep
-from bnp_dask.structure.verbs import MixtureAllocation
+from bnp_dask.structure.protocols import LocalStep, MixtureAllocation
 from bnp_dask.testing.parts import (
     NO_PAIRS,
     assert_stationary_maximum,

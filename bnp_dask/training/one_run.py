@@ -35,7 +35,7 @@ from bnp_dask.kernels.options import n_kept
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
-from bnp_dask.structure.answers.documents import counts_words
+from bnp_dask.structure.answers import counts_words
 from bnp_dask.structure.nouns import noun_of
 from bnp_dask.training.alternatives import (
     SETTLED,

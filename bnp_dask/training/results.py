@@ -2,34 +2,417 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import math
 import os
-from collections.abc import Mapping
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from bnp_dask._names import method
+from bnp_dask._version import __version__
 from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core.columns import Columns, Words
+from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.frozen import frozen
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.core.location import Location
+from bnp_dask.core.registry import REGISTRY
+from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
 from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
 from bnp_dask.inputs.settings import hold, path_text
 from bnp_dask.model import Posterior
-from bnp_dask.observation.interface.describing import each, estimates_of
+from bnp_dask.observation.interface import each, estimates_of
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
+from bnp_dask.store.migrations import is_readable, upgraded
+from bnp_dask.store.place import TEMPORARY, disk
 from bnp_dask.structure.nouns import count_of
-from bnp_dask.training.archive import copy_archive, read_archive, write_archive
 from bnp_dask.training.history import History
 
 if TYPE_CHECKING:
     import xarray
 
 
+# -- archives -----------------------------------------------------------------------------------------------------
+# Registered dataclasses as Zarr arrays and JSON, written in one piece.
+#
+# A saved posterior is a directory (or a prefix of an object store)::
+#
+#     model.zarr/
+#       zarr.json               format version, description of the model, CRC-32 of every array
+#       state-1f0c....zip       Zarr v3 arrays, one per parameter and statistic, in one file
+#
+# ``zarr.json`` is written last and in one piece, and it names the file that it describes: a kill while saving leaves
+# the old model or the new one.  Nothing in a saved model is code, and nothing in it is run.
+# -- new files: whole, or absent -----------------------------------------------------------------------------------
+@contextmanager
+def replacing(place: Location) -> Iterator[IO[bytes]]:
+    """A file to write, which takes its name when the block ends; OSError if it cannot be written."""
+    if place.is_local:
+        path = Path(place.url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with disk.replacing(path) as file:
+            yield file
+        return
+    fs, name = place.filesystem()
+    with place.discreet(), fs.open(name, "wb") as file:
+        yield file
+
+
+def link(path: Path, to: Path) -> None:
+    """Give a file that is never changed a second name, in a folder that may be new."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    disk.link(path, to)
+
+
+# -- arrays in one file: a zip, not compressed, that Zarr opens as a group -----------------------------------------
+_KINDS = "biuf"
+_PIECE = 2**20
+"""Bytes that are read at a time between two arrays."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Layout and checksum of a file of arrays.
+
+    Parameters
+    ----------
+    offsets
+        Offset of the numbers of each array, by name, in bytes and in the order of the file.
+    nbytes
+        Bytes of the file.
+    heads
+        CRC-32 of all bytes that are not numbers of an array.
+    """
+
+    offsets: Mapping[str, int]
+    nbytes: int
+    heads: int
+
+
+class DamagedFrameError(Exception):
+    """The file differs from the written one; the message says in which part, for a sentence that names the file."""
+
+
+class _Written:
+    """A file that is written from its start to its end, with its length and checksum so far."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.nbytes = self.heads = 0
+        self.is_head = True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._file.write(view)
+        self.nbytes += view.nbytes
+        if self.is_head:
+            self.heads = zlib.crc32(view, self.heads)
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.nbytes
+
+    def flush(self) -> None: ...
+
+
+def write_frame(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> Frame:
+    """Write arrays in C order; equal arrays give equal bytes."""
+    out = _Written(file)
+    offsets = {}
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload]
+        # ZipInfo instead of names: a name alone would be stamped with the time.
+        archive.writestr(zipfile.ZipInfo("zarr.json"), json.dumps(_GROUP))
+        for name, array in arrays.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}/zarr.json"), json.dumps(_array_node(array)))
+            key = "/".join(["c", *("0" for _ in array.shape)])
+            with archive.open(zipfile.ZipInfo(f"{name}/{key}"), "w", force_zip64=True) as member:
+                offsets[name], out.is_head = out.nbytes, False
+                if array.size:
+                    member.write(_bytes_of(array))
+                out.is_head = True
+    return Frame(offsets, out.nbytes, out.heads)
+
+
+def read_frame(file: IO[bytes], frame: Frame, listing: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """All arrays of a file; ``listing`` has the ``"shape"``, ``"dtype"`` and ``"crc32"`` of each.
+
+    Raises
+    ------
+    DamagedFrameError
+        The file is cut off, or a bit of it has changed.
+    """
+    arrays, heads, at = {}, 0, 0
+    for name, offset in sorted(frame.offsets.items(), key=lambda item: item[1]):
+        heads = _head(file, offset - at, heads)
+        facts = listing[name]
+        shape, dtype = tuple(facts["shape"]), np.dtype(facts["dtype"])
+        at = offset + math.prod(shape) * dtype.itemsize
+        # an invented size must not take all memory
+        if dtype.kind not in _KINDS or at > frame.nbytes or any(n < 0 for n in shape):
+            raise DamagedFrameError(f"array {name!r} cannot have the type and shape of the description")
+        array = np.empty(shape, dtype)
+        n_read = file.readinto(_bytes_of(array)) if array.size else 0  # type: ignore[attr-defined]
+        if n_read != array.nbytes:
+            raise DamagedFrameError(f"the file is cut off in array {name!r}")
+        if crc_of(array) != facts["crc32"]:
+            raise DamagedFrameError(f"array {name!r} is damaged: its checksum does not match")
+        arrays[name] = array
+    if _head(file, frame.nbytes - at, heads) != frame.heads or file.read(1):
+        raise DamagedFrameError("the file is damaged between its arrays: a checksum does not match")
+    return arrays
+
+
+def crc_of(array: np.ndarray) -> int:
+    """CRC-32 of the numbers of an array, in C order."""
+    return zlib.crc32(_bytes_of(np.ascontiguousarray(array)))
+
+
+def _head(file: IO[bytes], nbytes: int, crc: int) -> int:
+    """Checksum continued over the next bytes that are not numbers."""
+    if nbytes < 0:
+        raise DamagedFrameError("arrays cannot lie where the description says")
+    while nbytes:
+        piece = file.read(min(nbytes, _PIECE))
+        if not piece:
+            raise DamagedFrameError("the file is cut off")
+        crc, nbytes = zlib.crc32(piece, crc), nbytes - len(piece)
+    return crc
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+# -- zarr ---------------------------------------------------------------------------------------------------------
+_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+
+
+def _array_node(array: np.ndarray) -> dict[str, Any]:
+    """An array's metadata in version 3 of Zarr."""
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(array.shape),
+        "data_type": array.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(1, n) for n in array.shape]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": False if array.dtype.kind == "b" else 0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "attributes": {},
+    }
+
+
+# -- description ---------------------------------------------------------------------------------------------------
+KIND, FORMAT = "bnp-dask model", 3
+"""Version of the layout of a saved posterior that this version writes and reads."""
+
+MARK = "bnp_dask"
+ROOT = "zarr.json"
+
+_STATE = re.compile(r"state-[0-9A-Za-z]+(\.zip)?")
+
+
+def place_of_archive(path: str | os.PathLike[str]) -> Location:
+    """Location of an archive, present or future; StoreError if it is impossible."""
+    if not isinstance(path, str) or path:
+        path_text("path", path)
+    else:
+        raise StoreError("an empty path; save and load need one, such as 'model.zarr'")
+    try:
+        return Location.of(path)
+    except (ImportError, DataError) as error:
+        raise StoreError(f"cannot open {os.fspath(path)!r}: {error}") from error
+
+
+def read_root(place: Location) -> bytes | None:
+    """The description as bytes; None if there is none."""
+    try:
+        return place.child(ROOT).content()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except DataError as error:
+        raise StoreError(f"cannot read a model: {error}") from error
+
+
+def write_root(place: Location, content: bytes) -> None:
+    """Replace the description in one step, the moment at which the new model replaces the old one."""
+    with replacing(place.child(ROOT)) as file:
+        file.write(content)
+
+
+def described(body: dict[str, Any]) -> bytes:
+    """The description with its checksum, as a Zarr group."""
+    attributes = {MARK: body, "crc32": zlib.crc32(canonical(body))}
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}, allow_nan=False).encode()
+
+
+def replaceable(place: Location, kind: str) -> str | None:
+    """Name of the arrays of the existing model, None if nothing is there; StoreError for anything else."""
+    if place.exists() and not place.is_dir():
+        raise StoreError(
+            f"{place.name} is a file; refusing to overwrite it. Choose a new directory, such as model.zarr"
+        )
+    root = read_root(place)
+    if root is not None:
+        body = _parse(root).get(MARK)
+        if isinstance(body, dict) and body.get("kind") == kind:
+            state = body.get("state")
+            return state if is_state(state) else None
+    elif all(_is_ours(name) for name in place.names()):
+        return None
+    raise StoreError(f"{place.name} exists and is not a saved model; refusing to overwrite it. Choose a new directory")
+
+
+def read_body(place: Location, kind: str) -> dict[str, Any]:
+    """Content of the description; StoreError if it is not of this ``kind``, of a newer format, or damaged."""
+    content = read_root(place)
+    if content is None:
+        found = "something that is not one" if place.exists() else "nothing"
+        raise StoreError(
+            f"{place.name}: needs a saved model, found {found}; models are written by save(posterior, path)"
+        )
+    attributes = _parse(content)
+    body = attributes.get(MARK)
+    if not isinstance(body, dict):
+        raise StoreError(f"{place.name}: not a saved model (its zarr.json has no {MARK} entry), or a damaged one")
+    if body.get("kind") != kind:
+        wanted = "a saved posterior" if kind == "posterior" else "saved draws"
+        raise StoreError(f"{place.name}: is a {body.get('kind')!r} of this package, not {wanted}")
+    if not is_readable(KIND, body.get("format"), FORMAT):
+        raise StoreError(
+            f"{place.name}: saved in format {body.get('format')!r} by version {body.get('software')}; version "
+            f"{__version__} reads format {FORMAT}. Use the version that wrote it"
+        )
+    if zlib.crc32(canonical(body)) != attributes.get("crc32"):
+        raise StoreError(f"{place.name}: zarr.json is damaged (its checksum does not match); restore it from a copy")
+    if not is_state(body.get("state")):
+        raise StoreError(f"{place.name}: zarr.json names no folder or file of arrays")
+    return upgraded(body, KIND, body["format"], FORMAT)
+
+
+def is_state(name: object) -> bool:
+    """Whether this can be the name of an archive's arrays: inside its folder, and not elsewhere."""
+    return isinstance(name, str) and _STATE.fullmatch(name) is not None
+
+
+def _is_ours(name: str) -> bool:
+    return is_state(name) or name.startswith(TEMPORARY)
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    try:
+        node = json.loads(content)
+        return dict(node["attributes"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def canonical(obj: Any) -> bytes:
+    """JSON whose bytes are equal for equal content."""
+    return json.dumps(obj, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+# -- writing and reading -------------------------------------------------------------------------------------------
+logger = logging.getLogger("bnp_dask.training")
+
+
+def write_archive(kind: str, obj: object, path: str | os.PathLike[str]) -> None:
+    """Write an object of registered classes; StoreError if something else is there, or it cannot be written."""
+    place = place_of_archive(path)
+    before = replaceable(place, kind)
+    spec, arrays = to_spec(obj, REGISTRY)
+    kept = {name: _as_written(array) for name, array in arrays.items()}
+    listing = {n: {"shape": list(a.shape), "dtype": a.dtype.str, "crc32": crc_of(a)} for n, a in kept.items()}
+    digest = hashlib.sha256(canonical({"spec": spec, "arrays": listing})).hexdigest()
+    state = f"state-{digest[:16]}.zip"
+    try:
+        with replacing(place.child(state)) as file:
+            frame = write_frame(file, kept)
+        body = {"kind": kind, "format": FORMAT, "software": __version__, "state": state, "spec": spec}
+        body |= {"arrays": {name: {**facts, "offset": frame.offsets[name]} for name, facts in listing.items()}}
+        body |= {"bytes": frame.nbytes, "heads_crc32": frame.heads}
+        write_root(place, described(body))
+        _forget(place, before, state)
+    except OSError as error:
+        raise _cannot_write(place, error) from error
+
+
+def copy_archive(kind: str, path: Path, to: Path) -> None:
+    """Write an archive of a local folder once more; StoreError as in :func:`write_archive`.
+
+    The file of its arrays, which is never changed, gets a second name if the file system has hard links.
+    """
+    source, place = place_of_archive(path), place_of_archive(to)
+    before, content, state = replaceable(place, kind), read_root(source), read_body(source, kind)["state"]
+    assert content is not None
+    try:
+        # nothing to do if the model in force is this one
+        if before != state:
+            link(path / state, to / state)
+            write_root(place, content)
+            _forget(place, before, state)
+    except OSError as error:
+        raise _cannot_write(place, error) from error
+
+
+def read_archive(kind: str, path: str | os.PathLike[str]) -> tuple[Location, object]:
+    """Location and object of an archive of this ``kind``; StoreError for anything else or damage."""
+    place = place_of_archive(path)
+    body = read_body(place, kind)
+    if (saved_by := body.get("software")) != __version__:
+        logger.warning(
+            "%s was saved by bnp_dask %s: version %s reads it exactly, but results computed from it may have other "
+            "last bits",
+            place.name,
+            saved_by,
+            __version__,
+        )
+    return place, from_spec(body["spec"], _framed(place, body))
+
+
+def _framed(place: Location, body: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays of the file that a description names."""
+    found = place.child(body["state"])
+    try:
+        listing = body["arrays"]
+        frame = Frame({name: facts["offset"] for name, facts in listing.items()}, body["bytes"], body["heads_crc32"])
+        with found.open() as file:
+            return read_frame(file, frame, listing)
+    except FileNotFoundError as error:
+        raise StoreError(f"{found.name} with the arrays is missing; restore it from a copy") from error
+    except DamagedFrameError as error:
+        raise StoreError(f"{found.name}: {error}; restore it from a copy") from error
+    except (OSError, KeyError, TypeError, ValueError) as error:  # a description may say anything
+        raise StoreError(f"{found.name} cannot be read: {error}; restore it from a copy") from error
+
+
+def _as_written(array: np.ndarray) -> np.ndarray:
+    """Array in C order, and in the byte order of the format."""
+    return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+
+
+def _forget(place: Location, before: str | None, state: str) -> None:
+    """Remove the arrays of the previous model, unless the new one uses them."""
+    if before is not None and before != state and place.child(before).exists():
+        place.child(before).remove()
+
+
+def _cannot_write(place: Location, error: OSError) -> StoreError:
+    return StoreError(f"{place.name}: cannot write a model there: {error}")
+
+
+# -- results ---------------------------------------------------------------------------------------------------
 # -- saving and loading ---------------------------------------------------------------------------------------
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """Write a posterior, with its model and statistics, as Zarr v3 arrays in one zip file, and JSON.

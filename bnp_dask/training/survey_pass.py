@@ -48,7 +48,7 @@ PREFIX = "survey/"
 """Prefix of the names of a survey's arrays."""
 
 
-# -- tasks --------------------------------------------------------------------------------------------------------
+# -- tasks ---------------------------------------------------------------------------------------------------------
 def survey_task(model: Model, reader: Reader) -> Survey:
     """Part of a task: read a batch, let the likelihood check it, and survey it."""
     return survey_checked(model, reader())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bnp_dask.allocation.gaussian_response import GaussianResponse
+from bnp_dask.allocation.response import GaussianResponse
 from bnp_dask.analysis.base import check_run, listed, needs_of, words_of
 from bnp_dask.core.frozen import frozen, thawed
 from bnp_dask.core.summary import Summary
@@ -44,7 +44,7 @@ from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
 from bnp_dask.store import Checkpoint, RunStore, run_folder
 from bnp_dask.structure.nouns import noun_of
-from bnp_dask.structure.verbs import RespondingAllocation, ResponseModel, response_of
+from bnp_dask.structure.protocols import RespondingAllocation, ResponseModel, response_of
 from bnp_dask.training.alternatives import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun

@@ -11,7 +11,7 @@ from scipy.special import gammaln
 
 import bnp_dask as bnp
 from bnp_dask.allocation import concentrations
-from bnp_dask.allocation.hmm_top_level import Concentrations, TransitionCounts
+from bnp_dask.allocation.hdp_hmm import Concentrations, TransitionCounts
 from bnp_dask.cli.jobfile import read_job
 from bnp_dask.errors import SettingError
 from bnp_dask.inference.prior import _better_concentrations

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from scipy.special import gammaln, logsumexp
 
 import bnp_dask as bnp
-from bnp_dask.allocation.strata_top_level import (
+from bnp_dask.allocation.strata import (
     StrataCounts,
     constant_bound,
     moments_of_shares,

@@ -12,7 +12,7 @@ import bnp_dask as bnp
 from bnp_dask.analysis.score import log_density, score_samples
 from bnp_dask.analysis.sequences import state_path
 from bnp_dask.errors import DataError
-from bnp_dask.structure.answers.density import path_densities
+from bnp_dask.structure.answers import path_densities
 from tests.chains.parts import KINDS, begin, model_of, sequences
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bnp_dask.allocation import chain_sweep
+from bnp_dask.allocation import chain_step
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import NumericalError
 from tests.chains.parts import KINDS, begin, model_of, sequences
@@ -18,8 +18,8 @@ PAIRS = np.array([[10, 13], [14, 12]])
 @pytest.fixture(params=[1, 2, 3, 7, 1000], ids="{} rows".format)
 def pieces(request, monkeypatch):
     """So many rows in a piece."""
-    monkeypatch.setattr(chain_sweep, "PIECE_NUMBERS", 1)
-    monkeypatch.setattr(chain_sweep, "FEWEST", request.param)
+    monkeypatch.setattr(chain_step, "PIECE_NUMBERS", 1)
+    monkeypatch.setattr(chain_step, "FEWEST", request.param)
 
 
 def both_ways(posterior, batch, pairs=PAIRS):
@@ -99,7 +99,7 @@ def test_a_long_sequence_keeps_two_numbers_per_step_and_state():
     batch = Batch(x, groups=np.array([0, n]))
     posterior = begin(model_of("sticky", batch), batch, k=k)
     one = 8 * k * n
-    piece = 8 * chain_sweep.PIECE_NUMBERS
+    piece = 8 * chain_step.PIECE_NUMBERS
 
     def peak(**settings):
         posterior.model.visit(posterior, batch, **settings)  # compiled, and tables made

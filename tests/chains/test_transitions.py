@@ -11,7 +11,7 @@ from scipy.special import gammaln, polygamma, psi
 
 from bnp_dask.allocation import HDPHMM, StateSticks
 from bnp_dask.allocation.chain_step import CHAIN_FIELDS, stationary
-from bnp_dask.allocation.hmm_top_level import Concentrations, TransitionCounts
+from bnp_dask.allocation.hdp_hmm import Concentrations, TransitionCounts
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.kernels.hmm.top_level import trigamma
 from tests.chains import naive

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import zeta
 
-from bnp_dask.allocation.hmm_top_level import STEPS, Concentrations
+from bnp_dask.allocation.hdp_hmm import STEPS, Concentrations
 from bnp_dask.allocation.sticks import stick_weights
 from bnp_dask.kernels.hmm import top_level as chain_top
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul

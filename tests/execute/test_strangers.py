@@ -251,7 +251,7 @@ def test_going_on_by_another_version_says_what_that_means(run, monkeypatch, capl
 def test_a_posterior_of_another_version_says_what_that_means(run, monkeypatch, caplog):
     load(run / "posterior.zarr")
     assert not caplog.records
-    monkeypatch.setattr("bnp_dask.training.archive.__version__", "9.9.9")
+    monkeypatch.setattr("bnp_dask.training.results.__version__", "9.9.9")
     with caplog.at_level(logging.WARNING, "bnp_dask"):
         bnp.predict(bnp.load(run / "posterior.zarr"), str(run.parent / "x.npy"))
     (told,) = (record.getMessage() for record in caplog.records)

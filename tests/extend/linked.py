@@ -6,8 +6,8 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.structure.base import MovePolicy
 from bnp_dask.structure.independent import Independent
-from bnp_dask.structure.policy import MovePolicy
 from bnp_dask.structure.visit import visit_rows
 
 

@@ -9,7 +9,7 @@ import bnp_dask as bnp
 from bnp_dask.core.summary import Field
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import atom_mass, check_counts, product, sums
-from bnp_dask.observation.interface.describing import by_feature, largest
+from bnp_dask.observation.interface import by_feature, largest
 from bnp_dask.observation.priors import known, positive, single, vector, width
 
 

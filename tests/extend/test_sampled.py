@@ -11,7 +11,7 @@ from test_negbin import TestNegativeBinomial as Plain
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.observation.interface.single_atoms import SequentialObservation, sequential_predictive
+from bnp_dask.observation.interface import SequentialObservation, sequential_predictive
 
 
 @bnp.register

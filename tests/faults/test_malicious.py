@@ -48,7 +48,7 @@ def test_the_package_cannot_unpickle_or_load_yaml_unsafely():
     banned = {"pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib"}
     # tasks and Dask collections travel to workers as pickles of this session, and never lie in a file
     memory = {"data/sources/dask_collections.py"}
-    memory |= {"execute/message.py", "training/planning/probe.py"}  # the forecast measures the size of messages
+    memory |= {"execute/message.py", "training/planning.py"}  # the forecast measures the size of messages
     memory |= {f"testing/{name}.py" for name in ("allocation", "engine", "observation", "structure")}
     for path in sorted((ROOT / "bnp_dask").rglob("*.py")):
         if path.relative_to(ROOT / "bnp_dask").as_posix() in memory:
@@ -138,8 +138,7 @@ def test_a_model_names_only_classes_that_are_data(tmp_path, bomb, trained):
     import shutil
     import zlib
 
-    from bnp_dask.training.archive import canonical
-    from bnp_dask.training.results import load
+    from bnp_dask.training.results import canonical, load
 
     for name in ("os.mkdir", "Popen", "LocalCluster", "RunStore", "Location"):
         shutil.rmtree(tmp_path / "m.zarr", ignore_errors=True)
@@ -160,8 +159,7 @@ def test_a_model_cannot_name_a_folder_elsewhere(tmp_path, trained, state):
     import shutil
     import zlib
 
-    from bnp_dask.training.archive import canonical
-    from bnp_dask.training.results import load
+    from bnp_dask.training.results import canonical, load
 
     shutil.copytree(trained / "posterior.zarr", tmp_path / "m.zarr")
     root = tmp_path / "m.zarr" / "zarr.json"
@@ -182,8 +180,7 @@ def test_a_model_cannot_name_an_array_elsewhere(tmp_path, trained, array):
 
     import zarr
 
-    from bnp_dask.training.archive import canonical
-    from bnp_dask.training.results import load
+    from bnp_dask.training.results import canonical, load
 
     secret = zarr.create_array(tmp_path / "secret", shape=(3,), dtype="f8")
     secret[...] = 1.0

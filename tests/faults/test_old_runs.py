@@ -15,7 +15,7 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.training.archive import FORMAT
+from bnp_dask.training.results import FORMAT
 from tests.faults.old.make import HERE, models, runs, scores
 
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}

@@ -10,8 +10,7 @@ import pytest
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.initialize.base import summarize_assigned, take_atoms
-from bnp_dask.initialize.kmeans import hard_kmeans, hard_model, largest_first, plus_plus
-from bnp_dask.initialize.parallel import _attract
+from bnp_dask.initialize.kmeans import _attract, hard_kmeans, hard_model, largest_first, plus_plus
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian
 from tests.initialize.cases import OBSERVATIONS, blobs, context, cut, mixture

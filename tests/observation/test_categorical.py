@@ -10,7 +10,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.observation.tables.categorical import Categorical
+from bnp_dask.observation.categorical import Categorical
 from bnp_dask.testing import ObservationSuite, survey_of
 
 SHARES = ([0.7, 0.3], [0.1, 0.2, 0.7], [0.25, 0.25, 0.25, 0.25], [1.0])

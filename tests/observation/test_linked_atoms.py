@@ -26,7 +26,7 @@ from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.initialize.base import hard_resp
 from bnp_dask.moves.judge import gains_of
 from bnp_dask.observation.labelled import KNOWN
-from bnp_dask.structure import trials
+from bnp_dask.structure import visit
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.linked import uncut, whole_groups, whole_tiles
 from bnp_dask.testing import survey_of
@@ -176,7 +176,7 @@ def test_a_weight_is_so_many_copies_in_the_group():
 
 
 def test_unions_and_trials_are_exact_and_part_no_group(monkeypatch):
-    monkeypatch.setattr(trials, "ROWS", 5)  # pieces must not cut groups
+    monkeypatch.setattr(visit, "ROWS", 5)  # pieces must not cut groups
     rng = np.random.default_rng(2)
     x, links = rng.normal(size=(40, 2)), rng.integers(-3, 12, 40)
     model, batch = of_links(x, np.maximum(links, -1), bnp.DPMixture(), rng.integers(1, 3, 40).astype(float))
@@ -210,7 +210,7 @@ def test_unions_and_trials_are_exact_and_part_no_group(monkeypatch):
     trial = Trial("away", (0, 2, 3), receivers, focus=(0,), rest=2)
     found = model.visit(posterior, batch, np.zeros((0, 2), np.int64), [trial])
     part = found.parts["away"]
-    noticed = resp[:, 0] > trials.NOTICEABLE * batch.weights
+    noticed = resp[:, 0] > visit.NOTICEABLE * batch.weights
     held = resp[:, [0, 2, 3]].sum(axis=1) / batch.weights
     log_lik = model.observation.expected_log_lik(receivers.observation, batch)
     log_pi = model.allocation.log_weights(receivers.allocation)

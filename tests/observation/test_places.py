@@ -27,7 +27,7 @@ ELSEWHERE = {
         "analysis/sample.py": "labels of levels are given back",
         "estimators/fitting.py": "how many levels a column has",
         "estimators/sequences.py": "chosen by name",
-        "observation/tables/proposing.py": "proposed for a column of a table",
+        "observation/proposing.py": "proposed for a column of a table",
     },
     "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
     "Gaussian": {
@@ -35,17 +35,17 @@ ELSEWHERE = {
         "cli/jobfile.py": "the likelihood that a new job file begins with, and that is not named where it does",
         "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
-        "observation/tables/proposing.py": "proposed for a column of a table",
+        "observation/proposing.py": "proposed for a column of a table",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
         "inference/streaming/task.py": "its statistics of one atom are known in closed form",
     },
-    "Given": {"structure/strata.py": "the column of strata"},
+    "Given": {"structure/independent.py": "the column of strata"},
     "Multinomial": {
         **dict.fromkeys(
             ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
              "inference/streaming/learners.py", "inference/streaming/truncation_free.py",
-             "structure/answers/documents.py", "structure/answers/drawing.py", "training/copies.py",
+             "structure/answers.py", "structure/answers.py", "training/copies.py",
              "training/defaults.py"], WORDS
         ),
         "estimators/fitting.py": "shares of words sum to one; which data are texts",
@@ -56,17 +56,17 @@ ELSEWHERE = {
         "inference/sampling/topics.py": WORDS,
         "inference/streaming/task.py": "its statistics of one atom are known in closed form",
     },
-    "NegativeBinomial": {"observation/tables/proposing.py": "proposed for a column of a table"},
+    "NegativeBinomial": {"observation/proposing.py": "proposed for a column of a table"},
     "Poisson": {
         "estimators/sequences.py": "chosen by name",
-        "observation/tables/proposing.py": "proposed for a column of a table",
+        "observation/proposing.py": "proposed for a column of a table",
     },
     "Product": {
         "estimators/fitting.py": "the sum of the criteria of its parts; made of the table that fit is given",
         "estimators/mixture.py": "made of a table; without settings there is none",
         "cli/jobfile.py": "made of a table for a new job file",
         "reports/mixtures.py": "each of its parts has pictures of its own",
-        "structure/strata.py": "one of its parts is the column of strata",
+        "structure/independent.py": "one of its parts is the column of strata",
     },
     "ZeroMeanGaussian": {"cli/demo/patches.py": "a demonstration"},
 }  # fmt: skip

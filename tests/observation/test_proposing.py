@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 import bnp_dask as bnp
-from bnp_dask.observation.tables.dispersion import dispersion_of
+from bnp_dask.observation.negative_binomial import dispersion_of
 
 N = 400
 

@@ -18,7 +18,7 @@ from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inputs.settings import LEAST_MASS, MOST_MASS
 from bnp_dask.observation import with_previous
-from bnp_dask.observation.ranges import LARGEST, MOST_COUNT, SMALLEST
+from bnp_dask.observation.priors import LARGEST, MOST_COUNT, SMALLEST
 
 RNG = np.random.default_rng(0)
 X = 8 * np.eye(3)[RNG.integers(3, size=300)] + RNG.normal(size=(300, 3))

@@ -9,7 +9,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.numeric import directions
-from bnp_dask.observation.embeddings.von_mises_fisher import VonMisesFisher
+from bnp_dask.observation.von_mises_fisher import VonMisesFisher
 from bnp_dask.testing import ObservationSuite, random_resp, survey_of
 
 ONE = np.ones(1)

@@ -13,7 +13,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.observation.interface.describing import vector
+from bnp_dask.observation.interface import vector
 from bnp_dask.reports import plots
 from bnp_dask.reports.describe import covariance, variances
 from bnp_dask.reports.run_page import MOVES_SHOWN, inspect, move_tables, report

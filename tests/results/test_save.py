@@ -22,11 +22,10 @@ from bnp_dask.core.columns import Columns
 from bnp_dask.core.encoding import to_spec
 from bnp_dask.errors import StoreError
 from bnp_dask.observation import with_previous
-from bnp_dask.observation.interface.describing import describe_cluster, estimates_of
+from bnp_dask.observation.interface import describe_cluster, estimates_of
 from bnp_dask.store.place import disk
-from bnp_dask.training import archive
-from bnp_dask.training.archive import copy_archive, read_archive, write_archive
-from bnp_dask.training.results import load, save, to_xarray
+from bnp_dask.training import results
+from bnp_dask.training.results import copy_archive, load, read_archive, save, to_xarray, write_archive
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 from tests.results.test_serialize import same
 
@@ -148,7 +147,7 @@ def test_a_kill_while_saving_leaves_the_old_model_or_none(tmp_path, monkeypatch,
     old, new = fitted("diag"), fitted("gaussian", seed=3)
     if not fresh:
         save(old, path)
-    write, replace_file, calls = archive._Written.write, os.replace, []
+    write, replace_file, calls = results._Written.write, os.replace, []
 
     def dying(*args):
         calls.append(1)
@@ -162,7 +161,7 @@ def test_a_kill_while_saving_leaves_the_old_model_or_none(tmp_path, monkeypatch,
         replace_file(one, other)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archive._Written, "write", dying)
+        patch.setattr(results._Written, "write", dying)
         if at in ("name", "root"):
             patch.setattr("os.replace", dying_name)
             patch.setattr(disk, "_unlink_quietly", lambda path: None)

@@ -15,9 +15,9 @@ from scipy.cluster.hierarchy import fcluster, is_valid_linkage
 import bnp_dask as bnp
 from bnp_dask.analysis import tree as trees
 from bnp_dask.analysis.predict import assign_batch
+from bnp_dask.analysis.tree import chain_loss, unite_once, unite_topics
 from bnp_dask.errors import SettingError
 from bnp_dask.moves.pairs import data_gains
-from bnp_dask.structure.unions import chain_loss, unite_once, unite_topics
 from bnp_dask.testing.parts import survey_of
 
 MIXTURES = ("gaussian", "diagonal", "counts", "bits", "rates", "product", "finite")

@@ -9,7 +9,7 @@ import pytest
 from bnp_dask.errors import StoreError
 from bnp_dask.store import layout, manifest, migrations, versions
 from bnp_dask.store.files import seal, unseal
-from bnp_dask.training import archive as description
+from bnp_dask.training import results
 from bnp_dask.training.growing.incoming import aside
 
 NOW = {
@@ -18,7 +18,7 @@ NOW = {
     manifest.MANIFEST_FORMAT: manifest.VERSION,
     versions.FORMAT: versions.FORMAT_VERSION,
     aside.FORMAT: aside.VERSION,
-    description.KIND: description.FORMAT,
+    results.KIND: results.FORMAT,
 }
 """All formats and the versions that are written now."""
 
@@ -57,10 +57,10 @@ def test_versions_before_the_first_release_and_after_this_one_are_refused(tmp_pa
 
 def test_a_saved_model_of_an_older_version_takes_every_step(tmp_path, monkeypatch):
     body = {"kind": "posterior", "format": 3, "software": "0.3.0", "state": "state-1.zip", "spec": {}}
-    place = description.place_of_archive(tmp_path / "model.zarr")
+    place = results.place_of_archive(tmp_path / "model.zarr")
     (tmp_path / "model.zarr").mkdir()
-    (tmp_path / "model.zarr" / description.ROOT).write_bytes(description.described(body))
-    monkeypatch.setattr(description, "FORMAT", 4)
-    monkeypatch.setitem(migrations.STEPS, (description.KIND, 3), lambda old: {**old, "spec": {"new": 1}})
-    assert description.read_body(place, "posterior")["spec"] == {"new": 1}
-    assert json.loads((tmp_path / "model.zarr" / description.ROOT).read_bytes())["attributes"]["bnp_dask"] == body
+    (tmp_path / "model.zarr" / results.ROOT).write_bytes(results.described(body))
+    monkeypatch.setattr(results, "FORMAT", 4)
+    monkeypatch.setitem(migrations.STEPS, (results.KIND, 3), lambda old: {**old, "spec": {"new": 1}})
+    assert results.read_body(place, "posterior")["spec"] == {"new": 1}
+    assert json.loads((tmp_path / "model.zarr" / results.ROOT).read_bytes())["attributes"]["bnp_dask"] == body

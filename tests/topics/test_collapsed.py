@@ -17,7 +17,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.kernels.topics.collapsed import collapsed_counts
-from bnp_dask.structure.answers.documents import find_topics
+from bnp_dask.structure.answers import find_topics
 from tests.topics.bars import thin_bars
 
 X = thin_bars(0, side=4, n_docs=60, length=25)[0]

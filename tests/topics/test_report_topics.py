@@ -43,8 +43,7 @@ from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.reports.run_page import inspect, report
-from bnp_dask.reports.topics_page import _described
+from bnp_dask.reports.run_page import _described, inspect, report
 from bnp_dask.training.growing.versions import load
 from bnp_dask.training.results import History, TrainResult, save
 from bnp_dask.training.train import train

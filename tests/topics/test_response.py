@@ -18,7 +18,7 @@ from bnp_dask.allocation.response import PRODUCTS, SQUARES, Facts, Lines, receiv
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, GroupStates, Merge, Summary, replay, replay_states
 from bnp_dask.structure.base import Trial
-from bnp_dask.structure.steps import Receivers, Tokens
+from bnp_dask.structure.protocols import Receivers, Tokens
 from bnp_dask.testing import survey_of
 
 DOCS = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [0.0, 0.0, 1.0]])

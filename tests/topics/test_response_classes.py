@@ -15,12 +15,11 @@ from scipy.linalg import null_space
 from scipy.special import log_softmax, logsumexp, roots_hermitenorm
 
 import bnp_dask as bnp
-from bnp_dask.allocation.categorical_response import ClassCoefficients
-from bnp_dask.allocation.response import LEVEL, PRODUCTS, SQUARES, products_of, response_fields
+from bnp_dask.allocation.response import LEVEL, PRODUCTS, SQUARES, ClassCoefficients, products_of, response_fields
 from bnp_dask.core.summary import Exchange, Merge, Summary, replay, replay_states
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.structure.base import Trial
-from bnp_dask.structure.steps import Tokens
+from bnp_dask.structure.protocols import Tokens
 from bnp_dask.structure.tokens import lay_out
 from bnp_dask.training.train import ConvergenceWarning
 from tests.topics import test_response as numbers

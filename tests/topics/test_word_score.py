@@ -15,7 +15,7 @@ import bnp_dask as bnp
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.serial import ThreadExecutor
-from bnp_dask.structure.answers.documents import prior_mass
+from bnp_dask.structure.answers import prior_mass
 
 WORDS = 5
 

@@ -12,8 +12,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
-from bnp_dask.training.planning.plan import Costs, Simulation, _planned
-from bnp_dask.training.planning.probe import FewBatches, Sample, UnitCosts, sample_of
+from bnp_dask.training.planning import Costs, FewBatches, Sample, Simulation, UnitCosts, _planned, sample_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6000, 2)) + 8.0 * RNG.integers(3, size=(6000, 1))

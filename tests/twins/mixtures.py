@@ -13,7 +13,7 @@ from bnp_dask.core.summary import Summary
 from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model, Posterior
 from bnp_dask.structure.base import Trial
-from bnp_dask.structure.trials import NOTICEABLE
+from bnp_dask.structure.visit import NOTICEABLE
 
 Columns = dict[int, np.ndarray]
 

@@ -20,7 +20,7 @@ from bnp_dask.data.sources.dask_collections import DaskFrameSource
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.kernels.numeric.lags import lagged_rows, spread
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers.density import path_densities
+from bnp_dask.structure.answers import path_densities
 
 Namer = Callable[[], tuple[pa.Array, np.ndarray]]
 """Gives the id of each sequence of a batch, and its first step there (for blocks of a longer one)."""
@@ -41,7 +41,7 @@ def decoded(posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarra
     """Task: ids of the most likely states of all sequences of a batch ``(n,)``, and the log density of each path.
 
     The densities ``(G,)``, nats, are joint ones of a path and the data that it leads through; see
-    :func:`~bnp_dask.structure.answers.density.path_densities`.
+    :func:`~bnp_dask.structure.answers.path_densities`.
     """
     values = np.zeros(0)
 

@@ -18,7 +18,7 @@ from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.topics.collapsed import collapsed_counts
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
-from bnp_dask.structure.answers.documents import as_documents, check_documents, counts_words, find_topics
+from bnp_dask.structure.answers import as_documents, check_documents, counts_words, find_topics
 from bnp_dask.structure.tokens import lay_out
 
 if TYPE_CHECKING:

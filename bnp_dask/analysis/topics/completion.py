@@ -29,18 +29,19 @@ from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import WideningObservation
 from bnp_dask.observation.checks import as_csr
-from bnp_dask.structure.answers.density import log_predictives, unseen_cluster
-from bnp_dask.structure.answers.documents import (
+from bnp_dask.structure.answers import (
     TILE_NUMBERS,
     DocumentTopics,
     as_documents,
     check_documents,
     counts_words,
     find_topics,
+    log_predictives,
     prior_mass,
+    unseen_cluster,
 )
+from bnp_dask.structure.protocols import MixtureAllocation
 from bnp_dask.structure.tokens import lay_out
-from bnp_dask.structure.verbs import MixtureAllocation
 
 if TYPE_CHECKING:
     from distributed import Client

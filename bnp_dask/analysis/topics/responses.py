@@ -16,8 +16,8 @@ from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers.documents import as_documents, check_documents, find_topics, own_step
-from bnp_dask.structure.verbs import ResponseModel, response_of
+from bnp_dask.structure.answers import as_documents, check_documents, find_topics, own_step
+from bnp_dask.structure.protocols import ResponseModel, response_of
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -27,7 +27,7 @@ from bnp_dask.inputs.arrays import plain
 from bnp_dask.inputs.settings import whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers.documents import (
+from bnp_dask.structure.answers import (
     as_documents,
     check_documents,
     counts_words,

@@ -17,7 +17,7 @@ from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
-from bnp_dask.observation.interface.describing import estimates_of
+from bnp_dask.observation.interface import estimates_of
 
 LAPS = 60
 BATCH = 300

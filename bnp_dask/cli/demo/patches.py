@@ -21,7 +21,7 @@ from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs.lines import say
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import ZeroMeanGaussian
-from bnp_dask.observation.interface.describing import estimates_of
+from bnp_dask.observation.interface import estimates_of
 
 SIDE = 8
 PATCHES = 100_000

@@ -27,7 +27,7 @@ from bnp_dask.inputs.column_notation import Key
 from bnp_dask.inputs.settings import shown
 from bnp_dask.inputs.sparse_rows import counts_of_corpus, from_parts, is_corpus
 
-# -- documents -----------------------------------------------------------------------------------------------------
+# -- documents ------------------------------------------------------------------------------------------------------
 logger = logging.getLogger("bnp_dask")
 
 Kind = Literal["texts", "lists of words", "counts of words"]

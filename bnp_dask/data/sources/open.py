@@ -171,7 +171,7 @@ class RowSettings:
         return replace(self, weights=weights, groups=groups, order=order, gaps=gaps, step=step, cut=cut)
 
 
-# -- arrays ------------------------------------------------------------------------------------------------------
+# -- arrays --------------------------------------------------------------------------------------------------------
 def is_list_of_groups(data: Any) -> bool:
     """Whether data are a list of matrices, one per group."""
     return (
@@ -264,7 +264,7 @@ def _stored_names(location: Location, members: Sequence[str], n_groups: int) -> 
     return Names(ids if ids.exists() else None, blocks)
 
 
-# -- tables ------------------------------------------------------------------------------------------------------
+# -- tables ---------------------------------------------------------------------------------------------------------
 def open_parquet_groups(
     location: Location,
     keys: Keys,

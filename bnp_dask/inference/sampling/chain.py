@@ -16,7 +16,7 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, log_gammas, log_shares
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.interface.drawing import SampledObservation
+from bnp_dask.observation.interface import SampledObservation
 
 
 def first_chain(model: Model, start: Summary) -> Chain:

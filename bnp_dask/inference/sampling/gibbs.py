@@ -45,8 +45,8 @@ from bnp_dask.inputs.settings import hold, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.observation.interface.drawing import SampledObservation
-from bnp_dask.observation.missing.entries import require_exact_atoms
+from bnp_dask.observation.interface import SampledObservation
+from bnp_dask.observation.missing import require_exact_atoms
 
 SAMPLED = "sampled"
 """Reason of a run that has made all of its sweeps."""

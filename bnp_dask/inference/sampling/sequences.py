@@ -99,7 +99,7 @@ def _transitions(path: np.ndarray, offsets: np.ndarray, k: int) -> dict[str, np.
     return {"start": np.bincount(path[first], minlength=k).astype(np.float64), "M": moves.astype(np.float64)}
 
 
-# -- the coordinator -----------------------------------------------------------------------------------------------
+# -- the coordinator ----------------------------------------------------------------------------------------------
 def first_states(model: Model, start: Summary, most: int) -> Chain:
     """A chain at the statistics of an initialisation: its largest states, up to ``most``, in the order of the start.
 

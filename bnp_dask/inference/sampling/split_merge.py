@@ -517,7 +517,7 @@ def _found(own: Asked, request: Request, noted: np.ndarray, atoms: Batch, sides:
     return Found(sides, pins, np.where(places[noted] < n_sides, places[noted], -1))
 
 
-# -- the coordinator -----------------------------------------------------------------------------------------------
+# -- the coordinator ----------------------------------------------------------------------------------------------
 def split_and_unite(work: Work, state: State, window: int) -> None:
     """End a lap, with some probability, with a round: clusters are split and united in all chains.
 

@@ -252,7 +252,7 @@ def _largest(held: sparse.csr_array, ids: np.ndarray) -> np.ndarray:
     return out
 
 
-# -- the coordinator -----------------------------------------------------------------------------------------------
+# -- the coordinator ----------------------------------------------------------------------------------------------
 def unite_topics(model: Model, chain: Chain) -> dict[int, int]:
     """Unite topics as long as that raises the log probability of tokens, tables and topics.
 

@@ -87,7 +87,7 @@ def provisional(held: Summary, n_new: int) -> np.ndarray:
     return np.concatenate([held.ids, np.arange(first, first + n_new)])
 
 
-# -- words ---------------------------------------------------------------------------------------------------------
+# -- words -------------------------------------------------------------------------------------------------------
 @dataclass
 class WordSums:
     """Words of clusters: ``fade`` times ``base (V, K)`` plus ``scale`` times ``added (V, C)``, and their sums."""

@@ -30,7 +30,7 @@ from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr
-from bnp_dask.observation.missing.entries import require_exact_atoms
+from bnp_dask.observation.missing import require_exact_atoms
 
 ROOM = 32
 """Room for new clusters beyond the existing ones, at first."""

@@ -26,7 +26,7 @@ from bnp_dask.inputs.protocols import as_a
 from bnp_dask.inputs.settings import flag, hold, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
-from bnp_dask.observation.missing.entries import require_exact_atoms
+from bnp_dask.observation.missing import require_exact_atoms
 
 STREAMED = "streamed"
 """Reason of a run that has made all of its passes."""

@@ -190,7 +190,7 @@ def turn(lik, filtered, here, space):
         store(here, k, where_above(x, TINY, load(lik, k)))
 
 
-# -- Forward and backward sweeps over sequences: piece by piece over long ones, so that most results stay in cache ----
+# -- sweeps: piece by piece over long sequences, so that most results stay in cache -------------------------------
 # The forward sweep visits all pieces of a tile and keeps two arrays, the log likelihoods ``(n, K)`` and the filtered
 # probabilities ``(n, W)``; the backward sweep visits the pieces, last first, and yields each piece's part of all sums.
 # One row passes from a piece to the next.  W numbers are K states and zeros, see :mod:`bnp_dask.kernels.numeric.simd`.
@@ -559,7 +559,7 @@ def viterbi(log_start: np.ndarray, log_trans: np.ndarray, log_lik: np.ndarray, o
     return path
 
 
-# -- Paths drawn from the posterior of hidden Markov chains: filtered forward, drawn backward (Chib 1996) ---------
+# -- random paths: filtered forward, drawn backward (Chib 1996) ---------------------------------------------------
 @njit(nogil=True, cache=True, error_model="numpy")
 def _log_filtered(log_start, log_trans, log_lik, filtered):
     """Logarithms of filtered probabilities of one sequence, into ``filtered (m, W)``; the largest of a row is zero."""

@@ -1,6 +1,6 @@
 """Optimum of the HDP-HMM's top level, compiled: it scores many merges in every lap.
 
-A quasi-Newton method with limited memory (L-BFGS) on ``log a, log b (2K,)``; see ``allocation/hmm_top_level.py`` for
+A quasi-Newton method with limited memory (L-BFGS) on ``log a, log b (2K,)``; see ``allocation/hdp_hmm.py`` for
 the objective, and ``tests/chains/top_level.py`` for its twin in NumPy.
 """
 

@@ -364,7 +364,7 @@ def cluster_entropy(weighted: Resp, log_resp: np.ndarray) -> np.ndarray:
     return -np.einsum("nk,nk->k", weighted, log_resp)
 
 
-# -- Entropy of assignments: from weighted responsibilities alone, and of unions of two clusters ------------------
+# -- entropy of assignments, and of unions of two clusters --------------------------------------------------------
 def resp_entropy(weighted: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Entropy per cluster, ``(K,)`` nats, of weighted responsibilities ``(n, K)`` with the weights in them."""
     return _resp_entropy(weighted, np.ones(len(weighted)) if weights is None else weights)

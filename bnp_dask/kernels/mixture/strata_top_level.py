@@ -1,7 +1,7 @@
 """Objective of the top level of a mixture in strata and its gradient, compiled: births, merges and deletes climb it
 hundreds of times in a lap.
 
-See ``allocation/strata_top_level.py`` for the objective, and ``tests/twins/strata_top_level.py`` for its twin in NumPy.
+See ``allocation/strata.py`` for the objective, and ``tests/twins/strata_top_level.py`` for its twin in NumPy.
 """
 
 from __future__ import annotations

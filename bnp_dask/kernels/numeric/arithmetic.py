@@ -122,7 +122,7 @@ def _apply(function, x):
     return out.reshape(x.shape)[()]
 
 
-# -- Products of matrices whose bits depend on neither processor, nor library, nor threads ------------------------
+# -- products of matrices in a fixed order ------------------------------------------------------------------------
 # Each number of the result is one chain of fused multiplications and additions, over the common index in ascending
 # order.  A fused operation is rounded once, the same everywhere, and vectors lie across numbers of the result, never
 # along a sum.  So width of vectors, blocks for the cache and shapes of tiles leave the bits alone.  See Goto & van de
@@ -334,7 +334,7 @@ def log1p(x: Any) -> Any:
     return fixed_log1p(x) if is_fixed() else np.log1p(x)
 
 
-# -- Random numbers whose logarithms are needed: finite where the numbers themselves underflow --------------------
+# -- random numbers whose logarithms are needed -------------------------------------------------------------------
 def log_gammas(shape: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Logarithms of Gamma(shape, 1) variates, in the shape of ``shape``.
 

@@ -64,7 +64,7 @@ def two_sum_into(high: np.ndarray, low: np.ndarray, x: np.ndarray, sign: float) 
     _two_sum_flat(high.reshape(-1), low.reshape(-1), x.reshape(-1), sign)
 
 
-# -- Error-free sums of mostly zero matrices: a batch has few of all pairs of topics and words --------------------
+# -- mostly zero matrices: a batch has few of all pairs of topics and words ---------------------------------------
 @njit(nogil=True, cache=True)
 def _count(x):
     found = 0

@@ -154,7 +154,7 @@ def filter_counts(rows, prior, weights, urn, epsilon, old, tables, n_clusters, f
     return n_clusters, len(weights)
 
 
-# -- Clusters of the documents of a minibatch, drawn from their joint distribution given the posterior before it ----
+# -- Gibbs sampling of a minibatch, given the posterior before it -------------------------------------------------
 NONE = -1
 """Cluster of an atom that has none yet."""
 
@@ -248,7 +248,7 @@ def gibbs_counts(rows, prior, weights, believed, gamma, uniform, labels):
     return n_clusters, logs
 
 
-# -- Reseating of atoms: each leaves its cluster and draws one given the clusters of all others -------------------
+# -- reseating: each document leaves its cluster and draws one given all others -----------------------------------
 @njit(nogil=True, cache=True)
 def _put_or_take(words, held, times, k, table, totals):
     """Add a document to a cluster, or take it out: ``times`` is 1 or -1."""

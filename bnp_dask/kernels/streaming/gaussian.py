@@ -172,7 +172,7 @@ def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, ou
     return n_clusters, len(weights)
 
 
-# -- Clusters of the points of a minibatch, drawn from their joint distribution given the posterior before it -----
+# -- Gibbs sampling of a minibatch, given the posterior before it -------------------------------------------------
 @njit(**INNER)
 def _reset(k, place, tables, start):
     """Give position ``k`` the parameters that ``place`` had before the minibatch."""

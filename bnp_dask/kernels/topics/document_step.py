@@ -153,7 +153,7 @@ def space_for(longest, n_topics):
     )  # fmt: skip
 
 
-# -- The table of likelihoods that the documents of a batch share, from its logs ----------------------------------
+# -- the table of likelihoods that the documents of a batch share -------------------------------------------------
 @njit(nogil=True, cache=True)
 def _less_the_top(row, lowest):
     # row minus its maximum, cut below; NaN stays
@@ -185,7 +185,7 @@ def table_of(log_lik, lowest, table):
         exp_block(log_lik[i], lowest, power, table[i])
 
 
-# -- Sums over a document, given the topics of its tokens ---------------------------------------------------------
+# -- sums over a document, given the topics of its tokens ---------------------------------------------------------
 @njit(nogil=True, cache=True, error_model="numpy")
 def assign(lik, live, width, share, weight, log_share, totals, work, bits, logs, count, linear):
     """Final responsibilities times weights of one document, in ``lik``; sets ``count`` and the entropy's part.
@@ -292,7 +292,7 @@ def group_stats(index, prior, share, counts, linear, width, times, work, bits, p
         stats[3, j] += times * (linear[k] - count * work[3, k])
 
 
-# -- One sweep over the tokens of a document that keep their L most probable topics each (thesis 7.3.2, Alg. 7.2, 7.4)
+# -- one sweep over tokens that keep L topics each (thesis 7.3.2, Alg. 7.2, 7.4) ----------------------------------
 # In ties the first topic is kept.  Sums are taken in the order of tokens on every processor.
 BLOCK = 8
 """Tokens whose products are laid out together: a cache line of each topic's likelihoods."""
@@ -383,7 +383,7 @@ def _places_for(n, rules):
     return lambda n, rules: np.empty((n, rules.top), np.int32)
 
 
-# -- One sweep over the tokens of a document, given its likelihoods and the shares of its topics ------------------
+# -- one sweep over the tokens of a document ----------------------------------------------------------------------
 # Likelihoods of a document are a contiguous matrix ``(topics, tokens)``: tokens are the long axis of nearly every
 # document once its unused topics are dropped; their rows are then not read.  Rows are padded with tokens of weight zero
 # whose likelihoods are one: their totals are at least as large as the totals of other tokens.
@@ -503,7 +503,7 @@ def gather_some(table, rows, index, lik):
     lik[:, n:] = 1.0
 
 
-# -- Collapsed Gibbs sampling of the topics of tokens, document by document, given the topics' words --------------
+# -- collapsed Gibbs sampling of the topics of tokens -------------------------------------------------------------
 @njit(**INNER)
 def _one_sweep(row, table, prior, stays, uniform, topic, held, reached):
     """Draw the topic of each token of a document once; ``held (K,)`` are its tokens by topic, kept up to date."""

@@ -28,7 +28,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.model import Posterior
 from bnp_dask.store.manifest import ROW
-from bnp_dask.structure.answers.documents import as_documents
+from bnp_dask.structure.answers import as_documents
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.aside import Aside, SetAside, nothing_aside, stamp_of
 from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming, times_of

@@ -23,7 +23,7 @@ from bnp_dask.inputs.paths import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.observation.labelled import Labelled
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
-from bnp_dask.structure.verbs import response_of
+from bnp_dask.structure.protocols import response_of
 from bnp_dask.training.copies import OnceSource, kept_in
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import PER_BATCH, Surveyed, surveyed

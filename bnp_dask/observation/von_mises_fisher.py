@@ -19,8 +19,7 @@ from bnp_dask.inputs.settings import flag, hold, shown
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric import directions
 from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.observation.interface.describing import Estimates, Names, by_feature, each, largest
-from bnp_dask.observation.interface.equality import compared_by_settings
+from bnp_dask.observation.interface import Estimates, Names, by_feature, compared_by_settings, each, largest
 from bnp_dask.observation.priors import PRIOR_SCALE, check_dense, known, single, width
 
 ROUNDED = 1e-3

@@ -24,9 +24,8 @@ from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.topics.counts import count_sums, table_product
 from bnp_dask.observation.checks import check_width, cluster_fastest, where_first
-from bnp_dask.observation.interface.describing import SHOWN, Axis, Estimate, Estimates, Names
-from bnp_dask.observation.interface.equality import compared_by_settings
-from bnp_dask.observation.missing.entries import Missing, checked, filled, holes
+from bnp_dask.observation.interface import SHOWN, Axis, Estimate, Estimates, Names, compared_by_settings
+from bnp_dask.observation.missing import Missing, checked, filled, holes
 from bnp_dask.observation.priors import known, positive, vector, width
 
 FEW = 3

@@ -12,14 +12,14 @@ from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inputs.levels import MOST_LEVELS
 from bnp_dask.inputs.settings import shown
 from bnp_dask.observation.base import Observation
+from bnp_dask.observation.categorical import Categorical
 from bnp_dask.observation.gaussian import Gaussian
-from bnp_dask.observation.negative_binomial import NegativeBinomial
+from bnp_dask.observation.negative_binomial import STRONG, NegativeBinomial, dispersion_of
 from bnp_dask.observation.poisson import Poisson
-from bnp_dask.observation.tables.categorical import Categorical
-from bnp_dask.observation.tables.dispersion import STRONG, dispersion_of
 
 if TYPE_CHECKING:
     from bnp_dask.data.sources.held import Looked
+
 
 FEW_VALUES = 10
 """Most distinct values for which whole numbers that are no counts, such as answers from 1 to 5, are levels."""

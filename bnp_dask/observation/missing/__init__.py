@@ -1,1 +1,0 @@
-"""Missing entries: NaN in a batch -> which entries -> statistics, likelihoods and expected values."""
