@@ -32,7 +32,7 @@ def _of(*packages: str) -> Group:
 
 ALLOCATIONS = _of("allocation")
 INTENSITIES = _of("allocation.levy")
-RESPONSES = _of("allocation.categorical_response", "allocation.gaussian_response")
+RESPONSES = _of("allocation.response")
 OBSERVATIONS = _of("observation")
 SCHEDULES = _of("inference", "inference.streaming", "inference.sampling")
 INITIALIZATIONS = _of("initialize")
