@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,23 @@ def names_in_stub(folder: Path) -> Group:
     stub = ast.parse((folder / "__init__.pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     return MappingProxyType({a.name: node.module for node in imports for a in node.names if node.module is not None})
+
+
+def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are imported at their first use.
+
+    The stub beside ``file``, the package's ``__init__.py``, lists the names and the modules that define them.
+    """
+    places = names_in_stub(Path(file).parent)
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+        value = getattr(import_module(places[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted(places), sorted(places)
 
 
 PUBLIC: Group = names_in_stub(Path(__file__).parent)

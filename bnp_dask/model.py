@@ -18,16 +18,25 @@ from bnp_dask.allocation.base import (
     SizedAllocation,
     require_allocation,
 )
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL, Columns, Words
-from bnp_dask.core.finite import require_finite_arrays, require_finite_params, require_finite_terms
+from bnp_dask.core import (
+    OPTIONAL,
+    UNITS,
+    Batch,
+    Columns,
+    Counting,
+    Field,
+    GroupStates,
+    Summary,
+    Survey,
+    TopicList,
+    Words,
+    register,
+    require_finite_arrays,
+    require_finite_terms,
+)
+from bnp_dask.core.finite import require_finite_params
 from bnp_dask.core.frozen import thawed
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import UNITS, Counting, Field, GroupStates, Summary
-from bnp_dask.core.survey import Survey
-from bnp_dask.core.table import TopicList
-from bnp_dask.inputs.protocols import as_a, is_a, require
-from bnp_dask.inputs.settings import flag, one_of
+from bnp_dask.inputs import as_a, flag, is_a, one_of, require
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.observation.base import (

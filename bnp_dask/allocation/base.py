@@ -7,10 +7,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Summary, Survey
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs import require
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.base import Structure
 from bnp_dask.structure.protocols import CommonAllocation

@@ -18,8 +18,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.errors import NumericalError
 from bnp_dask.kernels.hmm import forward_backward as kernel
 from bnp_dask.kernels.hmm.forward_backward import (

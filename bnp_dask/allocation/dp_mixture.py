@@ -12,10 +12,8 @@ from scipy.special import betaln, psi
 
 from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.inputs.settings import hold, positive_mass, whole_or_none
+from bnp_dask.core import Batch, Field, Summary, register
+from bnp_dask.inputs import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, log_gammas, matmul
 from bnp_dask.kernels.streaming.urn import Urn
 from bnp_dask.structure.independent import Independent

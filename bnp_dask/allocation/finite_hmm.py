@@ -18,10 +18,8 @@ from bnp_dask.allocation.chain_step import (
     transition_counts,
 )
 from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass
+from bnp_dask.core import Batch, Field, Summary, register
+from bnp_dask.inputs import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
 from bnp_dask.structure.chains import Chains
 from bnp_dask.structure.protocols import LocalStep, LogLikOf

@@ -22,11 +22,9 @@ import numpy as np
 from scipy.special import xlogy
 
 from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import GroupStates
+from bnp_dask.core import Batch, GroupStates, register
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import hold, whole_number
+from bnp_dask.inputs import hold, whole_number
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
 from bnp_dask.structure.answers import drawn_atoms
 from bnp_dask.structure.base import Trial, Visit

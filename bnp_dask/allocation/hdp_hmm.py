@@ -44,11 +44,8 @@ from bnp_dask.allocation.chain_step import (
 )
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.sticks import stick_weights
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, register
+from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass
 from bnp_dask.kernels.hmm import top_level as chain_top
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln

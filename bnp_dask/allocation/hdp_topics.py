@@ -21,12 +21,9 @@ from bnp_dask.allocation.response import (
     response_terms,
 )
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, GroupStates, Summary
+from bnp_dask.core import OPTIONAL, Batch, Field, GroupStates, Summary, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import LEAST_MASS, hold, positive_mass, shown
+from bnp_dask.inputs import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
 from bnp_dask.structure.groups import Groups

@@ -19,9 +19,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.core.registry import register
+from bnp_dask.core import register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import hold, mass_or_zero, positive_mass, share_below_one, shown
+from bnp_dask.inputs import hold, mass_or_zero, positive_mass, share_below_one, shown
 from bnp_dask.kernels.streaming.measures import DROP, LEAST, TERMS, Table
 
 MOST_ATOMS = 4.0**11

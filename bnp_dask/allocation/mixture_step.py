@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.kernels.mixture import resp as kernel
 from bnp_dask.kernels.mixture.resp import pair_entropy
 from bnp_dask.kernels.numeric.arithmetic import log

@@ -21,11 +21,9 @@ from bnp_dask.allocation.levy import (
     table_of,
 )
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import hold, mass_or_zero, one_of, positive_mass, share_below_one, shown, whole_or_none
+from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass, share_below_one, shown, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, log_gammas
 from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent

@@ -37,10 +37,9 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 import numpy as np
 from scipy.special import digamma, gammaln, logsumexp, softmax
 
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import CLUSTER, Field, GroupStates, Summary
+from bnp_dask.core import CLUSTER, Field, GroupStates, Summary, register
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import hold, number_from, positive_mass, positive_number, shown
+from bnp_dask.inputs import hold, number_from, positive_mass, positive_number, shown
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.document_step import Pull
 from bnp_dask.kernels.topics.response import share_sums

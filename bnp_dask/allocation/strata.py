@@ -31,13 +31,9 @@ from scipy.special import betaln, gammaln, psi
 
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.allocation.sticks import climb
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import flag, hold, positive_mass, whole_number, whole_or_none
+from bnp_dask.inputs import flag, hold, positive_mass, whole_number, whole_or_none
 from bnp_dask.kernels.mixture import strata_top_level as kernel
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul

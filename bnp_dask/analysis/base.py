@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns, Words, few
+from bnp_dask.core import Batch, Columns, Words
+from bnp_dask.core.columns import few
 from bnp_dask.core.frozen import thawed
 from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
@@ -31,7 +31,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import Executor
 from bnp_dask.execute.base import in_order, one_blas_thread
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs.settings import flag, one_of, path_text, positive_number, shown, whole_number
+from bnp_dask.inputs import flag, one_of, path_text, positive_number, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation, WideningObservation, read_as

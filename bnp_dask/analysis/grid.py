@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.base import WINDOW, computing_as, needs_of
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import RunningTotal
-from bnp_dask.core.survey import Survey, extend, require_atoms
+from bnp_dask.core import Batch, RunningTotal, Survey, require_atoms
+from bnp_dask.core.survey import extend
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, naming_batch
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.open import opened
@@ -22,7 +21,7 @@ from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.inference.streaming.task import check_urn, site_of, threshold, with_site
-from bnp_dask.inputs.settings import share_below_one, shown, whole_number
+from bnp_dask.inputs import share_below_one, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.structure.nouns import noun_of
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from bnp_dask.analysis.base import computing_as, require_posterior
-from bnp_dask.core.summary import UNITS, Summary
+from bnp_dask.core import UNITS, Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import flag
+from bnp_dask.inputs import flag
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.pairs import absorbed, data_gains, rough_allocation_gains
 from bnp_dask.observation.base import KNOWN

@@ -14,13 +14,12 @@ import numpy as np
 
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
-from bnp_dask.core.summary import Exchange, Merge, Summary
-from bnp_dask.core.table import Table
+from bnp_dask.core import Exchange, Merge, Summary, Table
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.groups import lagged
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.inputs.settings import whole_number
+from bnp_dask.inputs import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import gains_of
 from bnp_dask.moves.pairs import gains_of_pairs

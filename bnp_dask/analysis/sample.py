@@ -19,9 +19,7 @@ from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order, one_blas_thread
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs.levels import Levels, is_text
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import seed_of, whole_number
+from bnp_dask.inputs import Levels, as_a, is_text, seed_of, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.observation.missing import MarginalObservation

@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.analysis.base import computing_as, for_batches, open_for, require_posterior
 from bnp_dask.analysis.sequences.states import density_of_recorded
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
-from bnp_dask.core.batch import Batch, check_weights
+from bnp_dask.core import Batch, check_weights
 from bnp_dask.data.base import Reader
 from bnp_dask.data.groups import lagged
 from bnp_dask.errors import DataError, SettingError

@@ -13,10 +13,9 @@ from scipy.special import gammaln, psi, xlogy
 
 from bnp_dask.allocation.base import SampledAllocation, UnscoredAllocation
 from bnp_dask.analysis.base import computing_as, require_posterior
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import number_from, whole_number
+from bnp_dask.inputs import as_a, number_from, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.pairs import data_gains, near_pairs, rough_allocation_gains
 from bnp_dask.observation.labelled import parted

@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bnp_dask.core.registry import FUNCTIONS, imported
+from bnp_dask.core import FUNCTIONS
+from bnp_dask.core.registry import imported
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.inputs.lines import one_line, say, tell
-from bnp_dask.inputs.paths import local_path, scheduler_in_file
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import local_path, one_line, say, shown, tell
+from bnp_dask.inputs.paths import scheduler_in_file
 
 if TYPE_CHECKING:
     from distributed import Client, Security
 
     from bnp_dask.cli.jobfile import ClientSpec, DataSpec, ExecutorSpec
-    from bnp_dask.core.columns import Roles
+    from bnp_dask.core import Roles
     from bnp_dask.execute.base import Executor
     from bnp_dask.model import Posterior
 
@@ -393,7 +393,7 @@ def _said(args: argparse.Namespace) -> dict[str, Any]:
 
 def _is_table(path: str) -> bool:
     """Whether a path holds a table with named columns."""
-    from bnp_dask.core.location import Location
+    from bnp_dask.core import Location
     from bnp_dask.data.ingestion.streams import detect
     from bnp_dask.errors import BnpDaskError
 

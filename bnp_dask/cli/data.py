@@ -25,7 +25,7 @@ from bnp_dask.cli.console import (
     show_bar,
 )
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.lines import say
+from bnp_dask.inputs import say
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -7,8 +7,7 @@ import json
 
 from bnp_dask.cli.console import positive_int, table
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.lines import say
-from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs import local_path, say
 
 
 def add_demo(commands: argparse._SubParsersAction) -> None:

@@ -21,8 +21,7 @@ from bnp_dask.cli.console import (
     table,
 )
 from bnp_dask.cli.run import result_table
-from bnp_dask.inputs.lines import say
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import say, shown
 
 if TYPE_CHECKING:
     from bnp_dask.training.growing.incoming.aside import SetAside

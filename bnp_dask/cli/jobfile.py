@@ -76,10 +76,7 @@ from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs.column_notation import Key
-from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import shown, whole_number
+from bnp_dask.inputs import Key, local_path, require, shown, whole_number
 from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
 from bnp_dask.model import Model
 from bnp_dask.observation import Gaussian, Product

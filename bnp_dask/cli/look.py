@@ -24,8 +24,7 @@ from bnp_dask.cli.console import (
 )
 from bnp_dask.cli.growing import aside_lines
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
-from bnp_dask.inputs.lines import say
-from bnp_dask.inputs.settings import number_from
+from bnp_dask.inputs import number_from, say
 
 if TYPE_CHECKING:
     from bnp_dask.reports.describe import ClusterTable
@@ -314,7 +313,7 @@ def _vocabulary(args: argparse.Namespace) -> list[str] | None:
     """Names of words or features, if they are given."""
     if args.vocabulary is None:
         return None
-    from bnp_dask.core.location import Location
+    from bnp_dask.core import Location
     from bnp_dask.data import read_vocabulary
 
     location = Location.of(args.vocabulary)

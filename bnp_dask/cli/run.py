@@ -27,8 +27,7 @@ from bnp_dask.cli.console import (
     table,
 )
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.lines import say
-from bnp_dask.inputs.paths import POSTERIOR_NAME
+from bnp_dask.inputs import POSTERIOR_NAME, say
 
 if TYPE_CHECKING:
     from bnp_dask.cli.jobfile import ClientSpec, ExecutorSpec, Job
@@ -127,7 +126,7 @@ def plan_command(args: argparse.Namespace) -> None:
 def init_command(args: argparse.Namespace) -> None:
     """Write a job file."""
     from bnp_dask.cli.jobfile import first_job
-    from bnp_dask.inputs.paths import local_path
+    from bnp_dask.inputs import local_path
 
     text = first_job(args.data, args.group_column, args.order_column, str(local_path(args.job).parent))
     try:

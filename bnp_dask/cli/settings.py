@@ -29,16 +29,14 @@ from bnp_dask._names import (
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
 from bnp_dask.allocation.response import Response
-from bnp_dask.core.registry import REGISTRY
+from bnp_dask.core import REGISTRY
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError, StoreError, near
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
-from bnp_dask.inputs.lines import SHOWN, shortened
-from bnp_dask.inputs.paths import local_path, place_in_file
-from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import local_path, place_in_file, require, shortened, shown
+from bnp_dask.inputs.lines import SHOWN
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation.base import Observation

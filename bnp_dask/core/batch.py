@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import plain, require_exact
-from bnp_dask.inputs.sparse_rows import from_parts
+from bnp_dask.inputs import from_parts, plain, require_exact
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,7 @@ import numpy as np
 
 from bnp_dask.core.registry import register
 from bnp_dask.errors import DataError, SettingError, nearest, warn
-from bnp_dask.inputs.levels import Levels
-from bnp_dask.inputs.settings import one_of, positive_number, whole_number
+from bnp_dask.inputs import Levels, one_of, positive_number, whole_number
 
 Gaps = Literal["refuse", "cut", "ignore"]
 """Treatments of a gap in the order column."""

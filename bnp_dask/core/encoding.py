@@ -21,7 +21,7 @@ from scipy import sparse
 
 from bnp_dask.core.registry import REGISTRY, Registry, file_name
 from bnp_dask.errors import DataError, StoreError
-from bnp_dask.inputs.sparse_rows import from_parts
+from bnp_dask.inputs import from_parts
 
 Spec = Any
 """JSON: None, bool, int, float, str, list, dict."""

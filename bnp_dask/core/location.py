@@ -24,8 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 import fsspec
 
 from bnp_dask.errors import HIDDEN, BnpDaskError, DataError, SettingError, nearest, redacted
-from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.settings import path_text
+from bnp_dask.inputs import local_path, path_text
 
 if TYPE_CHECKING:
     from zarr.storage import FsspecStore, LocalStore, StorePath

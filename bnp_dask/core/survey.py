@@ -21,7 +21,7 @@ from scipy import sparse
 
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.levels import Levels
+from bnp_dask.inputs import Levels
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.numeric.quantiles import merge_rows, thin_rows
 

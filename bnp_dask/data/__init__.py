@@ -9,27 +9,6 @@ Names are imported at their first use, so that importing only a protocol (:mod:`
 or Arrow.
 """
 
-from __future__ import annotations
+from bnp_dask._names import lazily
 
-import importlib
-from pathlib import Path
-from typing import Any
-
-from bnp_dask._names import names_in_stub
-
-_PLACES = names_in_stub(Path(__file__).parent)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    value = getattr(importlib.import_module(_PLACES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(_PLACES)
-
-
-__all__ = sorted(_PLACES)
+__getattr__, __dir__, __all__ = lazily(__name__, __file__)

@@ -22,16 +22,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns, few
-from bnp_dask.core.location import Location
-from bnp_dask.core.survey import checksum
-from bnp_dask.core.table import Table
+from bnp_dask.core import Batch, Columns, Location, Table, checksum
+from bnp_dask.core.columns import few
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, redacted
 from bnp_dask.execute.prefetch import Load
-from bnp_dask.inputs.arrays import require_real, to_float
-from bnp_dask.inputs.settings import shown, whole_number
-from bnp_dask.inputs.sparse_rows import as_counts, require_compressed
+from bnp_dask.inputs import as_counts, require_compressed, require_real, shown, to_float, whole_number
 
 # -- how batches are cut, and which values may enter one -----------------------------------------------------------
 BATCH_BYTES = 32 * 2**20

@@ -15,14 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.location import Location
+from bnp_dask.core import Batch, Location
 from bnp_dask.data.base import Reader, Source, Span, fingerprint_of, spans_of
 from bnp_dask.data.sources.arrays import NpyFile
 from bnp_dask.data.view import Changed, View
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import require_real
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import require_real, shown
 
 
 class Put(Protocol):

@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import WHOLE, Columns, Cutting, lagged_names
-from bnp_dask.core.location import Location
+from bnp_dask.core import Batch, Columns, Cutting, Location, lagged_names
+from bnp_dask.core.columns import WHOLE
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Reader,
@@ -34,7 +33,7 @@ from bnp_dask.data.sources.parquet import RowGroups, open_file, read_pieces, row
 from bnp_dask.data.sources.zarr import ZarrArray
 from bnp_dask.data.view import Changed, View
 from bnp_dask.errors import DataError, warn
-from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs import plain
 from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
 
 # -- steps ---------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.base import Reader
 from bnp_dask.data.ingestion.writers import create_array
 from bnp_dask.errors import DataError, SettingError, StoreError

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
+from bnp_dask.core import Batch, Columns
 from bnp_dask.data.sources.dask_collections import DaskFrameSource, as_declared, block_rows, is_dask_frame
 from bnp_dask.data.sources.frames import frame_batch
 from bnp_dask.data.sources.named import codes_of_unnamed
 from bnp_dask.data.view import coded_rows
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.levels import Codes
+from bnp_dask.inputs import Codes
 
 if TYPE_CHECKING:
     # imported only when needed: it loads pandas, 80 MB in each worker that predicts for plain files

@@ -16,10 +16,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.location import Location
-from bnp_dask.core.survey import Survey, checksum
+from bnp_dask.core import Batch, Columns, Location, Survey, check_weights, checksum
 from bnp_dask.data.base import (
     Reader,
     Source,
@@ -33,8 +30,7 @@ from bnp_dask.data.base import (
 )
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import DEFAULT_RETRIES, may_pass, plain_interrupts
-from bnp_dask.inputs.levels import Codes
-from bnp_dask.inputs.sparse_rows import as_counts
+from bnp_dask.inputs import Codes, as_counts
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask._names import OBSERVATIONS
-from bnp_dask.core.columns import NO_ROLES, Columns
+from bnp_dask.core import NO_ROLES, Columns
 from bnp_dask.core.frozen import frozen
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source
@@ -35,10 +35,19 @@ from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import Initialization
-from bnp_dask.inputs.arrays import EXACT, plain, require_exact
-from bnp_dask.inputs.arrow_streams import as_frame, unlabelled
-from bnp_dask.inputs.settings import is_finite, number_from, seed_of, shown, whole_number
-from bnp_dask.inputs.sparse_rows import require_sound
+from bnp_dask.inputs import (
+    as_frame,
+    number_from,
+    plain,
+    require_exact,
+    require_sound,
+    seed_of,
+    shown,
+    unlabelled,
+    whole_number,
+)
+from bnp_dask.inputs.arrays import EXACT
+from bnp_dask.inputs.settings import is_finite
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Gaussian, Multinomial, Product

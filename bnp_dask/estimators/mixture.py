@@ -50,7 +50,7 @@ from bnp_dask.estimators.fitting import (
 )
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
-from bnp_dask.inputs.settings import whole_or_none
+from bnp_dask.inputs import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge, Move
 from bnp_dask.observation import Multinomial

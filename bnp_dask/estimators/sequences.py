@@ -49,9 +49,7 @@ from bnp_dask.estimators.fitting import (
 )
 from bnp_dask.inference import FullBatch, Memoized, Schedule
 from bnp_dask.initialize import ContiguousBlocks, Initialization
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.arrow_streams import is_stream
-from bnp_dask.inputs.settings import flag, whole_or_none
+from bnp_dask.inputs import flag, is_stream, plain, whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Move
 from bnp_dask.observation import (

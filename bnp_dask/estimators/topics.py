@@ -46,7 +46,7 @@ from bnp_dask.estimators.fitting import (
 )
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization, SampledTopics
-from bnp_dask.inputs.settings import shown, whole_or_none
+from bnp_dask.inputs import shown, whole_or_none
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial

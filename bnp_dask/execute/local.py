@@ -22,7 +22,7 @@ from distributed.system import MEMORY_LIMIT
 
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.base import logger
-from bnp_dask.inputs.settings import shown, whole_number
+from bnp_dask.inputs import shown, whole_number
 
 LEAN = {
     "distributed.worker.profile.cycle": "10s",

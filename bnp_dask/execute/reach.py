@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.base import AGAIN, Executor, plain_interrupts
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.inputs.lines import SHOWN, shortened
-from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import require, shortened, shown
+from bnp_dask.inputs.lines import SHOWN
 
 if TYPE_CHECKING:
     from distributed import Client, Security

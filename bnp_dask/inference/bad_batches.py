@@ -9,8 +9,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.survey import Survey, survey_batch
+from bnp_dask.core import Batch, Survey, survey_batch
 from bnp_dask.data.base import Source, naming_batch
 from bnp_dask.data.view import CheckedSource, EmptyReader, WithoutBatches, stand_in
 from bnp_dask.errors import DataError

@@ -15,22 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import (
-    WORDS,
-    Edit,
-    Field,
-    Forget,
-    GroupStates,
-    RunningTotal,
-    Summary,
-    edited,
-    follow,
-    replay,
-    replay_states,
-)
+from bnp_dask.core import Batch, Edit, Field, Forget, GroupStates, RunningTotal, Summary, replay
+from bnp_dask.core.summary import WORDS, edited, follow, replay_states
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.sparse_rows import from_parts, require_compressed
+from bnp_dask.inputs import from_parts, require_compressed
 from bnp_dask.kernels.numeric.compensated import SparseSum
 from bnp_dask.model import Model
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import batch_from_arrays, batch_to_arrays
-from bnp_dask.core.summary import (
+from bnp_dask.core import (
     Edit,
     Exchange,
     Fade,
@@ -22,6 +21,8 @@ from bnp_dask.core.summary import (
     Take,
     Unite,
     Widen,
+    batch_from_arrays,
+    batch_to_arrays,
 )
 from bnp_dask.errors import StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Forget, InsertEmpty, RunningTotal, with_pairs
+from bnp_dask.core import Forget, InsertEmpty, RunningTotal
+from bnp_dask.core.summary import with_pairs
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference.bad_batches import leave_out
 from bnp_dask.inference.batch_memo import is_assigned

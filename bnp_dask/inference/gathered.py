@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
+from bnp_dask.core import Batch, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.store.checkpoint import Part, PartFiles
 
 ROOM = 2**26

@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_arrays
-from bnp_dask.core.summary import GroupStates
+from bnp_dask.core import Batch, GroupStates, require_finite_arrays
 from bnp_dask.data.base import SMALL_BYTES
 from bnp_dask.errors import StoreError
 from bnp_dask.execute.base import Handle, collected, is_remote, submitted

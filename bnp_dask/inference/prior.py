@@ -16,10 +16,10 @@ import numpy as np
 
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.concentrations import LEAST, MOST
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary
 from bnp_dask.errors import NumericalError
 from bnp_dask.inference.state import State
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.summary import RunningTotal, Summary, difference
+from bnp_dask.core import Batch, RunningTotal, Summary, concatenate
+from bnp_dask.core.summary import difference
 from bnp_dask.store.summaries import Receipt
 from bnp_dask.structure.base import Visit
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Summary, Survey
 from bnp_dask.errors import StoreError
 from bnp_dask.inference.state import State
 from bnp_dask.structure.nouns import noun_of

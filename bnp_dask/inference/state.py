@@ -9,9 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Edit, GroupStates, RunningTotal, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Edit, GroupStates, RunningTotal, Summary, Survey
 from bnp_dask.data.base import Source, batch_reader
 from bnp_dask.data.view import CheckedReader
 from bnp_dask.execute.base import Executor, one_blas_thread

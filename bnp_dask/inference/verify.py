@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.core.summary import Edit, RunningTotal, Summary
+from bnp_dask.core import Edit, RunningTotal, Summary
 from bnp_dask.errors import BnpDaskError, StoreError, SummaryError
 from bnp_dask.execute.base import in_order
 from bnp_dask.inference.batch_memo import Shelf, counts_from, is_assigned, summary_from

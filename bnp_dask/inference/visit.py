@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.data.base import Reader, batch_reader, naming_batch
 from bnp_dask.data.view import read_or_why, reason, require_checksum
 from bnp_dask.errors import DataError

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary, register
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.execute.base import Handle
@@ -21,7 +19,7 @@ from bnp_dask.initialize.base import (
     read_checked,
     starts_from_words,
 )
-from bnp_dask.inputs.settings import hold, number_from, of_two_names, whole_number
+from bnp_dask.inputs import hold, number_from, of_two_names, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points, projected_pairs
 from bnp_dask.model import Model

@@ -11,9 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.allocation.mixture_step import mixture_tiles
-from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Summary, Survey, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.data.base import Reader, Source, batch_reader, in_words, n_together
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor, Handle, Task, submitted

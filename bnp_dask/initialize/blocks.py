@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary, register
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize.base import (
@@ -19,7 +17,7 @@ from bnp_dask.initialize.base import (
     read_checked,
     require_enough_atoms,
 )
-from bnp_dask.inputs.settings import hold, of_two_names, whole_number
+from bnp_dask.inputs import hold, of_two_names, whole_number
 from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
 from bnp_dask.structure.sequences import sequence_offsets

@@ -19,8 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary
 from bnp_dask.initialize.base import atom_tiles, hard_resp
 from bnp_dask.model import Model
 from bnp_dask.observation.base import Params, numbers_per_cluster

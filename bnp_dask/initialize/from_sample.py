@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize.base import InitContext, Initialization
 from bnp_dask.initialize.given import Responsibilities
-from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import hold, number_from, shown, whole_number
+from bnp_dask.inputs import hold, number_from, require, shown, whole_number
 
 
 @register

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch, concatenate
+from bnp_dask.core import UNITS, Batch, Summary, concatenate, register
 from bnp_dask.core.frozen import thawed
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import UNITS, Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle, in_order
@@ -26,8 +24,7 @@ from bnp_dask.initialize.base import (
     take_atoms,
 )
 from bnp_dask.initialize.divergence import single_summary
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.settings import hold, share_below_one, shown, whole_number
+from bnp_dask.inputs import hold, plain, share_below_one, shown, whole_number
 from bnp_dask.model import Model, Posterior
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.allocation.finite_mixture import FiniteMixture
-from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary, concatenate, register
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.errors import warn
 from bnp_dask.execute.base import Handle
@@ -32,7 +30,7 @@ from bnp_dask.initialize.base import (
     summarize_assigned,
 )
 from bnp_dask.initialize.divergence import best_joint, distances_between, divergence, nearest
-from bnp_dask.inputs.settings import hold, positive_number, whole_number
+from bnp_dask.inputs import hold, positive_number, whole_number
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import numbers_per_cluster

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary, concatenate
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.initialize.base import InitContext, Initialization, each_batch, summarize_assigned
 from bnp_dask.initialize.given import FromPosterior

@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.initialize.anchors import MEMORY, as_summary, require_words
 from bnp_dask.initialize.base import (
@@ -21,8 +18,8 @@ from bnp_dask.initialize.base import (
     new_root,
     submit_atoms,
 )
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import MOST, hold, of_two_names, positive_mass, whole_number
+from bnp_dask.inputs import as_a, hold, of_two_names, positive_mass, whole_number
+from bnp_dask.inputs.settings import MOST
 from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial

@@ -9,9 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange, Merge, Summary, Unite
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Exchange, Merge, Summary, Survey, Unite
 from bnp_dask.data.base import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior

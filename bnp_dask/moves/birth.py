@@ -26,13 +26,11 @@ from typing import Literal
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Exchange, Summary
+from bnp_dask.core import Batch, Exchange, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.initialize.base import child_rng
-from bnp_dask.inputs.settings import hold, number_from, one_of, positive_number, shown, whole_number
+from bnp_dask.inputs import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Split, Turn
 from bnp_dask.moves.create import WORDS, Forecast, Sample, Surroundings, create, most_steps

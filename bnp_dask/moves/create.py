@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.finite import unless_refused
-from bnp_dask.core.summary import GroupStates, Summary
+from bnp_dask.core import Batch, GroupStates, Summary, concatenate, unless_refused
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import child_rng, hard_resp, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch, concatenate
-from bnp_dask.core.finite import unless_refused
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Exchange, Summary
+from bnp_dask.core import Batch, Exchange, Summary, concatenate, register, unless_refused
 from bnp_dask.execute.base import Task
-from bnp_dask.inputs.settings import hold, number_from, whole_number
+from bnp_dask.inputs import hold, number_from, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, PlanContext, Planning, Turn

@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Exchange, Summary
+from bnp_dask.core import Batch, Exchange, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize.anchors import MEMORY
 from bnp_dask.initialize.base import child_rng
@@ -32,7 +30,8 @@ from bnp_dask.initialize.sampled import (
     sample_topics,
     topics_of_tokens,
 )
-from bnp_dask.inputs.settings import MOST, flag, hold, whole_number
+from bnp_dask.inputs import flag, hold, whole_number
+from bnp_dask.inputs.settings import MOST
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.finite import require_finite_terms
-from bnp_dask.core.summary import (
+from bnp_dask.core import (
     NO_PARTS,
     Edit,
     Exchange,
@@ -29,9 +28,10 @@ from bnp_dask.core.summary import (
     Summary,
     Take,
     Unite,
-    follow,
     replay,
+    require_finite_terms,
 )
+from bnp_dask.core.summary import follow
 from bnp_dask.errors import NumericalError, SummaryError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import (

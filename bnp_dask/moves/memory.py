@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary
 from bnp_dask.model import Model
 from bnp_dask.moves.pairs import alike_in_turn
 from bnp_dask.moves.policy import DECISION, LAP

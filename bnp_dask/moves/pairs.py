@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import xlogy
 
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.policy import LAP

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import hold, number_from, shown, whole_number
+from bnp_dask.inputs import hold, number_from, shown, whole_number
 
 
 # -- all moves ------------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary
 from bnp_dask.model import Model
 from bnp_dask.structure.visit import clusters_only
 

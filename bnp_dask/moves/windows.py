@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import unless_refused
-from bnp_dask.core.summary import Exchange, Summary
+from bnp_dask.core import Batch, Exchange, Summary, unless_refused
 from bnp_dask.data.base import batch_reader
 from bnp_dask.execute.base import in_order
 from bnp_dask.initialize.base import child_rng
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import BirthProposal, PlanContext

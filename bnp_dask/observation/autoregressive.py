@@ -15,14 +15,9 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL, lagged_names
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Bulk, Survey, bulk_of
+from bnp_dask.core import OPTIONAL, Batch, Bulk, Field, Summary, Survey, bulk_of, lagged_names, register
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import real_setting
-from bnp_dask.inputs.settings import MOST_MASS, hold, shown, whole_number
+from bnp_dask.inputs import MOST_MASS, hold, real_setting, shown, whole_number
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.quadratic import (
     moment_sums,

@@ -23,10 +23,8 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import CLUSTER, Field, Summary
-from bnp_dask.core.survey import Survey
-from bnp_dask.inputs.column_notation import Key
+from bnp_dask.core import CLUSTER, Batch, Field, Summary, Survey
+from bnp_dask.inputs import Key
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.mixture.resp import AnyResp, Resp
 

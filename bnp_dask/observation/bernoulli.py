@@ -10,11 +10,7 @@ from typing import Self
 import numpy as np
 from scipy.special import betaln, psi
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.observation.checks import check_bits, cluster_fastest, product, sums

@@ -11,15 +11,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import gammaln, psi
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.column_notation import Key
-from bnp_dask.inputs.levels import MOST_LEVELS, Levels
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import MOST_LEVELS, Key, Levels, shown
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.topics.counts import count_sums, table_product

@@ -42,7 +42,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.core.survey import Bulk, Survey
+from bnp_dask.core import Bulk, Survey
 from bnp_dask.errors import warn
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.observation.priors import constant_columns, rounding_variance, usual_variance

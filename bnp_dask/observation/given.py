@@ -9,15 +9,9 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.column_notation import Key
-from bnp_dask.inputs.levels import Levels
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import Key, Levels, shown
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.checks import check_width, where_first
 from bnp_dask.observation.interface import Estimates, Names, compared_by_settings

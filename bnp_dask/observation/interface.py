@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.kernels.gaussian.factors import cholesky_factors
 from bnp_dask.kernels.streaming.single_atoms import (
     bits_density,

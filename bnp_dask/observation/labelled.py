@@ -9,14 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Counting, Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Counting, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.column_notation import Key
-from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import Key, require, shown
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.observation.base import (
     KNOWN,

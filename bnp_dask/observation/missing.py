@@ -18,11 +18,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import is_a
-from bnp_dask.inputs.settings import one_of
+from bnp_dask.inputs import is_a, one_of
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import matmul
 

@@ -10,13 +10,9 @@ from typing import Self
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import flag, hold, share_below_one
+from bnp_dask.inputs import flag, hold, share_below_one
 from bnp_dask.kernels.mixture.resp import AnyResp, WordResp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln

@@ -12,13 +12,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import betaln, gammaln, ndtr, psi
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey, bulk_of
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bnp_dask.core.registry import register
+from bnp_dask.core import register
 from bnp_dask.kernels.gaussian.quadratic import scatter_matrices
 
 EMPTY = 1e-20

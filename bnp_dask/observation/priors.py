@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch, column_name
-from bnp_dask.core.survey import Bulk, Survey, bulk_of, grain_of
+from bnp_dask.core import Batch, Bulk, Survey, bulk_of, grain_of
+from bnp_dask.core.batch import column_name
 from bnp_dask.errors import DataError, SettingError, warn
-from bnp_dask.inputs.arrays import real_setting
-from bnp_dask.inputs.settings import LEAST_MASS, MOST_MASS, shown
+from bnp_dask.inputs import LEAST_MASS, MOST_MASS, real_setting, shown
 from bnp_dask.observation.missing import Missing
 
 # -- ranges in which float64 holds statistics, determinants and log likelihoods -----------------------------------

@@ -9,15 +9,23 @@ from typing import Any, Literal, Self, TypeGuard
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import CLUSTER, Counting, Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import CLUSTER, OPTIONAL, Batch, Counting, Field, Summary, Survey, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key, is_positions, positions, quoted, resolve, written
-from bnp_dask.inputs.protocols import Role, require
-from bnp_dask.inputs.settings import hold, one_of, shown, whole_number
+from bnp_dask.inputs import (
+    ColumnGroup,
+    Key,
+    as_key,
+    hold,
+    is_positions,
+    one_of,
+    positions,
+    require,
+    resolve,
+    shown,
+    whole_number,
+)
+from bnp_dask.inputs.column_notation import quoted, written
+from bnp_dask.inputs.protocols import Role
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import (
     LOG_BASE,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.errors import DataError, SettingError, nearest, warn
-from bnp_dask.inputs.levels import MOST_LEVELS
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import MOST_LEVELS, shown
 from bnp_dask.observation.base import Observation
 from bnp_dask.observation.categorical import Categorical
 from bnp_dask.observation.gaussian import Gaussian

@@ -9,13 +9,9 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import real_setting
-from bnp_dask.inputs.settings import flag, hold, shown
+from bnp_dask.inputs import flag, hold, real_setting, shown
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric import directions
 from bnp_dask.kernels.numeric.arithmetic import matmul

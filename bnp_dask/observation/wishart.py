@@ -17,8 +17,7 @@ from scipy.linalg import lapack
 from scipy.special import gammaln, psi
 
 from bnp_dask.errors import NumericalError, SettingError
-from bnp_dask.inputs.arrays import real_setting
-from bnp_dask.inputs.settings import MOST_MASS, shown
+from bnp_dask.inputs import MOST_MASS, real_setting, shown
 from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors, errors_of_pivots, hides_pivots
 from bnp_dask.kernels.gaussian.learned import Precisions, precision_of
 from bnp_dask.kernels.gaussian.quadratic import pack

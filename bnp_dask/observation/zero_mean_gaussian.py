@@ -9,11 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Field, Summary
-from bnp_dask.core.survey import Survey, bulk_of
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.distances import cluster_distances

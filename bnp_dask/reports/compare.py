@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.score import score
-from bnp_dask.core.table import Table, pandas_for
+from bnp_dask.core import Table, pandas_for
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.observation.labelled import unlabelled

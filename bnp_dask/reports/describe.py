@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.prices import ClusterPrice
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch, Table, pandas_for
 from bnp_dask.core.columns import in_order
-from bnp_dask.core.table import Table, pandas_for
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import plain, shown
 from bnp_dask.model import Posterior
 from bnp_dask.observation.interface import describe_cluster, estimates_of
 from bnp_dask.observation.labelled import unlabelled

@@ -12,11 +12,11 @@ from scipy.special import logsumexp
 
 from bnp_dask.analysis.base import for_batches, open_for
 from bnp_dask.analysis.predict import assign_batch
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.data.base import Reader, Source
 from bnp_dask.errors import BnpDaskError, SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs.settings import shown as in_words
+from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Product
 from bnp_dask.observation.interface import Estimate, estimates_of

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bnp_dask._version import __version__
-from bnp_dask.core.location import Location
-from bnp_dask.core.table import Table
+from bnp_dask.core import Location, Table
 from bnp_dask.data.output import put
 from bnp_dask.errors import DataError, StoreError, redacted
-from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs import local_path
 
 MARK = b"<footer>bnp-dask "
 """Footer of every page of this package."""

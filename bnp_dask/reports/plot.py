@@ -18,9 +18,8 @@ from bnp_dask.analysis.topics.words import in_tables
 from bnp_dask.analysis.tree import Tree
 from bnp_dask.analysis.tree import tree as grown
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.settings import number_from, whole_number
-from bnp_dask.inputs.settings import shown as in_words
+from bnp_dask.inputs import number_from, plain, whole_number
+from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
 from bnp_dask.observation.labelled import unlabelled
 from bnp_dask.reports import describe

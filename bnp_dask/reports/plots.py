@@ -20,7 +20,7 @@ from bnp_dask.analysis.topics.words import in_tables, token_shares, top_words, t
 from bnp_dask.analysis.tree import Tree, tree
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.inference.prior import PRIOR
-from bnp_dask.inputs.settings import one_of
+from bnp_dask.inputs import one_of
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import SORT
 from bnp_dask.reports import describe

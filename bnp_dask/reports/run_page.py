@@ -34,8 +34,8 @@ from bnp_dask.analysis.topics.words import (
     word_probabilities,
     word_tokens,
 )
+from bnp_dask.core import Table
 from bnp_dask.core.columns import few
-from bnp_dask.core.table import Table
 from bnp_dask.data import as_source, load_documents
 from bnp_dask.data.base import Source
 from bnp_dask.data.groups import GroupedSource
@@ -44,8 +44,7 @@ from bnp_dask.data.sources.zarr import ZarrCountsSource
 from bnp_dask.data.text.options import BEGINS, Document
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.settings import path_text, shown, whole_number
+from bnp_dask.inputs import path_text, plain, shown, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.reports import plots as plots_chains
 from bnp_dask.reports.describe import ClusterTable, check_names, title_of

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import DataError, SettingError, StoreError, near
-from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs import local_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

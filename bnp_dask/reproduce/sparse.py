@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import bnp_dask as bnp
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.kernels.mixture.resp import resp_from_weights, top_resp_from_weights
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure

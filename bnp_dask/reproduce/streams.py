@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.special import gammaln, logsumexp, psi
 
 import bnp_dask as bnp
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.observation.multinomial import DirichletWords
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure

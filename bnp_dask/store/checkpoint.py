@@ -18,7 +18,7 @@ import numpy as np
 
 from bnp_dask.core.code import Code
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.paths import name_in_file
+from bnp_dask.inputs import name_in_file
 from bnp_dask.store.files import pack, read_extent, unpack
 from bnp_dask.store.packs import keys_of
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.paths import POSTERIOR_NAME, local_path
+from bnp_dask.inputs import POSTERIOR_NAME, local_path
 from bnp_dask.store.checkpoint import checkpoint_numbers
 from bnp_dask.store.files import unseal
 from bnp_dask.store.place import TEMPORARY, DamagedError, Key, cannot, place_of, require_known

@@ -16,7 +16,7 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.paths import name_in_file
+from bnp_dask.inputs import name_in_file
 from bnp_dask.store.files import append, dump_json, pack, read_extent, unpack
 from bnp_dask.store.migrations import upgraded
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of

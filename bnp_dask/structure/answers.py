@@ -14,11 +14,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import psi
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_rows
+from bnp_dask.core import Batch, require_finite_rows
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import whole_number
+from bnp_dask.inputs import as_a, whole_number
 from bnp_dask.kernels.hmm.forward_backward import forward_backward
 from bnp_dask.kernels.mixture.resp import resp_from_weights
 from bnp_dask.kernels.mixture.softmax import log_sums

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.errors import DataError, SummaryError
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
 from bnp_dask.observation.base import Observation, numbers_per_cluster

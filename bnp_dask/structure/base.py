@@ -8,9 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_rows
-from bnp_dask.core.summary import GroupStates, RunningTotal, Summary
+from bnp_dask.core import Batch, GroupStates, RunningTotal, Summary, require_finite_rows
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.observation.interface import Estimate
 from bnp_dask.structure.answers import Columns

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import GroupStates, Links, Summary
-from bnp_dask.inputs.protocols import as_a, require
+from bnp_dask.core import Batch, GroupStates, Links, Summary
+from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
 from bnp_dask.kernels.mixture.resp import Resp

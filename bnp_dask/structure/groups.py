@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import GroupStates, Links, Summary, concatenate_states
+from bnp_dask.core import Batch, GroupStates, Links, Summary
+from bnp_dask.core.summary import concatenate_states
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import as_a, require
+from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.counts import count_sums

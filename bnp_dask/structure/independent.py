@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_rows
-from bnp_dask.core.summary import GroupStates, Summary
+from bnp_dask.core import Batch, GroupStates, Summary, require_finite_rows
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.column_notation import positions
-from bnp_dask.inputs.protocols import as_a, is_a, require
+from bnp_dask.inputs import as_a, is_a, positions, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
 from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster

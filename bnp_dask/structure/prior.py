@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from bnp_dask.core.finite import require_finite_terms
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary, require_finite_terms
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import as_a, is_a
-from bnp_dask.inputs.settings import one_of
+from bnp_dask.inputs import as_a, is_a, one_of
 from bnp_dask.observation.base import LearningObservation, ScaleShape
 from bnp_dask.structure.protocols import WholeModel
 

@@ -11,9 +11,8 @@ from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Field, GroupStates, Summary
-from bnp_dask.inputs.protocols import is_a
+from bnp_dask.core import Batch, Field, GroupStates, Summary
+from bnp_dask.inputs import is_a
 from bnp_dask.kernels.hmm.forward_backward import Chains
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import log

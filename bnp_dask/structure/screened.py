@@ -10,7 +10,7 @@ from weakref import finalize
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.kernels.gaussian.bounds import LARGEST, SMALLEST, Forms
 from bnp_dask.kernels.gaussian.screen import (
     Costs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.errors import DataError, NumericalError
 from bnp_dask.kernels.hmm import forward_backward as kernel
 

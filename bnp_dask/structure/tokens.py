@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import GroupStates
+from bnp_dask.core import Batch, GroupStates
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.resp import WordResp
 from bnp_dask.kernels.topics.response import share_products
 from bnp_dask.observation.base import Observation, TokenObservation

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary, add_in_place
+from bnp_dask.core import Batch, Summary, add_in_place
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, columns_of
 from bnp_dask.observation.missing import CompletingObservation, lacks_any
 from bnp_dask.structure.assignments import Collector

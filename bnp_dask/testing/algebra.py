@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bnp_dask.core.summary import (
+from bnp_dask.core import (
     Edit,
     Exchange,
     Fade,

@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, xlogy
 
 from bnp_dask.allocation.base import Allocation, Params, PointAllocation
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.kernels.mixture.resp import cluster_sums
 from bnp_dask.structure.protocols import LocalStep, MixtureAllocation
 from bnp_dask.testing.parts import (

@@ -14,16 +14,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.encoding import from_spec, to_spec
-from bnp_dask.core.registry import REGISTRY
+from bnp_dask.core import REGISTRY, Batch, from_spec, to_spec
 from bnp_dask.data.base import Source, spans_of
 from bnp_dask.errors import ExecutionError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
-from bnp_dask.inputs.protocols import require
+from bnp_dask.inputs import require
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge, Move
 from bnp_dask.training.results import TrainResult

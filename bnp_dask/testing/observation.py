@@ -12,8 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Field, Summary
+from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.model import Model

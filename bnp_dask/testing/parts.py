@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.testing import assert_allclose
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Summary, Survey
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp
 
 NO_PAIRS = np.zeros((0, 2), np.int64)

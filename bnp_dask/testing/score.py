@@ -13,8 +13,7 @@ from scipy.special import gammaln
 
 from bnp_dask.analysis.score import log_density
 from bnp_dask.analysis.topics.completion import complete_held, held_densities
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.survey import survey_batch
+from bnp_dask.core import Batch, survey_batch
 from bnp_dask.model import Model, Posterior
 from bnp_dask.testing.parts import random_resp
 

@@ -32,10 +32,8 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from bnp_dask.analysis.base import MOST_STARTS
-from bnp_dask.core.columns import OPTIONAL
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey, without
+from bnp_dask.core import OPTIONAL, Summary, Survey, register
+from bnp_dask.core.survey import without
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.inference import Schedule, State, Step, Work
 from bnp_dask.inference.bad_batches import remaining
@@ -44,8 +42,7 @@ from bnp_dask.inference.prior import prior_to_arrays, settings_to_arrays, with_s
 from bnp_dask.inference.shared_reads import SharedReads
 from bnp_dask.inference.state import ROUNDING, Loss, Memo
 from bnp_dask.initialize import InitContext, Initialization
-from bnp_dask.inputs.protocols import lacking, require
-from bnp_dask.inputs.settings import hold, shown, start_of_seed, whole_number
+from bnp_dask.inputs import hold, lacking, require, shown, start_of_seed, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.memory import Memory, as_start, with_rejected

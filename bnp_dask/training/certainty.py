@@ -16,15 +16,14 @@ from bnp_dask.analysis.base import MOST_STARTS, WINDOW, open_for, require_poster
 from bnp_dask.analysis.metrics import rand_index_of_table
 from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.view import ResampledSource, View
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.initialize import FromPosterior, Initialization, RandomExamples
-from bnp_dask.inputs.settings import number_from, seed_of, start_of_seed, whole_number
+from bnp_dask.inputs import number_from, seed_of, start_of_seed, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.training.callbacks import RunInfo

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.survey import Survey, grain_of, row_hashes
+from bnp_dask.core import Batch, Survey, grain_of
+from bnp_dask.core.survey import row_hashes
 from bnp_dask.data.base import Reader, Source, batch_reader, fingerprint_of
 from bnp_dask.data.view import CountedSource, View, read_or_why
 from bnp_dask.execute.base import Executor, in_order

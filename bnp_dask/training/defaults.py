@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bnp_dask.allocation.base import UnscoredAllocation
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inference import FullBatch, Memoized, Schedule, Stochastic
 from bnp_dask.inference.sampling import Gibbs
@@ -24,7 +24,7 @@ from bnp_dask.initialize import (
     Responsibilities,
     SampledTopics,
 )
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.moves.policy import BirthPolicy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Survey
 from bnp_dask.data.base import Source, spans_of
 from bnp_dask.errors import SettingError
 from bnp_dask.structure.nouns import CLUSTER, Noun

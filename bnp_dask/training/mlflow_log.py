@@ -15,7 +15,7 @@ from bnp_dask._version import __version__
 from bnp_dask.analysis.base import require_posterior
 from bnp_dask.analysis.predict import TopResponsibilities, predict
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.paths import POSTERIOR_NAME
+from bnp_dask.inputs import POSTERIOR_NAME
 from bnp_dask.model import Posterior
 from bnp_dask.training.callbacks import FAILED, RunInfo, logger
 from bnp_dask.training.results import load, save

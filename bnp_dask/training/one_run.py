@@ -30,7 +30,7 @@ from bnp_dask.inference.state import Loss
 from bnp_dask.inference.streaming.truncation_free import STREAMED
 from bnp_dask.inference.variational.sampled import first_sample, on_sample
 from bnp_dask.initialize import InitContext, Initialization
-from bnp_dask.inputs.settings import whole_number
+from bnp_dask.inputs import whole_number
 from bnp_dask.kernels.options import n_kept
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import Observation

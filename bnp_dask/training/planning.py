@@ -25,9 +25,7 @@ import numpy as np
 
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import listed, needs_of
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.summary import RunningTotal, Summary
+from bnp_dask.core import Batch, Columns, RunningTotal, Summary
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, spans_of
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.open import opened
@@ -41,7 +39,7 @@ from bnp_dask.inference.reduction import FAN, reduced_for_us, sums_left
 from bnp_dask.inference.sampling.gibbs import Gibbs
 from bnp_dask.inference.streaming import Filter
 from bnp_dask.initialize import Initialization
-from bnp_dask.inputs.settings import whole_number
+from bnp_dask.inputs import whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.moves.policy import LAP

@@ -21,15 +21,12 @@ import numpy as np
 from bnp_dask._names import method
 from bnp_dask._version import __version__
 from bnp_dask.analysis.base import require_posterior
-from bnp_dask.core.columns import Columns, Words
-from bnp_dask.core.encoding import from_spec, to_spec
+from bnp_dask.core import REGISTRY, Columns, Location, Words, from_spec, to_spec
 from bnp_dask.core.frozen import frozen
-from bnp_dask.core.location import Location
-from bnp_dask.core.registry import REGISTRY
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
-from bnp_dask.inputs.paths import DRAWS_NAME, POSTERIOR_NAME
-from bnp_dask.inputs.settings import hold, path_text
+from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text
+from bnp_dask.inputs.paths import DRAWS_NAME
 from bnp_dask.model import Posterior
 from bnp_dask.observation.interface import each, estimates_of
 from bnp_dask.observation.labelled import unlabelled

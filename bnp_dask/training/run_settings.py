@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from bnp_dask.analysis.base import EXAMPLES
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.encoding import first_difference, from_spec, to_identity, to_spec, with_added
-from bnp_dask.core.registry import REGISTRY, file_name
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import REGISTRY, Columns, Survey, from_spec, to_identity, to_spec
+from bnp_dask.core.encoding import first_difference, with_added
+from bnp_dask.core.registry import file_name
 from bnp_dask.data.base import Source
 from bnp_dask.errors import SettingError, StoreError, redacted
 from bnp_dask.inference import Schedule, State, Step, Work
 from bnp_dask.initialize import Initialization
-from bnp_dask.inputs.protocols import require
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import require, shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore

@@ -12,9 +12,8 @@ import numpy as np
 
 from bnp_dask.allocation.response import GaussianResponse
 from bnp_dask.analysis.base import check_run, listed, needs_of, words_of
+from bnp_dask.core import Summary, Survey
 from bnp_dask.core.frozen import frozen, thawed
-from bnp_dask.core.summary import Summary
-from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source, Stored, columns_of, opened_as
 from bnp_dask.data.beside import classes_of, labels_of, links_of, responses_of, with_labels, with_links, with_responses
 from bnp_dask.data.groups import taking_lags
@@ -32,7 +31,7 @@ from bnp_dask.inference import (
 from bnp_dask.inference.sampling.gibbs import Gibbs
 from bnp_dask.initialize import Initialization
 from bnp_dask.initialize.labelled import LabelledStart
-from bnp_dask.inputs.settings import flag, seed_of
+from bnp_dask.inputs import flag, seed_of
 from bnp_dask.kernels.gaussian.quadratic import n_packed
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.base import for_batches, open_for, require_posterior
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.data.base import Reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor

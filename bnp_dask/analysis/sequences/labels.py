@@ -18,15 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bnp_dask.analysis.metrics import match_labels
-from bnp_dask.core.location import Location
-from bnp_dask.core.table import Table, pandas_for
+from bnp_dask.core import Location, Table, pandas_for
 from bnp_dask.data.base import Source
 from bnp_dask.data.groups import GroupedSource, check_offsets
 from bnp_dask.data.sources.open import parquet_pieces
 from bnp_dask.data.sources.parquet import open_file, parquet_files
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import plain, to_float
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import plain, shown, to_float
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.data.groups import GroupedSource, lagged
 from bnp_dask.data.output import Compute, Layout, Outputs

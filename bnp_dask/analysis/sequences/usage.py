@@ -14,7 +14,7 @@ from bnp_dask.analysis.sequences.states import Namer, namer_of, names_of, state_
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.inputs.settings import whole_number
+from bnp_dask.inputs import whole_number
 from bnp_dask.model import Posterior
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from bnp_dask.analysis.topics.words import (
     topic_list,
     word_probabilities,
 )
-from bnp_dask.core.table import TopicList
+from bnp_dask.core import TopicList
 
 __all__ = [
     "Completion",

@@ -13,7 +13,7 @@ import numpy as np
 
 from bnp_dask.analysis.base import vocabulary_of
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 from bnp_dask.model import Posterior
 
 EPSILON = 1e-12

@@ -9,12 +9,11 @@ import numpy as np
 
 from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import whole_number
+from bnp_dask.inputs import as_a, whole_number
 from bnp_dask.kernels.topics.collapsed import collapsed_counts
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial

@@ -16,12 +16,12 @@ from scipy.special import gammaln
 
 from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.base import for_batches, open_for, require_posterior
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.data.base import Reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import hold, number_between, one_of, whole_number
+from bnp_dask.inputs import as_a, hold, one_of, whole_number
+from bnp_dask.inputs.settings import number_between
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, log_sum_exp, matmul
 from bnp_dask.kernels.topics.completion import log_word_shares, mix
 from bnp_dask.kernels.topics.document_step import sample_document

@@ -12,11 +12,11 @@ from scipy import sparse
 from scipy.special import psi
 
 from bnp_dask.analysis.base import computing_as, open_for, require_posterior
+from bnp_dask.core import Table
 from bnp_dask.core.columns import few
-from bnp_dask.core.table import HEAD, Table, listed
+from bnp_dask.core.table import HEAD, listed
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.settings import number_from, shown, whole_number
+from bnp_dask.inputs import number_from, plain, shown, whole_number
 from bnp_dask.kernels.mixture.resp import resp_from_weights
 from bnp_dask.model import Posterior
 from bnp_dask.structure.answers import as_documents, check_documents, counts_words, find_topics, own_step

@@ -20,7 +20,7 @@ from bnp_dask.data import load_documents
 from bnp_dask.data.base import Reader, Source, batch_reader
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.inputs.settings import is_whole, one_of, shown, whole_number
+from bnp_dask.inputs import is_whole, one_of, shown, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.structure.answers import counts_words, prior_mass, shares_of
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
-from bnp_dask.core.batch import Batch
+from bnp_dask.core import Batch
 from bnp_dask.data.base import Reader, batch_reader
 from bnp_dask.data.output import Layout, Outputs, write
 from bnp_dask.errors import SettingError

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.base import require_posterior
+from bnp_dask.core import TopicList
 from bnp_dask.core.columns import in_order
-from bnp_dask.core.table import TopicLine, TopicList
+from bnp_dask.core.table import TopicLine
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.settings import number_from, one_of, shown, whole_number
+from bnp_dask.inputs import number_from, one_of, plain, shown, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.structure.nouns import in_use, noun_of, unused_line

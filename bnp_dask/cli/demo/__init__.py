@@ -13,8 +13,7 @@ from pathlib import Path
 from bnp_dask.cli.console import size
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.inputs.lines import say
-from bnp_dask.inputs.paths import local_path
+from bnp_dask.inputs import local_path, say
 
 MARK = ".made-by-bnp-dask-demo"
 """Name of a file that marks a directory that the next demonstration may overwrite."""

@@ -14,7 +14,7 @@ from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans
-from bnp_dask.inputs.lines import say
+from bnp_dask.inputs import say
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
 from bnp_dask.observation.interface import estimates_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from bnp_dask.cli.console import log_lines, open_client, show_bar
 from bnp_dask.cli.jobfile import ClientSpec
-from bnp_dask.inputs.lines import say
+from bnp_dask.inputs import say
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.training.results import TrainResult

@@ -14,8 +14,7 @@ import pyarrow as pa
 from numpy.typing import DTypeLike
 from scipy import sparse
 
-from bnp_dask.core.columns import ON_BAD_CELL, Columns, Cutting, Words
-from bnp_dask.core.location import Location
+from bnp_dask.core import ON_BAD_CELL, Columns, Cutting, Location, Words
 from bnp_dask.data.base import (
     BATCH_BYTES,
     ENTRY_BYTES,
@@ -63,8 +62,8 @@ from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.data.text.vocabulary import Analysis, WordSums, write_vocabulary
 from bnp_dask.data.view import OrderedSource, WeightedSource
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.inputs.arrow_streams import as_file, is_stream
-from bnp_dask.inputs.settings import flag, is_whole, one_of, shown, whole_number
+from bnp_dask.inputs import flag, is_stream, is_whole, one_of, shown, whole_number
+from bnp_dask.inputs.arrow_streams import as_file
 
 
 # -- settings ------------------------------------------------------------------------------------------------------

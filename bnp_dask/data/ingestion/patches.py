@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.base import PIECE_BYTES
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import flag, hold, whole_number
+from bnp_dask.inputs import flag, hold, whole_number
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,8 +13,8 @@ from typing import IO, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.core.columns import WHOLE, Columns, Cutting, Roles
-from bnp_dask.core.location import Location
+from bnp_dask.core import Columns, Cutting, Location, Roles
+from bnp_dask.core.columns import WHOLE
 from bnp_dask.data.base import PIECE_BYTES, float_rows
 from bnp_dask.data.groups import INT, Steps, require_all, times_of
 from bnp_dask.data.ingestion.streams import COLUMN_FILES, Piece, Stream, TextTable

@@ -21,8 +21,7 @@ import pyarrow.csv
 from fsspec.compression import compr
 from scipy import sparse
 
-from bnp_dask.core.columns import Columns, Roles
-from bnp_dask.core.location import Location
+from bnp_dask.core import Columns, Location, Roles
 from bnp_dask.data.base import PIECE_BYTES
 from bnp_dask.data.ingestion.patches import Patches, PatchStream, images_in, is_image
 from bnp_dask.data.sources.columns import (
@@ -41,7 +40,7 @@ from bnp_dask.data.sources.parquet import ARROW_SUFFIXES, SUFFIXES, is_saved_dat
 from bnp_dask.data.text.files import JSONL, TAR_ENDINGS, docword, is_zip, ldac, svmlight, zip_members
 from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.errors import DataError, SettingError, nearest
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 
 # -- text tables ---------------------------------------------------------------------------------------------------
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.base import BATCH_BYTES, ENTRY_BYTES, PIECE_BYTES
 from bnp_dask.data.groups import IDS_PLACE, Cut, check_offsets
 from bnp_dask.data.sources.zarr import ATTRIBUTE, FORMAT_VERSION

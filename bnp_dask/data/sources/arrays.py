@@ -9,9 +9,7 @@ import fsspec
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Words
-from bnp_dask.core.location import Location
+from bnp_dask.core import Batch, Location, Words
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Span,
@@ -27,8 +25,7 @@ from bnp_dask.data.base import (
 )
 from bnp_dask.data.sources.columns import array_of_numbers, tell_of_row_numbers
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import is_exact, plain, require_exact
-from bnp_dask.inputs.sparse_rows import as_counts
+from bnp_dask.inputs import as_counts, is_exact, plain, require_exact
 
 
 # -- .npy files, read with seeks: a reader holds its batch and one small piece of the file -------------------------

@@ -20,13 +20,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from bnp_dask.core.columns import Columns, OnBadCell, Roles, few
+from bnp_dask.core import Columns, Roles
+from bnp_dask.core.columns import OnBadCell, few
 from bnp_dask.errors import DataError, nearest, warn
+from bnp_dask.inputs import (
+    MOST_LEVELS,
+    Key,
+    Level,
+    Levels,
+    as_level,
+    is_exact,
+    is_positions,
+    ordered_levels,
+    positions,
+    require_exact,
+    resolve,
+)
 from bnp_dask.inputs import levels as known_levels
-from bnp_dask.inputs.arrays import EXACT, is_exact, require_exact
+from bnp_dask.inputs.arrays import EXACT
 from bnp_dask.inputs.arrow_streams import streamed
-from bnp_dask.inputs.column_notation import Key, is_positions, positions, resolve
-from bnp_dask.inputs.levels import MOST_LEVELS, Level, Levels, as_level, checked_levels, ordered_levels, unseen
+from bnp_dask.inputs.levels import checked_levels, unseen
 
 if TYPE_CHECKING:
     import pandas as pd

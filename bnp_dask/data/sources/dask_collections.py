@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import NO_ROLES, WHOLE, Columns, Cutting, Roles
+from bnp_dask.core import NO_ROLES, Batch, Columns, Cutting, Roles
+from bnp_dask.core.columns import WHOLE
 from bnp_dask.data.base import (
     BATCH_BYTES,
     Span,
@@ -49,9 +49,7 @@ from bnp_dask.data.sources.frames import frame_batch
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import in_order
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs.arrays import plain
-from bnp_dask.inputs.levels import Level, Levels
-from bnp_dask.inputs.sparse_rows import as_counts, require_sound
+from bnp_dask.inputs import Level, Levels, as_counts, plain, require_sound
 
 if TYPE_CHECKING:
     import dask.array as da

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.columns import Columns, Roles
+from bnp_dask.core import Batch, Columns, Roles, check_weights
 from bnp_dask.data.base import (
     Span,
     Stored,
@@ -37,8 +36,7 @@ from bnp_dask.data.sources.columns import (
     with_found,
 )
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrays import require_exact
-from bnp_dask.inputs.levels import ordered_levels
+from bnp_dask.inputs import ordered_levels, require_exact
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.base import Source, columns_of, parsed
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.data.ingestion.streams import COLUMN_FILES, TEXT_TABLES, Stream, detect
@@ -36,7 +36,7 @@ from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.open import as_source, recordings
 from bnp_dask.data.sources.parquet import counts_shape, first_schema, is_arrow, open_file, parquet_files
 from bnp_dask.errors import DataError
-from bnp_dask.inputs.arrow_streams import as_frame
+from bnp_dask.inputs import as_frame
 
 MOST_HELD = 2**31
 """Most bytes of a file or source that is read into memory."""

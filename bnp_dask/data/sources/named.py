@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.core.columns import Columns
+from bnp_dask.core import Columns
 from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
 from bnp_dask.data.groups import GroupedSource
 from bnp_dask.data.sources.columns import union
@@ -16,8 +16,8 @@ from bnp_dask.data.view import OrderedSource, WeightedSource, WithoutBatches, le
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import in_order
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs.column_notation import Key, positions, resolve
-from bnp_dask.inputs.levels import MOST_LEVELS, Codes, Level, Levels, as_level, few_levels, is_text
+from bnp_dask.inputs import MOST_LEVELS, Codes, Key, Level, Levels, as_level, is_text, positions, resolve
+from bnp_dask.inputs.levels import few_levels
 
 
 def matched(source: Source, columns: Columns) -> Source:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core.columns import ON_BAD_CELL, WHOLE, Columns, Cutting, Gaps, Roles, Words, few
-from bnp_dask.core.location import Chosen, Location
+from bnp_dask.core import ON_BAD_CELL, Chosen, Columns, Cutting, Location, Roles, Words
+from bnp_dask.core.columns import WHOLE, Gaps, few
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Source,
@@ -83,13 +83,21 @@ from bnp_dask.data.sources.zarr import (
 from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.data.view import letting_miss, with_weights
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import plain, to_float
-from bnp_dask.inputs.arrow_streams import in_order_of_time, unlabelled
-from bnp_dask.inputs.column_notation import ColumnGroup, Key, as_key
-from bnp_dask.inputs.levels import is_text
-from bnp_dask.inputs.protocols import lacking
-from bnp_dask.inputs.settings import one_of, shown
-from bnp_dask.inputs.sparse_rows import counts_of_corpus, is_corpus
+from bnp_dask.inputs import (
+    ColumnGroup,
+    Key,
+    as_key,
+    counts_of_corpus,
+    is_corpus,
+    is_text,
+    lacking,
+    one_of,
+    plain,
+    shown,
+    to_float,
+    unlabelled,
+)
+from bnp_dask.inputs.arrow_streams import in_order_of_time
 
 # -- rows in groups ------------------------------------------------------------------------------------------------
 Rows = ArraySource | NpySource | ZarrRowsSource | TableSource | DaskArraySource

@@ -26,9 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.columns import NO_ROLES, Columns, Roles, few
-from bnp_dask.core.location import Location
+from bnp_dask.core import NO_ROLES, Batch, Columns, Location, Roles, check_weights
+from bnp_dask.core.columns import few
 from bnp_dask.data.base import (
     BATCH_BYTES,
     ENTRY_BYTES,
@@ -74,7 +73,7 @@ from bnp_dask.data.sources.columns import (
     with_found,
 )
 from bnp_dask.errors import DataError, nearest
-from bnp_dask.inputs.arrays import to_float
+from bnp_dask.inputs import to_float
 
 # -- Arrow files ---------------------------------------------------------------------------------------------------
 ARROW_SUFFIXES = (".arrow", ".feather")

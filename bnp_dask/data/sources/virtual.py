@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.registry import register
+from bnp_dask.core import Batch, register
 from bnp_dask.data.base import (
     BATCH_BYTES,
     ENTRY_BYTES,
@@ -29,7 +28,8 @@ from bnp_dask.data.base import (
     spans,
 )
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.settings import MOST, SEEDS, hold, number_from, whole_number
+from bnp_dask.inputs import hold, number_from, whole_number
+from bnp_dask.inputs.settings import MOST, SEEDS
 
 NARROWEST, WIDEST = 0.5, 1.5
 """Range of the standard deviations of a cluster along the columns."""

@@ -28,9 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch, check_weights
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.location import Location
+from bnp_dask.core import Batch, Columns, Location, check_weights
 from bnp_dask.data.base import (
     BATCH_BYTES,
     PIECE_BYTES,
@@ -47,7 +45,7 @@ from bnp_dask.data.base import (
 )
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import may_pass
-from bnp_dask.inputs.arrays import is_exact, require_exact
+from bnp_dask.inputs import is_exact, require_exact
 
 if TYPE_CHECKING:
     import zarr

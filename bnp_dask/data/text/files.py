@@ -30,13 +30,12 @@ import pyarrow.csv
 from fsspec.compression import compr
 from scipy import sparse
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.base import build_csr
 from bnp_dask.data.sources.parquet import open_file, parquet_files
 from bnp_dask.data.text.options import Document, Documents, Tally, Text, id_column, text_column, without_surrogates
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import require_exact
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import require_exact, shown
 
 # -- counts as text ------------------------------------------------------------------------------------------------
 BLOCK_BYTES = 8 * 2**20

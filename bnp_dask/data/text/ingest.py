@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.ingestion.writers import CountsWriter
 from bnp_dask.data.text.files import Corpus
 from bnp_dask.data.text.options import (

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from bnp_dask.core.location import Location
-from bnp_dask.core.registry import FUNCTIONS, imported
+from bnp_dask.core import FUNCTIONS, Location
+from bnp_dask.core.registry import imported
 from bnp_dask.data.base import Source, build_csr
 from bnp_dask.data.ingestion.writers import write_vector
 from bnp_dask.data.sources.zarr import ZarrArray, ZarrCountsSource, open_zarr, store_facts
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 
 # -- analyzers -----------------------------------------------------------------------------------------------------
 Analyzer = Callable[[str], list[str]]

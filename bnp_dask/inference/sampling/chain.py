@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from bnp_dask.allocation.base import SampledAllocation
-from bnp_dask.core.summary import RunningTotal, Summary
+from bnp_dask.core import RunningTotal, Summary
 from bnp_dask.inference.chains import TABLES, Chain, Pins, Sweep, empty_of_chain
 from bnp_dask.inference.sampling.reseating import Others
 from bnp_dask.inference.sampling.sweep import Drawn
 from bnp_dask.inference.sampling.visit import PARAMETERS, WEIGHTS, Assigned, generator
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, log_gammas, log_shares
 from bnp_dask.model import Model
 from bnp_dask.observation.base import LOG_BASE

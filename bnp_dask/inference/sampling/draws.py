@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.core.columns import Columns, Words
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Columns, Summary, Words, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inference.sampling.chain import drawn_parameters
 from bnp_dask.inference.sampling.visit import PARAMETERS, generator
-from bnp_dask.inputs.settings import whole_number
+from bnp_dask.inputs import whole_number
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.interface import SETTINGS, estimates_of

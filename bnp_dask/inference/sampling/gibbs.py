@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation.base import SampledAllocation, SampledStates, SampledTopics, UrnAllocation
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import RunningTotal, Summary
+from bnp_dask.core import RunningTotal, Summary, register
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.chains import Chain, Sampler, of_model
@@ -41,7 +40,7 @@ from bnp_dask.inference.sampling.topics import (
 )
 from bnp_dask.inference.sampling.visit import Swept, keep_labels, labels_of, visit_of
 from bnp_dask.inference.state import State, Work
-from bnp_dask.inputs.settings import hold, shown, whole_number
+from bnp_dask.inputs import hold, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.base import numbers_per_cluster

@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation.base import UrnAllocation
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_arrays
-from bnp_dask.core.summary import Summary, add_in_place
+from bnp_dask.core import Batch, Summary, add_in_place, require_finite_arrays
 from bnp_dask.inference.sampling.sweep import Drawn, drawn_places
 from bnp_dask.inference.sampling.visit import RESEAT, Assigned, Labels, Swept, generator, pins_of, statistics, visited
 from bnp_dask.inference.visit import Request
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.streaming.counts import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.kernels.streaming.urn import Seats, Urn

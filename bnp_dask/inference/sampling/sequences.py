@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation.base import SampledStates
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary, add_in_place
+from bnp_dask.core import Batch, Summary, add_in_place
 from bnp_dask.inference.chains import TABLES, Chain, Pins, empty_of_chain
 from bnp_dask.inference.sampling.chain import drawn_parameters, first_tabled_chain, shares, top_generator
 from bnp_dask.inference.sampling.visit import (
@@ -32,7 +31,7 @@ from bnp_dask.inference.sampling.visit import (
     visited,
 )
 from bnp_dask.inference.visit import Request
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.hmm.forward_backward import draw_paths
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model

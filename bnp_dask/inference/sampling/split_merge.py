@@ -46,8 +46,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.allocation.base import SampledAllocation, UrnAllocation
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary
 from bnp_dask.execute.base import in_order
 from bnp_dask.inference.chains import Chain, Pins
 from bnp_dask.inference.sampling.reseating import is_counted, urn_of
@@ -67,7 +66,7 @@ from bnp_dask.inference.sampling.visit import (
 )
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, visit
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.pairs import evidence_gains, unions
 

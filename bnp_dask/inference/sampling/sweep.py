@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_arrays
-from bnp_dask.core.summary import add_in_place
+from bnp_dask.core import Batch, add_in_place, require_finite_arrays
 from bnp_dask.errors import NumericalError
 from bnp_dask.inference.chains import Pins
 from bnp_dask.inference.sampling.visit import ASSIGN, Assigned, Labels, Swept, generator, pins_of, statistics, visited
 from bnp_dask.inference.visit import Request
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.model import Model

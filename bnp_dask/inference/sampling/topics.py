@@ -26,8 +26,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from bnp_dask.allocation.base import SampledTopics
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.chains import TABLES, Chain, Pins, chain_fields
 from bnp_dask.inference.sampling.chain import drawn_parameters, shares, top_generator
@@ -45,7 +44,7 @@ from bnp_dask.inference.sampling.visit import (
     visited,
 )
 from bnp_dask.inference.visit import Request
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
 from bnp_dask.kernels.topics.document_step import sweep_documents

@@ -9,13 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.allocation.base import SampledAllocation, SampledStates
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.chains import Pins, empty_of_chain
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, request_of, visit
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
 from bnp_dask.model import Model
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import RunningTotal, Summary
+from bnp_dask.core import RunningTotal, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold, with_site
 from bnp_dask.inference.streaming.unite import grown, unions
-from bnp_dask.inputs.settings import hold, number_from, share_below_one
+from bnp_dask.inputs import hold, number_from, share_below_one
 from bnp_dask.moves.base import record
 
 

@@ -12,11 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.allocation.base import StickAllocation
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.streaming.task import columns_of
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.streaming.counts import NONE, gibbs_counts
 from bnp_dask.kernels.streaming.gaussian import gibbs_gaussian
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, prior_weights

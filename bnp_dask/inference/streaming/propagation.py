@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import InsertEmpty, Summary, Take, Unite
+from bnp_dask.core import InsertEmpty, Summary, Take, Unite, register
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
@@ -18,7 +17,7 @@ from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
 from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold
 from bnp_dask.inference.streaming.unite import grown, pair_gains, rows, unions
-from bnp_dask.inputs.settings import hold, number_from, share_below_one, whole_number
+from bnp_dask.inputs import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation.base import UrnAllocation
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_arrays
-from bnp_dask.core.summary import RunningTotal, Summary
+from bnp_dask.core import Batch, RunningTotal, Summary, require_finite_arrays
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, request_of, visit
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_rows
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming.counts import filter_counts

@@ -9,10 +9,7 @@ from typing import Literal
 import numpy as np
 
 from bnp_dask.allocation.base import StickAllocation
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_arrays
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import RunningTotal, Summary
+from bnp_dask.core import Batch, RunningTotal, Summary, register, require_finite_arrays
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.execute.base import Task
 from bnp_dask.inference.bad_batches import remaining_weight
@@ -22,8 +19,7 @@ from bnp_dask.inference.streaming.learners import Draws, TopicLearner, by_size, 
 from bnp_dask.inference.streaming.unite import Newborn, Opened
 from bnp_dask.inference.variational.memoized import lap_order
 from bnp_dask.inference.visit import Request, request_of, visit
-from bnp_dask.inputs.protocols import as_a
-from bnp_dask.inputs.settings import flag, hold, one_of, whole_number
+from bnp_dask.inputs import as_a, flag, hold, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.missing import require_exact_atoms

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.allocation.base import StickAllocation
-from bnp_dask.core.summary import Summary
+from bnp_dask.core import Summary
 from bnp_dask.inference.streaming.task import urn_of
-from bnp_dask.inputs.protocols import as_a
+from bnp_dask.inputs import as_a
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming.urn import ABSENT
 from bnp_dask.model import Model

@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.batch import concatenate
-from bnp_dask.core.summary import Forget, Summary
+from bnp_dask.core import Forget, Summary, concatenate
 from bnp_dask.execute.base import Task, in_order
 from bnp_dask.inference.drive import Flight, Step, Told, drive_lap
 from bnp_dask.inference.fold import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bnp_dask.core.registry import register
-from bnp_dask.core.summary import RunningTotal
+from bnp_dask.core import RunningTotal, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inference.drive import Flight, Step, Told, drive, in_flight
 from bnp_dask.inference.fold import keep, lose

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.summary import NO_PARTS, Edit, Summary
+from bnp_dask.core import NO_PARTS, Edit, Summary
 from bnp_dask.inference.state import State
 
 COUNTS = "N"

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bnp_dask.core.registry import register
+from bnp_dask.core import register
 from bnp_dask.inference.drive import Flight, Step, Told, drive, in_flight
 from bnp_dask.inference.fold import Folded, fold_again, keep, lose_with_step
 from bnp_dask.inference.lap import begin_lap
@@ -16,7 +16,7 @@ from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work, remember
 from bnp_dask.inference.variational.sampled import adds, n_of_lap, of_lap, on_sample
 from bnp_dask.inference.variational.stopping import end_exact_lap, hold_common
-from bnp_dask.inputs.settings import hold, number_from, one_of
+from bnp_dask.inputs import hold, number_from, one_of
 from bnp_dask.moves.memory import note
 
 

@@ -10,7 +10,7 @@ from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.lap import settle_lap
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.variational.sampled import grow
-from bnp_dask.inputs.settings import hold, number_from, whole_number
+from bnp_dask.inputs import hold, number_from, whole_number
 from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import is_to_come
 

@@ -30,10 +30,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from bnp_dask._version import __version__
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.encoding import from_spec, to_spec
-from bnp_dask.core.registry import REGISTRY
+from bnp_dask.core import REGISTRY, Batch, Columns, from_spec, to_spec
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.errors import StoreError
 from bnp_dask.inference import Schedule

@@ -18,8 +18,7 @@ import numpy as np
 
 from bnp_dask.analysis.score import score_of
 from bnp_dask.analysis.topics.completion import Completion, complete_batch
-from bnp_dask.core.batch import Batch
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Batch, Survey
 from bnp_dask.data.base import Reader, Source, fingerprint_of
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.view import LEFT_OUT, CountedSource, View

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core import Survey
 from bnp_dask.core.frozen import frozen
-from bnp_dask.core.survey import Survey
 from bnp_dask.data.base import Source
 from bnp_dask.data.sources.open import as_modelled
 from bnp_dask.data.view import CountedSource
@@ -26,7 +26,7 @@ from bnp_dask.inference.sound import require_sound
 from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.inference.variational.growing import settle
 from bnp_dask.inference.variational.lineage import renamed
-from bnp_dask.inputs.paths import POSTERIOR_NAME
+from bnp_dask.inputs import POSTERIOR_NAME
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.store import (

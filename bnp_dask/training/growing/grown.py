@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.columns import Columns
-from bnp_dask.core.location import Chosen, Location
-from bnp_dask.core.survey import Survey
+from bnp_dask.core import Chosen, Columns, Location, Survey
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Reader, Source, columns_of
 from bnp_dask.data.beside import classes_of, labels_of, links_of, responses_of, with_labels, with_links, with_responses
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
-from bnp_dask.inputs.paths import place_in_file
+from bnp_dask.inputs import place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.observation.labelled import Labelled
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore

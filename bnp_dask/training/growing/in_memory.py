@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bnp_dask.core import RunningTotal, Survey, survey_batch
 from bnp_dask.core.frozen import thawed
-from bnp_dask.core.summary import RunningTotal
-from bnp_dask.core.survey import Survey, survey_batch
 from bnp_dask.data.base import Source
 from bnp_dask.data.groups import taking_lags
 from bnp_dask.execute.base import Executor, one_blas_thread

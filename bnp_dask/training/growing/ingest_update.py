@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from bnp_dask._names import method
+from bnp_dask.core import Location
 from bnp_dask.core.frozen import frozen
-from bnp_dask.core.location import Location
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import State, Work
@@ -32,7 +32,7 @@ from bnp_dask.inference.variational.arrivals import REGAINED, Round, abandon, vi
 from bnp_dask.inference.variational.growing import Before, fade, lay_away, seal, unite, widen
 from bnp_dask.inference.variational.lineage import Lineage, inherited, told
 from bnp_dask.inference.visit import Request
-from bnp_dask.inputs.settings import hold, shown
+from bnp_dask.inputs import hold, shown
 from bnp_dask.model import Posterior
 from bnp_dask.structure.nouns import count_of
 from bnp_dask.training.callbacks import logger

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.base import require_posterior
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data import as_source
 from bnp_dask.data.base import opened_as
 from bnp_dask.data.sources.open import as_modelled
@@ -21,8 +21,7 @@ from bnp_dask.errors import SettingError, StoreError, redacted
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference.fold import take_data
-from bnp_dask.inputs.paths import POSTERIOR_NAME
-from bnp_dask.inputs.settings import path_text, shown, whole_number
+from bnp_dask.inputs import POSTERIOR_NAME, path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore, Versions

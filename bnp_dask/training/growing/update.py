@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bnp_dask.analysis.base import require_posterior
-from bnp_dask.core.location import Chosen
+from bnp_dask.core import Chosen
 from bnp_dask.data.sources.open import are_recordings
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs.settings import number_from, one_of, path_text, positive_number, shown, whole_number
+from bnp_dask.inputs import number_from, one_of, path_text, positive_number, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.inputs.paths import POSTERIOR_NAME
-from bnp_dask.inputs.settings import number_from, path_text, whole_number
+from bnp_dask.inputs import POSTERIOR_NAME, number_from, path_text, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.store import Key, Versions, holds_run, place_of, read_history, run_folder, version_named
 from bnp_dask.store.layout import read_about, read_settings

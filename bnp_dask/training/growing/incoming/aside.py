@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.base import fingerprint_of_files
 from bnp_dask.errors import DataError, NumericalError, StoreError
-from bnp_dask.inputs.settings import path_text
+from bnp_dask.inputs import path_text
 from bnp_dask.store import Key, RunStore, place_of, run_folder
 from bnp_dask.store.files import seal, unseal
 from bnp_dask.store.layout import read_settings

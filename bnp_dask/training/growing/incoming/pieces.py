@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.core.location import Location
+from bnp_dask.core import Location
 from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.parquet import SUFFIXES, open_file, parquet_files
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 
 if TYPE_CHECKING:
     import pandas as pd

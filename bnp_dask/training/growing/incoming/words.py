@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from bnp_dask.analysis.base import columns_for, needs_of_posterior, open_for, vocabulary_of, words_of
-from bnp_dask.core.columns import Columns, Words, few
+from bnp_dask.core import Columns, Words
+from bnp_dask.core.columns import few
 from bnp_dask.data import as_source
 from bnp_dask.data.base import Source, columns_of
 from bnp_dask.data.beside import labels_of, with_labels
@@ -18,7 +19,7 @@ from bnp_dask.data.groups import taking_lags
 from bnp_dask.data.sources.forms import Documents, plain_form
 from bnp_dask.data.view import LEFT_OUT, reordered
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.settings import one_of
+from bnp_dask.inputs import one_of
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation.base import WideningObservation
 from bnp_dask.observation.labelled import Labelled
