@@ -25,8 +25,9 @@ Roweis 2003).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 
@@ -42,9 +43,28 @@ FURTHER = 1.8
 """Factor on the logarithm of a step of a document's alpha: below 2, at which a small step would gain nothing."""
 
 
-def log_hyperprior(values: Mapping[str, float]) -> float:
-    """Log density of concentrations by name, nats, up to a constant."""
-    return -sum(value / MEANS[name] for name, value in values.items())
+class LearnedConcentrations:
+    """Base of an allocation whose concentrations, fields named as in :data:`MEANS`, can be learned.
+
+    With its own method ``learned`` it is a :class:`~bnp_dask.structure.prior.LearningAllocation`.
+    """
+
+    further = 1.0
+    """Factor on the logarithm of all steps of a lap together."""
+
+    @property
+    def learnable(self) -> dict[str, float]:
+        """Concentrations by name; a stickiness of zero stays zero."""
+        own = vars(self)
+        return {name: own[name] for name in MEANS if own.get(name, 0.0) > 0.0}
+
+    def to_learn(self) -> Self:
+        """Allocation with which learning begins: this one."""
+        return self
+
+    def log_hyperprior(self) -> float:
+        """Log density of the concentrations, nats, up to a constant."""
+        return -sum(value / MEANS[name] for name, value in self.learnable.items())
 
 
 def of_sticks(log_not_u: float, n_clusters: int) -> float:

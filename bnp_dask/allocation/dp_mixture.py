@@ -36,7 +36,7 @@ class StickParams:
 
 @register
 @dataclass(frozen=True)
-class DPMixture:
+class DPMixture(concentrations.LearnedConcentrations):
     """Mixture with an unbounded number of clusters; only clusters in use are represented.
 
     Parameters
@@ -108,20 +108,6 @@ class DPMixture:
         return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
 
     # -- learning of concentrations; see bnp_dask.structure.prior
-    @property
-    def learnable(self) -> dict[str, float]:
-        return {"gamma": self.gamma}
-
-    def to_learn(self) -> Self:
-        return self
-
-    def log_hyperprior(self) -> float:
-        return concentrations.log_hyperprior(self.learnable)
-
-    @property
-    def further(self) -> float:
-        return 1.0
-
     def learned(self, params: StickParams, summary: Summary) -> Self:
         """Mixture with the best gamma: the terms of (3.31) that depend on it are ``K log gamma + gamma sum_k
         E[log(1 - u_k)]``."""

@@ -32,7 +32,6 @@ import numpy as np
 from scipy.special import betaln, gammaln, psi
 
 from bnp_dask.allocation import concentrations
-from bnp_dask.allocation import concentrations as learning
 from bnp_dask.allocation.chain_step import (
     CHAIN_FIELDS,
     chain_step,
@@ -135,10 +134,10 @@ class TransitionCounts:
         """
         own, k = self.concentrations, len(self.start)
         weights, rest = stick_weights(u)
-        shares, means = np.append(weights, rest), learning.MEANS
+        shares, means = np.append(weights, rest), concentrations.MEANS
         start, trans = np.append(self.start, 0.0), np.hstack([self.trans, np.zeros((k, 1))])
         stay = np.hstack([np.eye(k), np.zeros((k, 1))])
-        gamma = learning.of_sticks(float((psi((1.0 - u) * omega) - psi(omega)).sum()), k)
+        gamma = concentrations.of_sticks(float((psi((1.0 - u) * omega) - psi(omega)).sum()), k)
 
         def of_start(alpha0: float) -> float:
             theta = np.maximum(start + alpha0 * shares, TINY)
@@ -152,7 +151,7 @@ class TransitionCounts:
                 slope -= tilt * (k - weights.sum())
             return float(slope) - 1.0 / means["alpha"]
 
-        alpha = learning.best(of_alpha)
+        alpha = concentrations.best(of_alpha)
 
         def of_kappa(kappa: float) -> float:
             theta = np.maximum(trans + alpha * shares + kappa * stay, TINY)
@@ -160,8 +159,8 @@ class TransitionCounts:
             tilt = float(psi(kappa) - psi(alpha + kappa))
             return slope - tilt * (k - float(weights.sum())) - 1.0 / means["kappa"]
 
-        kappa = learning.best(of_kappa) if own.kappa > 0.0 else 0.0
-        return Concentrations(gamma, alpha, learning.best(of_start), kappa, own.bound)
+        kappa = concentrations.best(of_kappa) if own.kappa > 0.0 else 0.0
+        return Concentrations(gamma, alpha, concentrations.best(of_start), kappa, own.bound)
 
     def best(self) -> tuple[np.ndarray, np.ndarray]:
         """u and omega ``(K,)`` at the optimum: a function of the counts alone, so a resumed run has the same bits."""
@@ -211,7 +210,7 @@ class StateSticks:
 
 @register
 @dataclass(frozen=True)
-class HDPHMM:
+class HDPHMM(concentrations.LearnedConcentrations):
     """Hidden Markov model that learns its number of states; each state has its own successors.
 
     Parameters
@@ -364,20 +363,8 @@ class HDPHMM:
         return self.concentrations.top_term(params.u, params.omega)
 
     # -- learning of concentrations; see bnp_dask.structure.prior
-    @property
-    def learnable(self) -> dict[str, float]:
-        found = {"gamma": self.gamma, "alpha": self.alpha, "alpha0": self.alpha0, "kappa": self.kappa}
-        return {name: value for name, value in found.items() if value > 0.0}
-
     def to_learn(self) -> Self:
         return replace(self, bound="chords")
-
-    def log_hyperprior(self) -> float:
-        return concentrations.log_hyperprior(self.learnable)
-
-    @property
-    def further(self) -> float:
-        return 1.0
 
     def learned(self, params: StateSticks, summary: Summary) -> Self:
         """States with the best concentrations for this top level: see :mod:`bnp_dask.allocation.concentrations`."""

@@ -50,7 +50,7 @@ class TopicSticks:
 
 @register
 @dataclass(frozen=True)
-class HDPTopics:
+class HDPTopics(concentrations.LearnedConcentrations):
     """Topic model that learns its number of topics: pi_d ~ Dirichlet(alpha pi), pi from a Dirichlet process.
 
     Parameters
@@ -194,19 +194,7 @@ class HDPTopics:
         return surrogate(params.u, params.omega, self.gamma, self.alpha, float(summary["docs"]))
 
     # -- learning of concentrations; see bnp_dask.structure.prior
-    @property
-    def learnable(self) -> dict[str, float]:
-        return {"gamma": self.gamma, "alpha": self.alpha}
-
-    def to_learn(self) -> Self:
-        return self
-
-    def log_hyperprior(self) -> float:
-        return concentrations.log_hyperprior(self.learnable)
-
-    @property
-    def further(self) -> float:
-        return concentrations.FURTHER
+    further = concentrations.FURTHER
 
     def learned(self, params: TopicSticks, summary: Summary) -> Self:
         """Topics with the best gamma and alpha for the present top level and weights of documents: see

@@ -39,7 +39,7 @@ class TopicShares:
 
 @register
 @dataclass(frozen=True)
-class LDA:
+class LDA(concentrations.LearnedConcentrations):
     """Topic model with a fixed number of topics: pi_d ~ Dirichlet(alpha / K, ..., alpha / K).
 
     Parameters
@@ -154,19 +154,7 @@ class LDA:
         return {**own, **response_terms(self.response, params.response, summary)}
 
     # -- learning of concentrations; see bnp_dask.structure.prior
-    @property
-    def learnable(self) -> dict[str, float]:
-        return {"alpha": self.alpha}
-
-    def to_learn(self) -> Self:
-        return self
-
-    def log_hyperprior(self) -> float:
-        return concentrations.log_hyperprior(self.learnable)
-
-    @property
-    def further(self) -> float:
-        return concentrations.FURTHER
+    further = concentrations.FURTHER
 
     def learned(self, params: TopicShares, summary: Summary) -> Self:
         """LDA with the best alpha for the present weights of documents, and beyond: see

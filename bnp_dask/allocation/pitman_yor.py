@@ -24,7 +24,7 @@ from bnp_dask.structure.protocols import LocalStep, LogLik
 
 @register
 @dataclass(frozen=True)
-class PitmanYorMixture:
+class PitmanYorMixture(concentrations.LearnedConcentrations):
     """Mixture with an unbounded number of clusters, among them more small ones than a Dirichlet process expects.
 
     Stick k = 1, 2, ... is Beta(1 - discount, gamma + k discount).  The number of clusters grows like n^discount, and
@@ -109,20 +109,6 @@ class PitmanYorMixture:
         return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
 
     # -- learning of concentrations; see bnp_dask.structure.prior
-    @property
-    def learnable(self) -> dict[str, float]:
-        return {"gamma": self.gamma}
-
-    def to_learn(self) -> Self:
-        return self
-
-    def log_hyperprior(self) -> float:
-        return concentrations.log_hyperprior(self.learnable)
-
-    @property
-    def further(self) -> float:
-        return 1.0
-
     def learned(self, params: StickParams, summary: Summary) -> Self:
         """Mixture with the best gamma given the sticks.
 
