@@ -39,30 +39,36 @@ from bnp_dask.core.frozen import thawed
 from bnp_dask.inputs import as_a, flag, is_a, one_of, require
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
-from bnp_dask.observation.base import (
+from bnp_dask.observation import (
     LOG_BASE,
     EvidenceObservation,
+    Labelled,
     LeanObservation,
     NamingObservation,
     Observation,
     QuadraticObservation,
     lags_of,
+    marginalises,
+    unlabelled,
 )
-from bnp_dask.observation.labelled import Labelled, unlabelled
-from bnp_dask.observation.missing import completed, marginalises
-from bnp_dask.structure.base import Structure, Trial, Visit
-from bnp_dask.structure.independent import require_linkable
-from bnp_dask.structure.linked import counting_units, units_in
-from bnp_dask.structure.nouns import count_of, noun_of
-from bnp_dask.structure.prior import (
+from bnp_dask.observation.missing import completed
+from bnp_dask.structure import (
     LearnConcentrations,
     LearnPrior,
+    LocalStep,
+    Structure,
+    Trial,
+    Visit,
+    count_of,
+    counting_units,
     learner_of,
     learns_by_default,
+    noun_of,
     prior_terms,
     require_learning,
+    require_linkable,
 )
-from bnp_dask.structure.protocols import LocalStep
+from bnp_dask.structure.linked import units_in
 from bnp_dask.structure.screened import worthwhile
 
 if TYPE_CHECKING:

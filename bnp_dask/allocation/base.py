@@ -11,8 +11,7 @@ from bnp_dask.core import Summary, Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import require
 from bnp_dask.kernels.streaming.urn import Urn
-from bnp_dask.structure.base import Structure
-from bnp_dask.structure.protocols import CommonAllocation
+from bnp_dask.structure import CommonAllocation, Structure
 
 Params = Any
 """Frozen dataclass of arrays; each allocation model has its own."""

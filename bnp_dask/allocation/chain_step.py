@@ -34,8 +34,8 @@ from bnp_dask.kernels.hmm.forward_backward import (
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses, piece_losses
 from bnp_dask.kernels.numeric.arithmetic import inner, matmul
 from bnp_dask.kernels.numeric.simd import aligned, padded
-from bnp_dask.structure.protocols import ChainState, LocalStep, LogLikOf
-from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials
+from bnp_dask.structure import ChainState, LocalStep, LogLikOf, sequence_offsets, sequence_weights, shifted_potentials
+from bnp_dask.structure.sequences import shifted
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile (4 MB); a longer sequence is a tile of its own."""

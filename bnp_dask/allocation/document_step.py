@@ -27,7 +27,7 @@ from bnp_dask.inputs import flag, hold, number_from, one_of, positive_number, wh
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.kernels.topics.document_step import Pull, table_of
-from bnp_dask.structure.protocols import LOWEST, GroupStep, Tokens
+from bnp_dask.structure import LOWEST, GroupStep, Tokens
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile of dense atoms (4 MB); a larger group is a tile of its own."""

@@ -21,8 +21,7 @@ from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.inputs import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
-from bnp_dask.structure.chains import Chains
-from bnp_dask.structure.protocols import LocalStep, LogLikOf
+from bnp_dask.structure import Chains, LocalStep, LogLikOf
 
 
 @register

@@ -26,11 +26,20 @@ from bnp_dask.core import Batch, GroupStates, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import hold, whole_number
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
-from bnp_dask.structure.answers import drawn_atoms
-from bnp_dask.structure.base import Trial, Visit
-from bnp_dask.structure.chains import Chains
-from bnp_dask.structure.protocols import Beliefs, LocalStep, LogLikOf, WholeModel
-from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted, shifted_potentials
+from bnp_dask.structure import (
+    Beliefs,
+    Chains,
+    LocalStep,
+    LogLikOf,
+    Trial,
+    Visit,
+    WholeModel,
+    drawn_atoms,
+    sequence_offsets,
+    sequence_weights,
+    shifted_potentials,
+)
+from bnp_dask.structure.sequences import shifted
 from bnp_dask.structure.visit import visit_rows
 
 LEAST = 1e-300

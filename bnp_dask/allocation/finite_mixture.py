@@ -13,8 +13,7 @@ from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassig
 from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.inputs import hold, positive_mass, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, log_gammas, matmul
-from bnp_dask.structure.independent import Independent
-from bnp_dask.structure.protocols import LocalStep, LogLik
+from bnp_dask.structure import Independent, LocalStep, LogLik
 
 
 @register

@@ -48,8 +48,7 @@ from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass
 from bnp_dask.kernels.hmm import top_level as chain_top
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
-from bnp_dask.structure.chains import Chains
-from bnp_dask.structure.protocols import LocalStep, LogLikOf
+from bnp_dask.structure import Chains, LocalStep, LogLikOf
 
 # -- the top level ------------------------------------------------------------------------------------------------
 STEPS = 3000

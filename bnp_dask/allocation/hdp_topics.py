@@ -26,8 +26,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
-from bnp_dask.structure.groups import Groups
-from bnp_dask.structure.protocols import NO_DONORS, GroupStep, Receivers, Tokens
+from bnp_dask.structure import NO_DONORS, Groups, GroupStep, Receivers, Tokens
 
 
 @register

@@ -10,7 +10,7 @@ from bnp_dask.core import Batch
 from bnp_dask.kernels.mixture import resp as kernel
 from bnp_dask.kernels.mixture.resp import pair_entropy
 from bnp_dask.kernels.numeric.arithmetic import log
-from bnp_dask.structure.protocols import LocalStep, LogLik
+from bnp_dask.structure import LocalStep, LogLik
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile: 4 MB, so that a tile and its copies fit in cache and are small beside a batch."""

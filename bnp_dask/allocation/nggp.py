@@ -27,8 +27,7 @@ from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass, share_bel
 from bnp_dask.kernels.numeric.arithmetic import log, log_gammas
 from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
-from bnp_dask.structure.independent import Independent
-from bnp_dask.structure.protocols import LocalStep, LogLik
+from bnp_dask.structure import Independent, LocalStep, LogLik
 
 # -- any normalized random measure --------------------------------------------------------------------------------
 DEFAULT = GeneralizedGamma()

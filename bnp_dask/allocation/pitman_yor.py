@@ -18,8 +18,7 @@ from bnp_dask.inputs import hold, positive_mass, share_below_one, whole_or_none
 from bnp_dask.kernels.numeric.arithmetic import log, log_gammas, matmul
 from bnp_dask.kernels.streaming import nggp
 from bnp_dask.kernels.streaming.urn import Urn
-from bnp_dask.structure.independent import Independent
-from bnp_dask.structure.protocols import LocalStep, LogLik
+from bnp_dask.structure import Independent, LocalStep, LogLik
 
 
 @register

@@ -43,7 +43,7 @@ from bnp_dask.inputs import hold, number_from, positive_mass, positive_number, s
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.document_step import Pull
 from bnp_dask.kernels.topics.response import share_sums
-from bnp_dask.structure.protocols import Receivers, Tokens
+from bnp_dask.structure import Receivers, Tokens
 from bnp_dask.structure.tokens import SQUARES, responding
 
 PRODUCTS, OBSERVED, LEVEL = "share_products", "responses", "response_level"

@@ -19,14 +19,25 @@ from scipy import sparse
 from bnp_dask.core import Batch, Columns, Words
 from bnp_dask.core.columns import few
 from bnp_dask.core.frozen import thawed
-from bnp_dask.data import Analysis, Vocabulary, as_source, load_vocabulary
-from bnp_dask.data.base import Reader, Source, batch_reader, columns_of
+from bnp_dask.data import (
+    Analysis,
+    Documents,
+    Needs,
+    Reader,
+    Source,
+    Vocabulary,
+    WeightedSource,
+    ZarrCountsSource,
+    as_source,
+    batch_reader,
+    columns_of,
+    load_vocabulary,
+    plain_form,
+    reordered,
+)
 from bnp_dask.data.sources.arrays import ArraySource
-from bnp_dask.data.sources.forms import Documents, Needs, plain_form
 from bnp_dask.data.sources.named import matched
 from bnp_dask.data.sources.open import opened
-from bnp_dask.data.sources.zarr import ZarrCountsSource
-from bnp_dask.data.view import WeightedSource, reordered
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import Executor
 from bnp_dask.execute.base import in_order, one_blas_thread
@@ -34,9 +45,7 @@ from bnp_dask.execute.reach import open_executor
 from bnp_dask.inputs import flag, one_of, path_text, positive_number, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import Observation, WideningObservation, read_as
-from bnp_dask.observation.labelled import unlabelled
-from bnp_dask.observation.missing import marginalises
+from bnp_dask.observation import Observation, WideningObservation, marginalises, read_as, unlabelled
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -12,10 +12,8 @@ import numpy as np
 from bnp_dask.analysis.base import WINDOW, computing_as, needs_of
 from bnp_dask.core import Batch, RunningTotal, Survey, require_atoms
 from bnp_dask.core.survey import extend
-from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, naming_batch
-from bnp_dask.data.groups import taking_lags
+from bnp_dask.data import CountedSource, Reader, Source, batch_reader, columns_of, naming_batch, taking_lags
 from bnp_dask.data.sources.open import opened
-from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.reach import open_executor
@@ -23,7 +21,7 @@ from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.inference.streaming.task import check_urn, site_of, threshold, with_site
 from bnp_dask.inputs import share_below_one, shown, whole_number
 from bnp_dask.model import Model
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.structure import noun_of
 
 if TYPE_CHECKING:
     from distributed import Client

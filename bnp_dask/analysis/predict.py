@@ -12,16 +12,15 @@ from bnp_dask.analysis.base import WINDOW, columns_for, computing_as, needs_of, 
 from bnp_dask.analysis.sequences.states import for_recorded, name_steps
 from bnp_dask.analysis.tree import tree
 from bnp_dask.core import Batch
+from bnp_dask.data import Layout, Outputs, Reader, batch_reader, is_dask, links_of, with_links
 from bnp_dask.data import output_lazy as lazy
-from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.data.beside import links_of, with_links
-from bnp_dask.data.output import Layout, Outputs, write
-from bnp_dask.data.sources.dask_collections import block_rows, is_dask, is_dask_frame
+from bnp_dask.data.output import write
+from bnp_dask.data.sources.dask_collections import block_rows, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs import flag, unlabelled, whole_number
 from bnp_dask.model import Posterior
-from bnp_dask.structure.independent import require_linkable
+from bnp_dask.structure import require_linkable
 
 if TYPE_CHECKING:
     from distributed import Client

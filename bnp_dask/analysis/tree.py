@@ -19,8 +19,7 @@ from bnp_dask.inputs import as_a, number_from, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.pairs import data_gains, near_pairs, rough_allocation_gains
 from bnp_dask.observation.labelled import parted
-from bnp_dask.structure.base import without_data
-from bnp_dask.structure.protocols import Beliefs, GroupedAllocation, WholeModel
+from bnp_dask.structure import Beliefs, GroupedAllocation, WholeModel, without_data
 
 # -- unions from totals alone -------------------------------------------------------------------------------------
 # Exact statistics, and a guaranteed bound of the terms that totals lack.

@@ -313,7 +313,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 
 def ingest_command(args: argparse.Namespace) -> None:
     """Make a store and print its contents."""
-    from bnp_dask.data.ingestion.ingest import ingest
+    from bnp_dask.data import ingest
     from bnp_dask.data.ingestion.writers import WORKERS
 
     columns = None if args.columns is None else [c.strip() for c in args.columns.split(",")]

@@ -223,7 +223,7 @@ def _told(result: UpdateResult, data: str) -> str:
 
 def _told_of_new(result: UpdateResult, data: str) -> str:
     """Line about the data that an update added."""
-    from bnp_dask.structure.nouns import count_of
+    from bnp_dask.structure import count_of
 
     if not result.new:
         return f"{data}: nothing new, version {result.version} stays in force"
@@ -238,7 +238,7 @@ def _told_of_new(result: UpdateResult, data: str) -> str:
 
 def retire_command(args: argparse.Namespace) -> None:
     """Remove data."""
-    from bnp_dask.structure.nouns import count_of, noun_of
+    from bnp_dask.structure import count_of, noun_of
     from bnp_dask.training.growing.revise import retire
 
     posterior = retire(args.rundir, args.data, before=args.before)
@@ -326,7 +326,7 @@ def aside_line(piece: SetAside) -> str:
 
 def rollback_command(args: argparse.Namespace) -> None:
     """Go back."""
-    from bnp_dask.structure.nouns import count_of
+    from bnp_dask.structure import count_of
     from bnp_dask.training.growing.revise import rollback
 
     posterior = rollback(args.rundir, args.version)

@@ -32,7 +32,7 @@ from bnp_dask.cli.settings import (
 )
 from bnp_dask.initialize import Initialization
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import Observation
+from bnp_dask.observation import Observation
 from bnp_dask.training.alternatives import Shadow
 
 Schema = dict[str, Any]

@@ -72,16 +72,13 @@ from bnp_dask.cli.settings import (
     settings_of,
     short,
 )
-from bnp_dask.data import as_source
-from bnp_dask.data.base import Source, columns_of
+from bnp_dask.data import Source, as_source, columns_of
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs import Key, local_path, require, shown, whole_number
 from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
 from bnp_dask.model import Model
-from bnp_dask.observation import Gaussian, Product
-from bnp_dask.observation.base import Observation, read_as
-from bnp_dask.observation.missing import marginalises
+from bnp_dask.observation import Gaussian, Observation, Product, marginalises, read_as
 from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.growing.ingest_update import KEPT

@@ -220,8 +220,7 @@ def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) ->
 def result_table(posterior: Posterior) -> str:
     """The largest clusters: topics with their words, others with their share."""
     from bnp_dask.analysis.topics import topic_list
-    from bnp_dask.structure.answers import counts_words
-    from bnp_dask.structure.nouns import count_of
+    from bnp_dask.structure import count_of, counts_words
 
     if not counts_words(posterior.model):
         return weights_table(posterior)
@@ -233,7 +232,7 @@ def result_table(posterior: Posterior) -> str:
 
 def weights_table(posterior: Posterior, limit: int = SHOWN_CLUSTERS) -> str:
     """The largest clusters and their share."""
-    from bnp_dask.structure.nouns import count_of, noun_of
+    from bnp_dask.structure import count_of, noun_of
 
     weights = posterior.weights
     order = weights.argsort(kind="stable")[::-1]

@@ -30,7 +30,7 @@ from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
 from bnp_dask.allocation.response import Response
 from bnp_dask.core import REGISTRY
-from bnp_dask.data.base import Source
+from bnp_dask.data import Source
 from bnp_dask.errors import SettingError, StoreError, near
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import Schedule
@@ -39,7 +39,7 @@ from bnp_dask.inputs import local_path, place_in_file, require, shortened, shown
 from bnp_dask.inputs.lines import SHOWN
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
-from bnp_dask.observation.base import Observation
+from bnp_dask.observation import Observation
 from bnp_dask.training.results import load
 
 

@@ -23,20 +23,18 @@ from scipy import sparse
 from bnp_dask._names import OBSERVATIONS
 from bnp_dask.core import NO_ROLES, Columns
 from bnp_dask.core.frozen import frozen
-from bnp_dask.data import as_source
-from bnp_dask.data.base import Source
+from bnp_dask.data import Documents, Needs, Source, Text, as_source, is_frame, plain_form
 from bnp_dask.data.sources.columns import PLAIN_READING, as_table, choose, frame_columns, in_values
 from bnp_dask.data.sources.dask_collections import as_declared, is_dask_array
-from bnp_dask.data.sources.forms import Documents, Needs, plain_form
-from bnp_dask.data.sources.frames import check_column, frame_batch, is_frame
+from bnp_dask.data.sources.frames import check_column, frame_batch
 from bnp_dask.data.sources.held import in_memory
 from bnp_dask.data.sources.open import with_nan
-from bnp_dask.data.text.options import Text
 from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs import (
     as_frame,
+    is_finite,
     number_from,
     plain,
     require_exact,
@@ -47,14 +45,22 @@ from bnp_dask.inputs import (
     whole_number,
 )
 from bnp_dask.inputs.arrays import EXACT
-from bnp_dask.inputs.settings import is_finite
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
-from bnp_dask.observation import AutoRegressiveGaussian, Categorical, Gaussian, Multinomial, Product
-from bnp_dask.observation.base import Observation, chosen_columns, level_keys
-from bnp_dask.observation.interface import estimates_of
-from bnp_dask.observation.labelled import unlabelled as without_labels
-from bnp_dask.observation.missing import is_about_missing, marginalises
+from bnp_dask.observation import (
+    AutoRegressiveGaussian,
+    Categorical,
+    Gaussian,
+    Multinomial,
+    Observation,
+    Product,
+    chosen_columns,
+    estimates_of,
+    is_about_missing,
+    level_keys,
+    marginalises,
+)
+from bnp_dask.observation import unlabelled as without_labels
 from bnp_dask.store import RunStore
 from bnp_dask.training.defaults import OPENING, default_moves
 from bnp_dask.training.growing.in_memory import begun_in_memory, grown_in_memory, grown_on_disk, run_of

@@ -16,8 +16,7 @@ from bnp_dask.analysis.labels import label_of
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
-from bnp_dask.data.sources.dask_collections import is_dask
-from bnp_dask.data.sources.forms import Documents, Needs
+from bnp_dask.data import Documents, Needs, is_dask
 from bnp_dask.errors import SettingError
 from bnp_dask.estimators.fitting import (
     aic_of,
@@ -53,10 +52,8 @@ from bnp_dask.initialize import Initialization
 from bnp_dask.inputs import whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Delete, Merge, Move
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.base import Observation
-from bnp_dask.observation.missing import marginalises
-from bnp_dask.structure.prior import LearnPrior
+from bnp_dask.observation import Multinomial, Observation, marginalises
+from bnp_dask.structure import LearnPrior
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.defaults import CHANGING, default_init
 from bnp_dask.training.results import TrainResult

@@ -19,10 +19,10 @@ from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import independent_share, transitions
 from bnp_dask.analysis.sequences.states import decoded
-from bnp_dask.data import as_source
+from bnp_dask.data import as_source, is_frame
 from bnp_dask.data.sources.columns import require_no_groups
 from bnp_dask.data.sources.forms import sequences_of
-from bnp_dask.data.sources.frames import is_frame, is_list_of_frames, joined
+from bnp_dask.data.sources.frames import is_list_of_frames, joined
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.fitting import (
     aic_of,
@@ -58,12 +58,15 @@ from bnp_dask.observation import (
     Categorical,
     DiagGaussian,
     Gaussian,
+    LearningObservation,
+    Observation,
     Poisson,
+    lags_of,
+    level_keys,
+    marginalises,
     with_previous,
 )
-from bnp_dask.observation.base import LearningObservation, Observation, lags_of, level_keys
-from bnp_dask.observation.missing import marginalises
-from bnp_dask.structure.prior import LearnPrior
+from bnp_dask.structure import LearnPrior
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import default_init
@@ -73,7 +76,7 @@ from bnp_dask.training.train import train
 if TYPE_CHECKING:
     from distributed import Client
 
-    from bnp_dask.data.base import Source
+    from bnp_dask.data import Source
 
 try:
     from sklearn.base import BaseEstimator

@@ -19,9 +19,7 @@ from bnp_dask.analysis.score import score
 from bnp_dask.analysis.topics.completion import word_score
 from bnp_dask.analysis.topics.responses import ResponsePrediction, predict_response
 from bnp_dask.analysis.topics.words import by_size
-from bnp_dask.data.beside import classes_of, responses_of, with_responses
-from bnp_dask.data.sources.forms import Documents
-from bnp_dask.data.text.options import Text
+from bnp_dask.data import Documents, Text, classes_of, responses_of, with_responses
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.estimators.fitting import (
     aic_of,
@@ -51,7 +49,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Multinomial
 from bnp_dask.observation.priors import positive
-from bnp_dask.structure.protocols import response_of
+from bnp_dask.structure import response_of
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.growing.grown import responses_as
 from bnp_dask.training.results import TrainResult

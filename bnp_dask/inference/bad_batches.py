@@ -10,12 +10,11 @@ import math
 from collections.abc import Iterable, Mapping
 
 from bnp_dask.core import Batch, Survey, survey_batch
-from bnp_dask.data.base import Source, naming_batch
-from bnp_dask.data.view import CheckedSource, EmptyReader, WithoutBatches, stand_in
+from bnp_dask.data import CheckedSource, EmptyReader, Source, WithoutBatches, naming_batch, stand_in
 from bnp_dask.errors import DataError
 from bnp_dask.inference.state import Loss, State, Work
 from bnp_dask.model import Model
-from bnp_dask.observation.base import correlated_columns
+from bnp_dask.observation import correlated_columns
 
 logger = logging.getLogger("bnp_dask")
 

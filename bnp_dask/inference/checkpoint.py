@@ -44,7 +44,7 @@ from bnp_dask.moves.memory import Basis, Memory, Rejected, Sweep
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.store import DamagedError, Listing, no_receipts
 from bnp_dask.store.checkpoint import Part
-from bnp_dask.structure.base import Trial
+from bnp_dask.structure import Trial
 
 Arrays = dict[str, np.ndarray]
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core import Forget, InsertEmpty, RunningTotal
-from bnp_dask.core.summary import with_pairs
+from bnp_dask.core import Forget, InsertEmpty, RunningTotal, with_pairs
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference.bad_batches import leave_out
 from bnp_dask.inference.batch_memo import is_assigned
@@ -24,8 +23,7 @@ from bnp_dask.inference.state import Memo, State, Work, logger, recall, remember
 from bnp_dask.moves.base import named_by, record
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import close, note
-from bnp_dask.structure.base import Visit
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.structure import Visit, noun_of
 
 Remember = Callable[[Work, State, int, Visit, int], None]
 """Keeps the results of a batch; arguments: run, state, batch, visit, number of changes of clusters in the visit."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core import Batch, GroupStates, require_finite_arrays
-from bnp_dask.data.base import SMALL_BYTES
+from bnp_dask.data import SMALL_BYTES
 from bnp_dask.errors import StoreError
 from bnp_dask.execute.base import Handle, collected, is_remote, submitted
 from bnp_dask.execute.posted import Posted, opened, post
@@ -31,10 +31,10 @@ from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.create import gather_atoms, visit_and_split
-from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.store import Receipt
+from bnp_dask.structure import Trial, Visit
 from bnp_dask.structure.assignments import room_for
-from bnp_dask.structure.base import Trial, Visit
 
 SMALL_EFFORT = 1e8
 """Products in the local step of a batch below which the overhead of a separate task, some 20 ms, is too much."""

@@ -23,10 +23,14 @@ from bnp_dask.inputs import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation.base import CalmLearningObservation, ExtrapolatingObservation, LearningObservation
-from bnp_dask.observation.labelled import unlabelled, with_part
-from bnp_dask.structure.linked import counting_units
-from bnp_dask.structure.prior import LearningAllocation, learner_of, prior_terms, scale_shape
+from bnp_dask.observation import (
+    CalmLearningObservation,
+    ExtrapolatingObservation,
+    LearningObservation,
+    unlabelled,
+    with_part,
+)
+from bnp_dask.structure import LearningAllocation, counting_units, learner_of, prior_terms, scale_shape
 
 CONCENTRATION = "concentration"
 """Prefix of the names of arrays that keep learned concentrations."""

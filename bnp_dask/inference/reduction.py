@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from bnp_dask.core import Batch, RunningTotal, Summary, concatenate
-from bnp_dask.core.summary import difference
+from bnp_dask.core import Batch, RunningTotal, Summary, concatenate, difference
 from bnp_dask.store.summaries import Receipt
-from bnp_dask.structure.base import Visit
+from bnp_dask.structure import Visit
 
 FAN = 4
 """Fan-in of the reduction tree, a power of two: a task adds so many changes at a time.  A task that visits small

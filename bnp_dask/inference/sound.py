@@ -16,7 +16,7 @@ import numpy as np
 from bnp_dask.core import Summary, Survey
 from bnp_dask.errors import StoreError
 from bnp_dask.inference.state import State
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.structure import noun_of
 
 TOLERANCE = 1e-6
 """Share of a sum by which it may differ by rounding: far more than rounding does, and far less than a stray write."""

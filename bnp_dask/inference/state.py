@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.core import Batch, Edit, GroupStates, RunningTotal, Summary, Survey
-from bnp_dask.data.base import Source, batch_reader
-from bnp_dask.data.view import CheckedReader
+from bnp_dask.data import CheckedReader, Source, batch_reader
 from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.posted import Board
 from bnp_dask.inference.batch_memo import (
@@ -31,11 +30,11 @@ from bnp_dask.inputs.settings import SEEDS
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Move, Plan
 from bnp_dask.moves.memory import Memory, Pending
-from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.checkpoint import Part, PartFiles
+from bnp_dask.structure import Visit
 from bnp_dask.structure.assignments import LITTLE
-from bnp_dask.structure.base import Visit
 
 SEALED = -2
 """In place of a visit's number: nothing is kept of this batch by itself."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.core import Batch, Summary, register
-from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.base import (

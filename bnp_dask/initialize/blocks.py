@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bnp_dask.core import Batch, Summary, register
-from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data import Reader, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize.base import (
     InitContext,
@@ -20,7 +20,7 @@ from bnp_dask.initialize.base import (
 from bnp_dask.inputs import hold, of_two_names, whole_number
 from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model
-from bnp_dask.structure.sequences import sequence_offsets
+from bnp_dask.structure import sequence_offsets
 
 
 @register

@@ -22,8 +22,7 @@ import numpy as np
 from bnp_dask.core import Batch, Summary
 from bnp_dask.initialize.base import atom_tiles, hard_resp
 from bnp_dask.model import Model
-from bnp_dask.observation.base import Params, numbers_per_cluster
-from bnp_dask.observation.missing import lacks_any
+from bnp_dask.observation import Params, lacks_any, numbers_per_cluster
 
 TILE_NUMBERS = 2**17
 """Numbers in the statistics of one tile of single-atom clusters (1 MB): D x D each for full covariances."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from bnp_dask.allocation.finite_mixture import FiniteMixture
 from bnp_dask.core import Batch, Summary, concatenate, register
-from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data import Reader, batch_reader
 from bnp_dask.errors import warn
 from bnp_dask.execute.base import Handle
 from bnp_dask.initialize.base import (
@@ -33,8 +33,8 @@ from bnp_dask.initialize.divergence import best_joint, distances_between, diverg
 from bnp_dask.inputs import hold, positive_number, whole_number
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.observation import numbers_per_cluster
+from bnp_dask.structure import noun_of
 
 
 @dataclass(frozen=True, eq=False)

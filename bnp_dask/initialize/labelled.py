@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core import Batch, Summary, concatenate
-from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data import Reader, batch_reader
 from bnp_dask.initialize.base import InitContext, Initialization, each_batch, summarize_assigned
 from bnp_dask.initialize.given import FromPosterior
 from bnp_dask.initialize.kmeans import most_likely
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import KNOWN
-from bnp_dask.observation.labelled import Labelled, unlabelled
+from bnp_dask.observation import KNOWN, Labelled, unlabelled
 
 MOST = 1000
 """Most atoms of a label that are looked at in a batch."""

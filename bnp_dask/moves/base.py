@@ -10,14 +10,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from bnp_dask.core import Batch, Exchange, Merge, Summary, Survey, Unite
-from bnp_dask.data.base import Source
+from bnp_dask.data import Source
 from bnp_dask.execute.base import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
 from bnp_dask.moves.pairs import PairGains
 from bnp_dask.moves.policy import DECISION, LAP, SmallRunPolicy
 from bnp_dask.moves.random_keys import PLANNING
-from bnp_dask.structure.base import MovePolicy, Trial
+from bnp_dask.structure import MovePolicy, Trial
 
 
 # -- proposals ------------------------------------------------------------------------------------------------------

@@ -25,8 +25,9 @@ from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, u
 from bnp_dask.moves.policy import LAP, SmallRunPolicy
 from bnp_dask.moves.pools import climb
 from bnp_dask.moves.random_keys import BESIDE_START
-from bnp_dask.observation.base import KNOWN, numbers_per_cluster
-from bnp_dask.structure.base import Trial, Visit, at_most
+from bnp_dask.observation import KNOWN, numbers_per_cluster
+from bnp_dask.structure import Trial, Visit
+from bnp_dask.structure.base import at_most
 
 WORDS = 0
 """Stands in for a width: the number of topics found by anchor words."""

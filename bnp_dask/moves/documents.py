@@ -39,7 +39,7 @@ from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
 from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
 from bnp_dask.moves.usual import usual_number
 from bnp_dask.moves.when import hold_laps
-from bnp_dask.structure.base import Trial
+from bnp_dask.structure import Trial
 
 
 @dataclass(frozen=True)

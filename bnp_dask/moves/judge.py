@@ -46,8 +46,7 @@ from bnp_dask.moves.base import (
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import data_gains, returning, sum_of
 from bnp_dask.moves.policy import DECISION, LAP
-from bnp_dask.structure.base import without_data
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.structure import noun_of, without_data
 
 SORT = "sort"
 """Kind of the history rows of a reordering of clusters; their targets are the new order."""

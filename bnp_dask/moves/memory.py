@@ -11,8 +11,7 @@ from bnp_dask.core import Summary
 from bnp_dask.model import Model
 from bnp_dask.moves.pairs import alike_in_turn
 from bnp_dask.moves.policy import DECISION, LAP
-from bnp_dask.structure.base import Visit
-from bnp_dask.structure.visit import clusters_only
+from bnp_dask.structure import Visit, clusters_only
 
 WHOLE = -1
 """Stands in for a cluster id: for gathered whole documents, and for the candidate found in them."""

@@ -12,9 +12,9 @@ from bnp_dask.core import Summary
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.observation.labelled import Labelled, parted
-from bnp_dask.structure.base import without_data
+from bnp_dask.observation import Labelled, numbers_per_cluster
+from bnp_dask.observation.labelled import parted
+from bnp_dask.structure import without_data
 
 
 def all_pairs(ids: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.core import Batch, Summary
 from bnp_dask.model import Model
-from bnp_dask.structure.visit import clusters_only
+from bnp_dask.structure import clusters_only
 
 
 def counting(atoms: Batch, count: float) -> Batch:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.core import Batch, Exchange, Summary, unless_refused
-from bnp_dask.data.base import batch_reader
+from bnp_dask.data import batch_reader
 from bnp_dask.execute.base import in_order
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs import as_a
@@ -25,7 +25,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import BirthProposal, PlanContext
 from bnp_dask.moves.policy import WindowPolicy
 from bnp_dask.moves.random_keys import WINDOW, WINDOW_BATCHES
-from bnp_dask.structure.base import Trial
+from bnp_dask.structure import Trial
 
 KIND = "window"
 """Kind under which failures of such proposals are remembered; histories call them births."""

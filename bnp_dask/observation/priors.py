@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core import Batch, Bulk, Survey, bulk_of, grain_of
-from bnp_dask.core.batch import column_name
+from bnp_dask.core import Batch, Bulk, Survey, bulk_of, column_name, grain_of
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.inputs import LEAST_MASS, MOST_MASS, real_setting, shown
 from bnp_dask.observation.missing import Missing

@@ -19,12 +19,13 @@ from bnp_dask.inputs import (
     is_positions,
     one_of,
     positions,
+    quoted,
     require,
     resolve,
     shown,
     whole_number,
+    written,
 )
-from bnp_dask.inputs.column_notation import quoted, written
 from bnp_dask.inputs.protocols import Role
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import (

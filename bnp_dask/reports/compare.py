@@ -11,9 +11,10 @@ from bnp_dask.analysis.score import score
 from bnp_dask.core import Table, pandas_for
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.observation.labelled import unlabelled
+from bnp_dask.observation import unlabelled
 from bnp_dask.reports.run_page import Subject, open_subject
-from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of
+from bnp_dask.structure import Noun, noun_of
+from bnp_dask.structure.nouns import CLUSTER, in_use
 from bnp_dask.training.growing.versions import objective_of_version
 
 if TYPE_CHECKING:

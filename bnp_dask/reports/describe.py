@@ -17,9 +17,9 @@ from bnp_dask.core.columns import in_order
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import plain, shown
 from bnp_dask.model import Posterior
-from bnp_dask.observation.interface import describe_cluster, estimates_of
-from bnp_dask.observation.labelled import unlabelled
-from bnp_dask.structure.nouns import CLUSTER, Noun, count_of, in_use, noun_of, unused_line
+from bnp_dask.observation import describe_cluster, estimates_of, unlabelled
+from bnp_dask.structure import Noun, count_of, noun_of, unused_line
+from bnp_dask.structure.nouns import CLUSTER, in_use
 
 if TYPE_CHECKING:
     import pandas as pd

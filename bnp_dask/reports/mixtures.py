@@ -13,19 +13,18 @@ from scipy.special import logsumexp
 from bnp_dask.analysis.base import for_batches, open_for
 from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.core import Batch
-from bnp_dask.data.base import Reader, Source
+from bnp_dask.data import Reader, Source
 from bnp_dask.errors import BnpDaskError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
-from bnp_dask.observation import Product
-from bnp_dask.observation.interface import Estimate, estimates_of
-from bnp_dask.observation.labelled import unlabelled
+from bnp_dask.observation import Estimate, Product, estimates_of, unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.reports.plots import new_figure, plot_clusters, state_colors
 from bnp_dask.store import RunStore, holds_run
-from bnp_dask.structure.nouns import CLUSTER, Noun, noun_of
+from bnp_dask.structure import Noun, noun_of
+from bnp_dask.structure.nouns import CLUSTER
 
 if TYPE_CHECKING:
     from distributed import Client

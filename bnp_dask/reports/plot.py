@@ -21,7 +21,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs import number_from, plain, whole_number
 from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
-from bnp_dask.observation.labelled import unlabelled
+from bnp_dask.observation import unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.mixtures import Atoms, Shown, cluster_colors, draw_pair, parts_of
 from bnp_dask.reports.plots import (
@@ -35,7 +35,7 @@ from bnp_dask.reports.plots import (
     plot_topics_over,
 )
 from bnp_dask.reports.plots import SHOWN as SHOWN_LEAVES
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.structure import noun_of
 from bnp_dask.training.certainty import NATS
 from bnp_dask.training.results import History, TrainResult
 

@@ -25,7 +25,8 @@ from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import SORT
 from bnp_dask.reports import describe
 from bnp_dask.reports.pages import Picture, Section
-from bnp_dask.structure.nouns import CLUSTER, Noun, in_use, noun_of
+from bnp_dask.structure import Noun, noun_of
+from bnp_dask.structure.nouns import CLUSTER, in_use
 from bnp_dask.training.certainty import NATS
 from bnp_dask.training.results import History
 

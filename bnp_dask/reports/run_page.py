@@ -36,11 +36,7 @@ from bnp_dask.analysis.topics.words import (
 )
 from bnp_dask.core import Table
 from bnp_dask.core.columns import few
-from bnp_dask.data import as_source, load_documents
-from bnp_dask.data.base import Source
-from bnp_dask.data.groups import GroupedSource
-from bnp_dask.data.sources.dask_collections import DaskFrameSource
-from bnp_dask.data.sources.zarr import ZarrCountsSource
+from bnp_dask.data import DaskFrameSource, GroupedSource, Source, ZarrCountsSource, as_source, load_documents
 from bnp_dask.data.text.options import BEGINS, Document
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.execute.base import Executor
@@ -52,10 +48,7 @@ from bnp_dask.reports.mixtures import atoms_for, cluster_sections
 from bnp_dask.reports.pages import Paragraph, Picture, Section, page_target, render, tables_html, write_page
 from bnp_dask.reports.plots import lap_positions, map_radii, tree_section
 from bnp_dask.store import RunStore, holds_run, posterior_place, read_history
-from bnp_dask.structure.answers import counts_words
-from bnp_dask.structure.nouns import Noun, count_of, noun_of, unused_line
-from bnp_dask.structure.prior import learner_of, scale_shape
-from bnp_dask.structure.protocols import response_of
+from bnp_dask.structure import Noun, count_of, counts_words, learner_of, noun_of, response_of, scale_shape, unused_line
 from bnp_dask.training.growing.ingest_update import UpdateResult
 from bnp_dask.training.growing.versions import load
 from bnp_dask.training.results import History, TrainResult

@@ -254,7 +254,8 @@ def digits(task: Task, n: int, components: int = 50) -> tuple[Labelled, str]:
 def patches(task: Task, images: int, stride: int = 4) -> tuple[list[np.ndarray], str]:
     """Grey 8 x 8 patches less their mean, one array for each image: BSDS500, or tiles of scikit-learn's photographs."""
     from bnp_dask.core import Location
-    from bnp_dask.data.ingestion.patches import cut, read_grey
+    from bnp_dask.data import read_grey
+    from bnp_dask.data.ingestion.patches import cut
 
     path = task.path("bsds500")
     if path is None:

@@ -100,7 +100,7 @@ def letters_optima(task: Task) -> Outcome:
 
 def covariances(posterior: bnp.Posterior) -> np.ndarray:
     """Expected covariance matrices of clusters, ``(K, D, D)``."""
-    from bnp_dask.observation.interface import estimates_of
+    from bnp_dask.observation import estimates_of
 
     return np.array(estimates_of(posterior.model.observation, posterior.observation, None)["covariance"].values)
 

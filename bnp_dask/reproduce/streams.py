@@ -12,7 +12,7 @@ from scipy.special import gammaln, logsumexp, psi
 
 import bnp_dask as bnp
 from bnp_dask.core import Batch
-from bnp_dask.observation.multinomial import DirichletWords
+from bnp_dask.observation import DirichletWords
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure
 from bnp_dask.reproduce.measures import Watch, cluster_counts, grid, in_use, lines, pictures

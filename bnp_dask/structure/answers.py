@@ -23,8 +23,7 @@ from bnp_dask.kernels.mixture.softmax import log_sums
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_sum_exp
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.topics import document_step as kernel
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.interface import DrawingObservation, DrawingSteps, DrawingWords
+from bnp_dask.observation import DrawingObservation, DrawingSteps, DrawingWords, Multinomial
 from bnp_dask.structure.protocols import (
     LOWEST,
     Beliefs,

@@ -17,7 +17,7 @@ import numpy as np
 from bnp_dask.core import Batch
 from bnp_dask.errors import DataError, SummaryError
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
-from bnp_dask.observation.base import Observation, numbers_per_cluster
+from bnp_dask.observation import Observation, numbers_per_cluster
 
 LITTLE = 2**16
 """Bytes up to which the statistics of a batch are always kept: a file alone takes nearly as much."""

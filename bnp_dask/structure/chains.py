@@ -21,7 +21,8 @@ from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
-from bnp_dask.observation.interface import Estimate, by_feature, each
+from bnp_dask.observation import Estimate, by_feature
+from bnp_dask.observation.interface import each
 from bnp_dask.structure.answers import Columns, chain_density, chances_of, draw_path, label_rows, resp_of_rows
 from bnp_dask.structure.base import OF_CHAINS, Trial, Visit, absorbed_rows
 from bnp_dask.structure.protocols import Beliefs, ChainedAllocation, LocalStep, M, WholeModel

@@ -13,12 +13,17 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, is_a, positions, require
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
-from bnp_dask.observation.base import QuadraticObservation, numbers_per_cluster
-from bnp_dask.observation.given import Given
-from bnp_dask.observation.interface import Axis, Estimate
-from bnp_dask.observation.labelled import unlabelled
-from bnp_dask.observation.missing import CompletingObservation, lacks_any
-from bnp_dask.observation.product import Product
+from bnp_dask.observation import (
+    Axis,
+    CompletingObservation,
+    Estimate,
+    Given,
+    Product,
+    QuadraticObservation,
+    lacks_any,
+    numbers_per_cluster,
+    unlabelled,
+)
 from bnp_dask.structure.answers import (
     UNSEEN_MASS,
     Columns,

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from bnp_dask.core import Summary, require_finite_terms
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, is_a, one_of
-from bnp_dask.observation.base import LearningObservation, ScaleShape
+from bnp_dask.observation import LearningObservation, ScaleShape
 from bnp_dask.structure.protocols import WholeModel
 
 LearnPrior = Literal["auto", "never", "diagonal", "full"]

@@ -17,7 +17,7 @@ from bnp_dask.kernels.hmm.forward_backward import Chains
 from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.topics import document_step as kernel
-from bnp_dask.observation.base import Observation
+from bnp_dask.observation import Observation
 
 # -- results of local steps ---------------------------------------------------------------------------------------
 LogLik = np.ndarray | ScreenedWeights

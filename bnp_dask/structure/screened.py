@@ -22,7 +22,7 @@ from bnp_dask.kernels.gaussian.screen import (
 )
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.numeric.fixed_order import is_fixed
-from bnp_dask.observation.missing import lacks_any
+from bnp_dask.observation import lacks_any
 
 PIECE_NUMBERS = 2**21
 """Float32 numbers in an (n, K) tile (8 MB)."""

@@ -12,7 +12,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.resp import WordResp
 from bnp_dask.kernels.topics.response import share_products
-from bnp_dask.observation.base import Observation, TokenObservation
+from bnp_dask.observation import Observation, TokenObservation
 from bnp_dask.observation.missing import completed
 from bnp_dask.structure.protocols import Tokens, WholeModel
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from bnp_dask.core import Batch, Summary, add_in_place
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, columns_of
-from bnp_dask.observation.missing import CompletingObservation, lacks_any
+from bnp_dask.observation import CompletingObservation, lacks_any
 from bnp_dask.structure.assignments import Collector
 from bnp_dask.structure.base import Trial, Visit
 from bnp_dask.structure.linked import entropy_of, reassigned, uncut, units_in, whole_groups

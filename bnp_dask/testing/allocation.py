@@ -13,7 +13,7 @@ from scipy.special import logsumexp, xlogy
 from bnp_dask.allocation.base import Allocation, Params, PointAllocation
 from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.kernels.mixture.resp import cluster_sums
-from bnp_dask.structure.protocols import LocalStep, MixtureAllocation
+from bnp_dask.structure import LocalStep, MixtureAllocation
 from bnp_dask.testing.parts import (
     NO_PAIRS,
     assert_stationary_maximum,

@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 
 from bnp_dask.core import REGISTRY, Batch, from_spec, to_spec
-from bnp_dask.data.base import Source, spans_of
+from bnp_dask.data import Source, spans_of
 from bnp_dask.errors import ExecutionError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.serial import ThreadExecutor

@@ -16,8 +16,15 @@ from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.model import Model
-from bnp_dask.observation.base import LOG_BASE, EvidenceObservation, LeanObservation, Observation, QuadraticObservation
-from bnp_dask.observation.interface import DescribedObservation, sequential_predictive
+from bnp_dask.observation import (
+    LOG_BASE,
+    DescribedObservation,
+    EvidenceObservation,
+    LeanObservation,
+    Observation,
+    QuadraticObservation,
+    sequential_predictive,
+)
 from bnp_dask.testing.parts import assert_close, assert_stationary_maximum, leaves, random_resp, sparse_resp, survey_of
 
 SWITCHES = (".missing", ".fractional", ".others", ".lags")

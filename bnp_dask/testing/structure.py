@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from bnp_dask.core import Batch, Summary, concatenate
 from bnp_dask.inputs import require
 from bnp_dask.model import Model, Posterior
-from bnp_dask.structure.base import NO_PLACES, Structure
+from bnp_dask.structure import NO_PLACES, Structure
 from bnp_dask.testing.parts import random_resp, survey_of, to_dense
 
 

@@ -47,9 +47,9 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.memory import Memory, as_start, with_rejected
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation.base import Observation
+from bnp_dask.observation import Observation
 from bnp_dask.store import Checkpoint, MemoryStore, RunStore
-from bnp_dask.structure.nouns import count_of, noun_of
+from bnp_dask.structure import count_of, noun_of
 from bnp_dask.training.callbacks import Callback, logger, tell_of_batches, tell_of_lap
 from bnp_dask.training.history import Rows
 

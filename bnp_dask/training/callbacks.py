@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from bnp_dask.core.frozen import frozen
 from bnp_dask.model import Posterior
-from bnp_dask.structure.nouns import count_of, in_use, noun_of
+from bnp_dask.structure import count_of, noun_of
+from bnp_dask.structure.nouns import in_use
 
 logger = logging.getLogger("bnp_dask")
 

@@ -17,8 +17,7 @@ from bnp_dask.analysis.metrics import rand_index_of_table
 from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
 from bnp_dask.core import Batch, Summary
-from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.view import ResampledSource, View
+from bnp_dask.data import Reader, ResampledSource, Source, View, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inference import Memoized, Schedule

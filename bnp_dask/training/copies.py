@@ -18,15 +18,11 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.core import Batch, Survey, grain_of
-from bnp_dask.core.survey import row_hashes
-from bnp_dask.data.base import Reader, Source, batch_reader, fingerprint_of
-from bnp_dask.data.view import CountedSource, View, read_or_why
+from bnp_dask.core import Batch, Survey, grain_of, row_hashes
+from bnp_dask.data import CountedSource, Reader, Source, View, batch_reader, fingerprint_of, read_or_why
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Model
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.base import RoundedObservation
-from bnp_dask.observation.labelled import unlabelled
+from bnp_dask.observation import Multinomial, RoundedObservation, unlabelled
 from bnp_dask.training.callbacks import logger
 
 LEAST_SHARE = 0.1

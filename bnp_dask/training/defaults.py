@@ -29,7 +29,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.moves.policy import BirthPolicy
 from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
-from bnp_dask.structure.independent import require_linkable
+from bnp_dask.structure import require_linkable
 from bnp_dask.training.alternatives import Shadow, require_priors
 from bnp_dask.training.run_settings import Begun
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bnp_dask.analysis.topics.collapsed import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
 from bnp_dask.core.survey import without
-from bnp_dask.data.view import CheckedSource
+from bnp_dask.data import CheckedSource
 from bnp_dask.errors import DataError, ExecutionError
 from bnp_dask.inference import Schedule, State, Step, Work, is_constant, restored, state_to_arrays, state_to_json
 from bnp_dask.inference.bad_batches import remaining, require_enough, usable
@@ -33,10 +33,9 @@ from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.inputs import whole_number
 from bnp_dask.kernels.options import n_kept
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import Observation
+from bnp_dask.observation import Observation
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
-from bnp_dask.structure.answers import counts_words
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.structure import counts_words, noun_of
 from bnp_dask.training.alternatives import (
     SETTLED,
     SHADOW,

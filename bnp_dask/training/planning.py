@@ -26,8 +26,7 @@ import numpy as np
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import listed, needs_of
 from bnp_dask.core import Batch, Columns, RunningTotal, Summary
-from bnp_dask.data.base import Reader, Source, batch_reader, columns_of, spans_of
-from bnp_dask.data.groups import taking_lags
+from bnp_dask.data import Reader, Source, batch_reader, columns_of, spans_of, taking_lags
 from bnp_dask.data.sources.open import opened
 from bnp_dask.execute.base import Handle, one_blas_thread
 from bnp_dask.execute.posted import KEPT
@@ -43,7 +42,7 @@ from bnp_dask.inputs import whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation.base import numbers_per_cluster
+from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.training.callbacks import RunInfo
 from bnp_dask.training.defaults import check_schedule, default_init
 from bnp_dask.training.memory_plan import COPIES, KILLED_AT, MEMORY_BYTES, PROGRAM_BYTES, parse_memory

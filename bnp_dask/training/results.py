@@ -28,12 +28,12 @@ from bnp_dask.inference.sampling import Draws
 from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text
 from bnp_dask.inputs.paths import DRAWS_NAME
 from bnp_dask.model import Posterior
-from bnp_dask.observation.interface import each, estimates_of
-from bnp_dask.observation.labelled import unlabelled
+from bnp_dask.observation import estimates_of, unlabelled
+from bnp_dask.observation.interface import each
 from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
 from bnp_dask.store.migrations import is_readable, upgraded
 from bnp_dask.store.place import TEMPORARY, disk
-from bnp_dask.structure.nouns import count_of
+from bnp_dask.structure import count_of
 from bnp_dask.training.history import History
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from bnp_dask.analysis.base import EXAMPLES
 from bnp_dask.core import REGISTRY, Columns, Survey, from_spec, to_identity, to_spec
 from bnp_dask.core.encoding import first_difference, with_added
 from bnp_dask.core.registry import file_name
-from bnp_dask.data.base import Source
+from bnp_dask.data import Source
 from bnp_dask.errors import SettingError, StoreError, redacted
 from bnp_dask.inference import Schedule, State, Step, Work
 from bnp_dask.initialize import Initialization

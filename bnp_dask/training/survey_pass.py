@@ -15,12 +15,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bnp_dask.core import Survey, require_atoms, survey_batch, to_identity
-from bnp_dask.core.survey import NAMES_OF_COPIES as COPIES
-from bnp_dask.core.survey import NAMES_OF_JOINT as JOINT
-from bnp_dask.core.survey import DistinctRows, JointMoments, QuantileTotal, extend
-from bnp_dask.data.base import Reader, Source, batch_reader, bytes_told, identity_of, in_words, n_together
-from bnp_dask.data.view import EmptyReader, WithoutBatches, read_or_why, reason
+from bnp_dask.core import NAMES_OF_COPIES as COPIES
+from bnp_dask.core import NAMES_OF_JOINT as JOINT
+from bnp_dask.core import DistinctRows, JointMoments, QuantileTotal, Survey, require_atoms, survey_batch, to_identity
+from bnp_dask.core.survey import extend
+from bnp_dask.data import (
+    EmptyReader,
+    Reader,
+    Source,
+    WithoutBatches,
+    batch_reader,
+    bytes_told,
+    identity_of,
+    n_together,
+    read_or_why,
+)
+from bnp_dask.data.base import in_words
+from bnp_dask.data.view import reason
 from bnp_dask.errors import DataError, StoreError, warn
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.prefetch import in_turn

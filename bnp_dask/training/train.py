@@ -14,11 +14,22 @@ from bnp_dask.allocation.response import GaussianResponse
 from bnp_dask.analysis.base import check_run, listed, needs_of, words_of
 from bnp_dask.core import Summary, Survey
 from bnp_dask.core.frozen import frozen, thawed
-from bnp_dask.data.base import Source, Stored, columns_of, opened_as
-from bnp_dask.data.beside import classes_of, labels_of, links_of, responses_of, with_labels, with_links, with_responses
-from bnp_dask.data.groups import taking_lags
+from bnp_dask.data import (
+    CountedSource,
+    Source,
+    Stored,
+    classes_of,
+    columns_of,
+    labels_of,
+    links_of,
+    opened_as,
+    responses_of,
+    taking_lags,
+    with_labels,
+    with_links,
+    with_responses,
+)
 from bnp_dask.data.sources.open import opened
-from bnp_dask.data.view import CountedSource
 from bnp_dask.errors import SettingError, warn
 from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.reach import open_executor
@@ -37,13 +48,11 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation.base import RoundedObservation
-from bnp_dask.observation.labelled import Labelled, unlabelled
+from bnp_dask.observation import Labelled, RoundedObservation, unlabelled
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances
 from bnp_dask.store import Checkpoint, RunStore, run_folder
-from bnp_dask.structure.nouns import noun_of
-from bnp_dask.structure.protocols import RespondingAllocation, ResponseModel, response_of
+from bnp_dask.structure import RespondingAllocation, ResponseModel, noun_of, response_of
 from bnp_dask.training.alternatives import Shadow, other_priors
 from bnp_dask.training.callbacks import Callback, LogLaps, logger, telling
 from bnp_dask.training.compiling.first_run import FirstRun

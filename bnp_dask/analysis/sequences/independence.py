@@ -9,12 +9,12 @@ import numpy as np
 
 from bnp_dask.analysis.base import for_batches, open_for, require_posterior
 from bnp_dask.core import Batch
-from bnp_dask.data.base import Reader
+from bnp_dask.data import Reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Posterior
-from bnp_dask.structure.sequences import sequence_offsets
+from bnp_dask.structure import sequence_offsets
 
 if TYPE_CHECKING:
     from distributed import Client

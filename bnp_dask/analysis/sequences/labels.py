@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 
 from bnp_dask.analysis.metrics import match_labels
 from bnp_dask.core import Location, Table, pandas_for
-from bnp_dask.data.base import Source
-from bnp_dask.data.groups import GroupedSource, check_offsets
+from bnp_dask.data import GroupedSource, Source, check_offsets, open_file, parquet_files
 from bnp_dask.data.sources.open import parquet_pieces
-from bnp_dask.data.sources.parquet import open_file, parquet_files
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import plain, shown, to_float
 

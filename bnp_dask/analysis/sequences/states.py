@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.core import Batch
-from bnp_dask.data.base import Reader, Source, batch_reader
-from bnp_dask.data.groups import GroupedSource, lagged
-from bnp_dask.data.output import Compute, Layout, Outputs
-from bnp_dask.data.sources.dask_collections import DaskFrameSource
+from bnp_dask.data import DaskFrameSource, GroupedSource, Layout, Outputs, Reader, Source, batch_reader
+from bnp_dask.data.groups import lagged
+from bnp_dask.data.output import Compute
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.kernels.numeric.lags import lagged_rows, spread
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers import path_densities
+from bnp_dask.structure import path_densities
 
 Namer = Callable[[], tuple[pa.Array, np.ndarray]]
 """Gives the id of each sequence of a batch, and its first step there (for blocks of a longer one)."""

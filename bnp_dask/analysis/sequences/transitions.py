@@ -10,7 +10,7 @@ import numpy as np
 from bnp_dask.analysis.base import require_chains, require_posterior
 from bnp_dask.errors import SettingError
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers import chances_of
+from bnp_dask.structure import chances_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,7 @@ import numpy as np
 from bnp_dask.analysis.base import WINDOW, open_for, require_chains, require_posterior, runner_for
 from bnp_dask.analysis.sequences.labels import Durations, RunCounter, RunCounts
 from bnp_dask.analysis.sequences.states import Namer, namer_of, names_of, state_ids
-from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.data.groups import GroupedSource
+from bnp_dask.data import GroupedSource, Reader, batch_reader
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs import whole_number
 from bnp_dask.model import Posterior

@@ -10,14 +10,14 @@ import numpy as np
 from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.core import Summary
-from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data import Reader, Source, batch_reader
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs import as_a, whole_number
 from bnp_dask.kernels.topics.collapsed import collapsed_counts
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial
-from bnp_dask.structure.answers import as_documents, check_documents, counts_words, find_topics
+from bnp_dask.structure import as_documents, check_documents, counts_words, find_topics
 from bnp_dask.structure.tokens import lay_out
 
 if TYPE_CHECKING:

@@ -17,21 +17,19 @@ from scipy.special import gammaln
 from bnp_dask.allocation import DocumentStep
 from bnp_dask.analysis.base import for_batches, open_for, require_posterior
 from bnp_dask.core import Batch
-from bnp_dask.data.base import Reader
+from bnp_dask.data import Reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs import as_a, hold, one_of, whole_number
-from bnp_dask.inputs.settings import number_between
+from bnp_dask.inputs import as_a, hold, number_between, one_of, whole_number
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, log_sum_exp, matmul
 from bnp_dask.kernels.topics.completion import log_word_shares, mix
 from bnp_dask.kernels.topics.document_step import sample_document
 from bnp_dask.model import Posterior
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.base import WideningObservation
-from bnp_dask.observation.checks import as_csr
-from bnp_dask.structure.answers import (
+from bnp_dask.observation import Multinomial, WideningObservation, as_csr
+from bnp_dask.structure import (
     TILE_NUMBERS,
     DocumentTopics,
+    MixtureAllocation,
     as_documents,
     check_documents,
     counts_words,
@@ -40,7 +38,6 @@ from bnp_dask.structure.answers import (
     prior_mass,
     unseen_cluster,
 )
-from bnp_dask.structure.protocols import MixtureAllocation
 from bnp_dask.structure.tokens import lay_out
 
 if TYPE_CHECKING:

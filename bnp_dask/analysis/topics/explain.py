@@ -19,7 +19,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import number_from, plain, shown, whole_number
 from bnp_dask.kernels.mixture.resp import resp_from_weights
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers import as_documents, check_documents, counts_words, find_topics, own_step
+from bnp_dask.structure import as_documents, check_documents, counts_words, find_topics, own_step
 
 LEAST_SHARE = 0.01
 """Share of a document below which a topic is not listed unless asked for: half a token of fifty."""

@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.analysis.topics.words import top_words
-from bnp_dask.data import load_documents
-from bnp_dask.data.base import Reader, Source, batch_reader
+from bnp_dask.data import Reader, Source, batch_reader, load_documents
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs import is_whole, one_of, shown, whole_number
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers import counts_words, prior_mass, shares_of
+from bnp_dask.structure import counts_words, prior_mass, shares_of
 
 if TYPE_CHECKING:
     from distributed import Client

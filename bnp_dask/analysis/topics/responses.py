@@ -11,13 +11,12 @@ import pyarrow as pa
 
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.core import Batch
-from bnp_dask.data.base import Reader, batch_reader
-from bnp_dask.data.output import Layout, Outputs, write
+from bnp_dask.data import Layout, Outputs, Reader, batch_reader
+from bnp_dask.data.output import write
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers import as_documents, check_documents, find_topics, own_step
-from bnp_dask.structure.protocols import ResponseModel, response_of
+from bnp_dask.structure import ResponseModel, as_documents, check_documents, find_topics, own_step, response_of
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -20,13 +20,13 @@ from bnp_dask.analysis.topics import coherence
 from bnp_dask.analysis.topics.coherence import Pairs, Windows, count_windows, require_texts
 from bnp_dask.analysis.topics.words import hellinger, in_tables, names_of, token_shares, top_words, word_probabilities
 from bnp_dask.core import Batch
-from bnp_dask.data.base import Reader, batch_reader
+from bnp_dask.data import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs import plain, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.model import Posterior
-from bnp_dask.structure.answers import (
+from bnp_dask.structure import (
     as_documents,
     check_documents,
     counts_words,

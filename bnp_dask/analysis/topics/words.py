@@ -20,7 +20,8 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import number_from, one_of, plain, shown, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
-from bnp_dask.structure.nouns import in_use, noun_of, unused_line
+from bnp_dask.structure import noun_of, unused_line
+from bnp_dask.structure.nouns import in_use
 
 Ranking = Literal["probability", "lift", "relevance"]
 

@@ -11,13 +11,12 @@ from bnp_dask.analysis.predict import predict
 from bnp_dask.cli.console import table
 from bnp_dask.cli.demo.pictures import Card, digits_picture
 from bnp_dask.cli.demo.stage import Stage
-from bnp_dask.data.ingestion.ingest import ingest
+from bnp_dask.data import ingest
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs import say
 from bnp_dask.model import Model
-from bnp_dask.observation import Bernoulli
-from bnp_dask.observation.interface import estimates_of
+from bnp_dask.observation import Bernoulli, estimates_of
 
 LAPS = 60
 BATCH = 300

@@ -13,15 +13,13 @@ from bnp_dask.cli.console import table
 from bnp_dask.cli.demo.pictures import Look, patches_picture
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.core import Location
-from bnp_dask.data import Patches
-from bnp_dask.data.ingestion.ingest import ingest
-from bnp_dask.data.ingestion.patches import cut, read_grey
+from bnp_dask.data import Patches, ingest, read_grey
+from bnp_dask.data.ingestion.patches import cut
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs import say
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation import ZeroMeanGaussian
-from bnp_dask.observation.interface import estimates_of
+from bnp_dask.observation import ZeroMeanGaussian, estimates_of
 
 SIDE = 8
 PATCHES = 100_000

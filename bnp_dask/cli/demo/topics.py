@@ -27,8 +27,7 @@ from bnp_dask.analysis.topics.words import word_tokens
 from bnp_dask.cli.console import table
 from bnp_dask.cli.demo.stage import Stage
 from bnp_dask.core import Batch
-from bnp_dask.data import Text
-from bnp_dask.data.ingestion.ingest import ingest
+from bnp_dask.data import Text, ingest
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import BregmanKMeans
 from bnp_dask.inputs import say

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from bnp_dask.core import Columns, Roles
-from bnp_dask.core.columns import OnBadCell, few
+from bnp_dask.core import Columns, OnBadCell, Roles
+from bnp_dask.core.columns import few
 from bnp_dask.errors import DataError, nearest, warn
 from bnp_dask.inputs import (
     MOST_LEVELS,
@@ -29,17 +29,18 @@ from bnp_dask.inputs import (
     Level,
     Levels,
     as_level,
+    checked_levels,
     is_exact,
     is_positions,
     ordered_levels,
     positions,
     require_exact,
     resolve,
+    unseen,
 )
 from bnp_dask.inputs import levels as known_levels
 from bnp_dask.inputs.arrays import EXACT
 from bnp_dask.inputs.arrow_streams import streamed
-from bnp_dask.inputs.levels import checked_levels, unseen
 
 if TYPE_CHECKING:
     import pandas as pd

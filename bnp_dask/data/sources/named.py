@@ -16,8 +16,7 @@ from bnp_dask.data.view import OrderedSource, WeightedSource, WithoutBatches, le
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import in_order
 from bnp_dask.execute.reach import open_executor
-from bnp_dask.inputs import MOST_LEVELS, Codes, Key, Level, Levels, as_level, is_text, positions, resolve
-from bnp_dask.inputs.levels import few_levels
+from bnp_dask.inputs import MOST_LEVELS, Codes, Key, Level, Levels, as_level, few_levels, is_text, positions, resolve
 
 
 def matched(source: Source, columns: Columns) -> Source:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core import ON_BAD_CELL, Chosen, Columns, Cutting, Location, Roles, Words
-from bnp_dask.core.columns import WHOLE, Gaps, few
+from bnp_dask.core import ON_BAD_CELL, Chosen, Columns, Cutting, Gaps, Location, Roles, Words
+from bnp_dask.core.columns import WHOLE, few
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Source,

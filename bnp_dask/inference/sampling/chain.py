@@ -15,8 +15,7 @@ from bnp_dask.inference.sampling.visit import PARAMETERS, WEIGHTS, Assigned, gen
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels.numeric.arithmetic import exp, log_gammas, log_shares
 from bnp_dask.model import Model
-from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.interface import SampledObservation
+from bnp_dask.observation import LOG_BASE, SampledObservation
 
 
 def first_chain(model: Model, start: Summary) -> Chain:

@@ -15,8 +15,8 @@ from bnp_dask.inference.sampling.visit import PARAMETERS, generator
 from bnp_dask.inputs import whole_number
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.interface import SETTINGS, estimates_of
-from bnp_dask.structure.nouns import noun_of
+from bnp_dask.observation import SETTINGS, estimates_of
+from bnp_dask.structure import noun_of
 
 if TYPE_CHECKING:
     import xarray

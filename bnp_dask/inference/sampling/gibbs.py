@@ -42,10 +42,7 @@ from bnp_dask.inference.sampling.visit import Swept, keep_labels, labels_of, vis
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inputs import hold, shown, whole_number
 from bnp_dask.model import Model
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.observation.interface import SampledObservation
-from bnp_dask.observation.missing import require_exact_atoms
+from bnp_dask.observation import Multinomial, SampledObservation, numbers_per_cluster, require_exact_atoms
 
 SAMPLED = "sampled"
 """Reason of a run that has made all of its sweeps."""

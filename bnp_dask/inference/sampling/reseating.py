@@ -26,9 +26,7 @@ from bnp_dask.kernels.streaming.counts import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.kernels.streaming.urn import Seats, Urn
 from bnp_dask.model import Model
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.checks import as_csr
-from bnp_dask.observation.interface import Density, sequential_predictive
+from bnp_dask.observation import Density, Multinomial, as_csr, sequential_predictive
 
 CHUNK_SHARE = 1 / 16
 """Share of all atoms to which clusters are proposed at once, given the others; draws are exact for any share.

@@ -24,7 +24,7 @@ from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.model import Model
-from bnp_dask.observation.base import QuadraticObservation
+from bnp_dask.observation import QuadraticObservation
 from bnp_dask.structure.screened import screened_pieces
 
 

@@ -49,9 +49,7 @@ from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
 from bnp_dask.kernels.topics.document_step import sweep_documents
 from bnp_dask.model import Model
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.base import LOG_BASE, TokenObservation
-from bnp_dask.observation.checks import as_csr
+from bnp_dask.observation import LOG_BASE, Multinomial, TokenObservation, as_csr
 from bnp_dask.structure.tokens import summarize_words
 
 MORE = 16

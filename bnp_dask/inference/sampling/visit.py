@@ -17,7 +17,7 @@ from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
 from bnp_dask.model import Model
-from bnp_dask.structure.sequences import sequence_offsets, sequence_weights
+from bnp_dask.structure import sequence_offsets, sequence_weights
 
 ASSIGN, PIN, WEIGHTS, PARAMETERS, RESEAT, ROUND, ALLOCATE, DECIDE, TABLE = range(9)
 """Purposes of random numbers."""

@@ -22,9 +22,7 @@ from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, pri
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
 from bnp_dask.kernels.streaming.word_sums import add_documents, add_tokens, gather_words
 from bnp_dask.model import Model
-from bnp_dask.observation import Gaussian, Multinomial
-from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.checks import as_csr
+from bnp_dask.observation import LOG_BASE, Gaussian, Multinomial, as_csr
 from bnp_dask.observation.dependence import unrecorded_covariance
 
 ROOM = 8

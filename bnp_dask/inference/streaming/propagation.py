@@ -22,7 +22,7 @@ from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.pairs import best_share, matched_in_turn
-from bnp_dask.structure.base import Visit
+from bnp_dask.structure import Visit
 
 SEATS = "seats/"
 """Prefix of the arrays that keep the responsibilities of a batch's atoms."""

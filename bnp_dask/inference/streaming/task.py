@@ -25,10 +25,7 @@ from bnp_dask.kernels.streaming.gaussian import filter_gaussian, student_constan
 from bnp_dask.kernels.streaming.seating import Packed, give_up, log_not, note_left, seat_atom
 from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
 from bnp_dask.model import Model
-from bnp_dask.observation import Gaussian, Multinomial
-from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.checks import as_csr
-from bnp_dask.observation.missing import require_exact_atoms
+from bnp_dask.observation import LOG_BASE, Gaussian, Multinomial, as_csr, require_exact_atoms
 
 ROOM = 32
 """Room for new clusters beyond the existing ones, at first."""

@@ -21,8 +21,7 @@ from bnp_dask.inference.variational.memoized import lap_order
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.inputs import as_a, flag, hold, one_of, whole_number
 from bnp_dask.model import Model
-from bnp_dask.observation import Multinomial
-from bnp_dask.observation.missing import require_exact_atoms
+from bnp_dask.observation import Multinomial, require_exact_atoms
 
 STREAMED = "streamed"
 """Reason of a run that has made all of its passes."""

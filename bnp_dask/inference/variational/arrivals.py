@@ -51,8 +51,8 @@ from bnp_dask.moves.create import newborn_of
 from bnp_dask.moves.pairs import are_alike, sum_of
 from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import acts
-from bnp_dask.observation.base import numbers_per_cluster
-from bnp_dask.structure.base import Trial, Visit
+from bnp_dask.observation import numbers_per_cluster
+from bnp_dask.structure import Trial, Visit
 
 REGAINED = "regained"
 """Action of a history row in which atoms return that had left the model with their clusters."""

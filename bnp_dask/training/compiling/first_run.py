@@ -31,7 +31,7 @@ import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.core import REGISTRY, Batch, Columns, from_spec, to_spec
-from bnp_dask.data.base import Reader, Source, columns_of
+from bnp_dask.data import Reader, Source, columns_of
 from bnp_dask.errors import StoreError
 from bnp_dask.inference import Schedule
 from bnp_dask.kernels.gaussian.bounds import Forms

@@ -19,15 +19,13 @@ import numpy as np
 from bnp_dask.analysis.score import score_of
 from bnp_dask.analysis.topics.completion import Completion, complete_batch
 from bnp_dask.core import Batch, Survey
-from bnp_dask.data.base import Reader, Source, fingerprint_of
-from bnp_dask.data.groups import taking_lags
-from bnp_dask.data.view import LEFT_OUT, CountedSource, View
+from bnp_dask.data import LEFT_OUT, CountedSource, Reader, Source, View, fingerprint_of, taking_lags
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.model import Posterior
 from bnp_dask.store.manifest import ROW
-from bnp_dask.structure.answers import as_documents
+from bnp_dask.structure import as_documents
 from bnp_dask.training.growing.growing_run import GrowingRun
 from bnp_dask.training.growing.incoming.aside import Aside, SetAside, nothing_aside, stamp_of
 from bnp_dask.training.growing.incoming.pieces import Known, Piece, content_of, naming, times_of

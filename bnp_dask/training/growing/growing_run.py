@@ -13,9 +13,7 @@ import numpy as np
 
 from bnp_dask.core import Survey
 from bnp_dask.core.frozen import frozen
-from bnp_dask.data.base import Source
-from bnp_dask.data.sources.open import as_modelled
-from bnp_dask.data.view import CountedSource
+from bnp_dask.data import CountedSource, Source, as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json

@@ -13,15 +13,25 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core import Chosen, Columns, Location, Survey
-from bnp_dask.data import as_source
-from bnp_dask.data.base import Reader, Source, columns_of
-from bnp_dask.data.beside import classes_of, labels_of, links_of, responses_of, with_labels, with_links, with_responses
+from bnp_dask.data import (
+    Reader,
+    Source,
+    as_source,
+    classes_of,
+    columns_of,
+    labels_of,
+    links_of,
+    responses_of,
+    with_labels,
+    with_links,
+    with_responses,
+)
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inputs import place_in_file
 from bnp_dask.model import Posterior
-from bnp_dask.observation.labelled import Labelled
+from bnp_dask.observation import Labelled
 from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
-from bnp_dask.structure.protocols import response_of
+from bnp_dask.structure import response_of
 from bnp_dask.training.copies import OnceSource, kept_in
 from bnp_dask.training.run_settings import OPENED, Begun
 from bnp_dask.training.survey_pass import PER_BATCH, Surveyed, surveyed

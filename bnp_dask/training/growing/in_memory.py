@@ -13,8 +13,7 @@ import numpy as np
 
 from bnp_dask.core import RunningTotal, Survey, survey_batch
 from bnp_dask.core.frozen import thawed
-from bnp_dask.data.base import Source
-from bnp_dask.data.groups import taking_lags
+from bnp_dask.data import Source, taking_lags
 from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.reach import open_executor
 from bnp_dask.inference import Memoized, State, state_to_arrays, state_to_json

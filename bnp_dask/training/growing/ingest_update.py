@@ -34,7 +34,7 @@ from bnp_dask.inference.variational.lineage import Lineage, inherited, told
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import hold, shown
 from bnp_dask.model import Posterior
-from bnp_dask.structure.nouns import count_of
+from bnp_dask.structure import count_of
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.found import Found
 from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended, published

@@ -14,9 +14,7 @@ import numpy as np
 
 from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core import Location
-from bnp_dask.data import as_source
-from bnp_dask.data.base import opened_as
-from bnp_dask.data.sources.open import as_modelled
+from bnp_dask.data import as_modelled, as_source, opened_as
 from bnp_dask.errors import SettingError, StoreError, redacted
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.serial import SerialExecutor

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bnp_dask.core import Location
-from bnp_dask.data.base import fingerprint_of_files
+from bnp_dask.data import fingerprint_of_files
 from bnp_dask.errors import DataError, NumericalError, StoreError
 from bnp_dask.inputs import path_text
 from bnp_dask.store import Key, RunStore, place_of, run_folder

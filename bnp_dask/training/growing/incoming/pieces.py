@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.core import Location
-from bnp_dask.data.sources.frames import is_frame
-from bnp_dask.data.sources.parquet import SUFFIXES, open_file, parquet_files
+from bnp_dask.data import is_frame, open_file, parquet_files
+from bnp_dask.data.sources.parquet import SUFFIXES
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inputs import shown
 

@@ -12,17 +12,22 @@ import numpy as np
 from bnp_dask.analysis.base import columns_for, needs_of_posterior, open_for, vocabulary_of, words_of
 from bnp_dask.core import Columns, Words
 from bnp_dask.core.columns import few
-from bnp_dask.data import as_source
-from bnp_dask.data.base import Source, columns_of
-from bnp_dask.data.beside import labels_of, with_labels
-from bnp_dask.data.groups import taking_lags
-from bnp_dask.data.sources.forms import Documents, plain_form
-from bnp_dask.data.view import LEFT_OUT, reordered
+from bnp_dask.data import (
+    LEFT_OUT,
+    Documents,
+    Source,
+    as_source,
+    columns_of,
+    labels_of,
+    plain_form,
+    reordered,
+    taking_lags,
+    with_labels,
+)
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import one_of
 from bnp_dask.model import Model, Posterior
-from bnp_dask.observation.base import WideningObservation
-from bnp_dask.observation.labelled import Labelled
+from bnp_dask.observation import Labelled, WideningObservation
 
 NewWords = Literal["add", "drop"]
 """Ways to treat words that a run does not know."""
