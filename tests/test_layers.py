@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -24,8 +25,12 @@ DASK_COLLECTIONS = {"bnp_dask.data.sources.dask_collections", "bnp_dask.data.out
 OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
 """Packages of the extras."""
 
-
 PICKLING = {f"{m}.{f}" for m in ("pickle", "cloudpickle", "joblib", "dill") for f in ("dump", "load")}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def test_no_imports_run_in_circles():
@@ -105,7 +110,7 @@ def test_names_are_the_words_of_the_field():
     found = set()
     for path in SOURCES:
         file = path.relative_to(PACKAGE).as_posix()
-        names = {part for node in ast.walk(ast.parse(path.read_text())) for part in names_of(node)}
+        names = {part for node in ast.walk(parsed(path)) for part in names_of(node)}
         for name in names:
             parts = {part.removesuffix("s") for part in re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")}
             found |= {(word, file) for word in FIELD_WORDS if word.removesuffix("s") in parts}
@@ -128,7 +133,7 @@ def names_of(node: ast.AST) -> list[str]:
 def test_nobody_pickles_to_files():
     """What lies on disk is loaded without running code."""
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call):
                 assert ast.unparse(node.func) not in PICKLING, f"{path}:{node.lineno}"
                 allowing = [k for k in node.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"]
@@ -137,7 +142,7 @@ def test_nobody_pickles_to_files():
 
 def test_optional_packages_are_imported_when_they_are_needed():
     for path in SOURCES:
-        eager = {name.split(".")[0] for node in ast.parse(path.read_text()).body for name in imported_names(node)}
+        eager = {name.split(".")[0] for node in parsed(path).body for name in imported_names(node)}
         assert not eager & OPTIONAL, f"{path} imports {sorted(eager & OPTIONAL)} at module level"
 
 

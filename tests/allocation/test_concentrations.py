@@ -130,6 +130,7 @@ def test_the_alpha_of_documents_is_found_again(alpha):
     assert 0.6 * alpha < found.model.allocation.alpha < 1.7 * alpha
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
 @pytest.mark.parametrize("kind", ["topics", pytest.param("states", marks=pytest.mark.long)])
 def test_the_objective_never_falls_and_a_resumed_run_has_the_same_bits(kind, tmp_path):

@@ -107,6 +107,7 @@ def rows():
     return rng.normal(size=(300, 2)) + np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])[rng.integers(3, size=300)]
 
 
+@pytest.mark.long
 def test_a_job_file_trains_resumes_updates_and_shows_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("rows.npy", rows())

@@ -271,6 +271,7 @@ def test_rows_without_a_stratum_and_other_columns_than_those_of_the_data_are_ref
     assert drawn.x["site"].nunique() == 2
 
 
+@pytest.mark.long
 def test_a_job_file_trains_with_births_resumes_and_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sites(400, np.random.default_rng(0)).to_parquet("rows.parquet")

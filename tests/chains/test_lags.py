@@ -88,6 +88,7 @@ def test_pages_tables_and_samples_of_two_lags(tmp_path):
     assert bnp.sample(posterior, 20).x.shape == (20, 2)
 
 
+@pytest.mark.long
 def test_job_files_resume_and_the_command_line(tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.concatenate(walks()))
     np.save(tmp_path / "offsets.npy", OFFSETS)

@@ -21,6 +21,7 @@ def estimator():
     return bnp.DirichletProcessMixture("von_mises_fisher", random_state=0)
 
 
+@pytest.mark.long
 def test_the_estimator_has_what_bertopic_asks_a_clusterer_for(corpus):
     truth, _, embeddings = corpus
     found = estimator().fit(embeddings, y=None)

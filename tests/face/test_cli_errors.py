@@ -301,6 +301,7 @@ def test_standard_streams_that_are_full_closed_or_gone(folder):
     assert program("inspect", "run", redirect="| head -c 1")[2] == ""
 
 
+@pytest.mark.long
 def test_a_run_goes_on_when_its_reader_has_gone(folder):
     """Before the first line is read: ``bnp-dask train ... 2>&1 | true``."""
     program("train", "run.yaml", "--store", "new", redirect="2>&1 | true")

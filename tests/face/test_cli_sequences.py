@@ -79,6 +79,7 @@ def test_the_job_file_from_end_to_end(folder, capsys):
     assert "could not be read" in (folder / "late.html").read_text()
 
 
+@pytest.mark.long
 def test_by_way_of_a_store(folder, capsys):
     truth = recording(folder / "t.parquet", shuffle=True)
     words = ["ingest", "t.parquet", "t.zarr", "--group-column", "recording", "--order-column", "step"]

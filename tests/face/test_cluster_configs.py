@@ -326,6 +326,7 @@ def test_the_coordinator_goes_on_with_a_run():
     assert [any(path.startswith(m + "/") for m in mounts) for path in (args.job, args.store)] == [True, True]
 
 
+@pytest.mark.long
 def test_the_manifest_is_what_the_operator_takes():
     jsonschema = pytest.importorskip("jsonschema")
     package = importlib.util.find_spec("dask_kubernetes")

@@ -171,6 +171,7 @@ def test_one_place_for_results_is_needed(capsys, tmp_path):
     assert "two places are given" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_report_in_an_object_store_replaces_only_a_page(capsys):
     import fsspec
 

@@ -79,6 +79,7 @@ def test_star_import_needs_no_extras():
     assert run_python(code).split() == ["train", "DPMixture"]
 
 
+@pytest.mark.long
 def test_the_estimator_without_scikit_learn_says_what_to_install():
     code = (
         "import sys; sys.modules['sklearn'] = None\nimport bnp_dask\n"

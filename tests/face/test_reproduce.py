@@ -120,6 +120,7 @@ def test_a_wrong_figure_or_folder_is_told_and_nothing_runs(tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == [tmp_path / "001-2.json"]
 
 
+@pytest.mark.long
 def test_empty_topics_is_what_the_thesis_says(tmp_path):
     result = run(EXPERIMENTS["000-5.3"], Task(quick=True), tmp_path)
     assert result.n_held == len(result.checks) == 2

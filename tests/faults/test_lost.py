@@ -582,6 +582,7 @@ def test_workers_die_while_batches_are_lost(warm_cluster, tmp_path):
     assert bits(result) == bits(quiet)
 
 
+@pytest.mark.long
 def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     """What a person sees: which file, from which lap on, and what to type to go on."""
     monkeypatch.chdir(tmp_path)

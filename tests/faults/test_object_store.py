@@ -86,6 +86,7 @@ def killed_at(n, after, monkeypatch, of_posterior=True):
             yield reached
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["topics", pytest.param("chains", marks=pytest.mark.long)])
 def test_a_run_that_is_stopped_and_resumed_has_the_bits_of_one_in_memory(url, name):
     make, schedule, moves = CASES[name]
@@ -132,6 +133,7 @@ def kill_again_and_again(url, quiet, monkeypatch, kills):
     return runs
 
 
+@pytest.mark.long
 def test_killed_again_and_again_it_ends_in_the_quiet_bits(url, monkeypatch):
     kill_again_and_again(url, bits(small(None, laps=8)), monkeypatch, 5)
 

@@ -168,6 +168,7 @@ def test_good_data_are_not_touched():
         run(atoms(N), on_bad_batch="ignore")
 
 
+@pytest.mark.long
 def test_on_the_command_line_and_in_the_report(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     folder = make_parquet(tmp_path / "table")

@@ -90,6 +90,7 @@ def test_statistics_and_objective_of_old_data_are_those_of_the_wider_model(tmp_p
     assert bnp.load(tmp_path / "run@0").summary["x"].shape[1] == 16
 
 
+@pytest.mark.long
 def test_columns_of_stores_are_put_where_the_run_has_their_words(tmp_path):
     paths = [store(tmp_path, 0, WORDS[:12]), store(tmp_path, 1, WORDS[15:3:-1]), store(tmp_path, 2, WORDS[6:20])]
     begin(tmp_path / "run", paths[0], model=MODELS["topics"], batch_size=None)
@@ -190,6 +191,7 @@ def test_new_words_can_be_left_out(texts, tmp_path):
         grow(texts, path, batch_size=None, new_words="drop")
 
 
+@pytest.mark.long
 def test_stores_whose_words_were_left_out_are_visited_as_they_were_taken(tmp_path):
     first, second, third = (store(tmp_path, n, WORDS[2 * n : 2 * n + 8]) for n in range(3))
     begin(tmp_path / "run", first, model=MODELS["topics"], batch_size=None)

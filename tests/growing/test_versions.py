@@ -180,6 +180,7 @@ def test_changes_since_a_version(tmp_path):
     assert np.isfinite(first.fresh)
 
 
+@pytest.mark.long
 def test_the_command_line_updates_tells_and_goes_back(tmp_path, capsys):
     paths = files(tmp_path / "in", 3)
     begin(tmp_path / "run", paths[0])

@@ -146,6 +146,7 @@ def test_a_run_that_is_stopped_on_a_sample_or_after_it_goes_on_to_the_same_bits(
     same(run(store=tmp_path / "run", resume=True), whole())
 
 
+@pytest.mark.long
 def test_bits_do_not_depend_on_workers(tmp_path):
     same(run(client=ThreadExecutor(3), store=tmp_path / "run"), whole())
 
@@ -195,6 +196,7 @@ def test_starts_that_know_every_row_are_no_start_of_a_sample():
         bnp.FromSample(bnp.Responsibilities(np.zeros(5, int)))
 
 
+@pytest.mark.long
 def test_a_run_from_a_sample_is_updated_as_any_other(tmp_path):
     np.save(tmp_path / "x.npy", np.concatenate([DATA.reader(b)().x for b in range(18)]))
     np.save(tmp_path / "y.npy", DATA.reader(0)().x + 0.01)

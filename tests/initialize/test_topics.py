@@ -76,6 +76,7 @@ def test_anchor_words_find_the_topics():
         assert (np.diff(summary["N"]) <= 0).all() and summary["docs"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [HDPTopics, pytest.param(LDA, marks=pytest.mark.long)])
 def test_anchor_words_are_a_better_start_than_random_documents(kind):
     counts, _ = separable()

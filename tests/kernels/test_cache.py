@@ -103,6 +103,7 @@ def test_the_folder_is_named_after_all_sources_that_a_kernel_may_call(tmp_path, 
         sources_digest.cache_clear()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="homes and temporary files that no variable names")
 def test_processes_share_kernels_where_the_home_is_read_only(tmp_path):
     site, home, temporary = tmp_path / "site-packages", tmp_path / "a file" / "caches", tmp_path / "temporary"

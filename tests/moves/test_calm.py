@@ -63,6 +63,7 @@ def test_a_solved_run_stops_soon(contexts):
         assert state.memory.failed("delete", (i,), [n], 0.1) >= MOVES[2].tries
 
 
+@pytest.mark.long
 def test_settings_hold_for_what_is_tried_on_all_data(contexts):
     work, state = separated()
     for _ in Memoized(60, window=2).run(work, state):
@@ -78,6 +79,7 @@ def test_settings_hold_for_what_is_tried_on_all_data(contexts):
         assert context.calm or len(plan.given_up) <= 4
 
 
+@pytest.mark.long
 def test_more_atoms_are_gathered_only_as_memory_allows(contexts, monkeypatch):
     monkeypatch.setattr("bnp_dask.moves.base.LAP", replace(LAP, gathered=0))
     work, state = separated()

@@ -26,6 +26,7 @@ def assert_found(n_true, rows, seed, least):
     return result
 
 
+@pytest.mark.long
 def test_a_row_far_away_does_not_end_what_a_run_can_do():
     """Batches kept their older statistics from the second lap on, since rounding had made the objective too high."""
     rows = first_use.twelve(0)

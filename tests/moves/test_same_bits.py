@@ -85,6 +85,7 @@ def test_pause_anywhere(schedule, moves):
     assert pending == (moves is AT_BATCH)
 
 
+@pytest.mark.long
 def test_pause_with_sparse_counts_and_weights():
     rng = np.random.default_rng(0)
     topics = rng.dirichlet(np.full(30, 0.1), size=4)

@@ -244,6 +244,7 @@ def test_the_same_bits_and_pauses():
     assert kept >= 2
 
 
+@pytest.mark.long
 def test_growing_is_what_small_runs_found(contexts):
     work, state, schedule = grow(laps_=20)
     for _ in schedule.run(work, state):

@@ -283,6 +283,7 @@ def test_labels_of_steps_name_states():
     assert (np.diff(values_of(found)) > -1e-6).all()
 
 
+@pytest.mark.long
 def test_more_data_come_with_labels_or_without(tmp_path):
     x, side = two_in_one()
     codes = labels_of(side).codes
@@ -320,6 +321,7 @@ def test_the_estimator_answers_with_labels():
     assert np.isfinite(made.bic(x))
 
 
+@pytest.mark.long
 def test_a_job_file_names_a_file_of_labels(tmp_path):
     x, side = two_in_one()
     np.save(tmp_path / "x.npy", x)

@@ -441,6 +441,7 @@ class KilledInLap:
     def on_end(self, reason): ...
 
 
+@pytest.mark.long
 def test_two_workers_and_a_run_that_is_killed_and_resumed_have_the_same_bits(tmp_path, dask_client):
     x, links, _, offsets = linked_blobs(50, seed=6)
     whole = trained(x, links, offsets)
@@ -509,6 +510,7 @@ def test_autoregressive_steps_take_links():
     assert len(set(bnp.predict(found.posterior, source, links=links)[:20].tolist())) == 1
 
 
+@pytest.mark.long
 def test_job_files_updates_and_the_estimator_take_links(tmp_path):
     x, links, _, _ = linked_blobs(30)
     np.save(tmp_path / "x.npy", x)

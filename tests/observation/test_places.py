@@ -83,14 +83,15 @@ def lines_that_name(tree: ast.Module) -> dict[str, set[int]]:
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found: dict[str, set[int]] = {}
     for node in ast.walk(tree):
-        names = {
-            ast.Name: lambda node: node.id,
-            ast.Attribute: lambda node: node.attr,
-            ast.alias: lambda node: node.name,
-            ast.Constant: lambda node: None if id(node) in said else node.value,
-        }.get(type(node), lambda node: None)(node)
-        if isinstance(names, str) and names in OBSERVATIONS:
-            found.setdefault(names, set()).add(node.lineno)
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                pass
+            case ast.Constant(value=name) if id(node) not in said:
+                pass
+            case _:
+                continue
+        if isinstance(name, str) and name in OBSERVATIONS:
+            found.setdefault(name, set()).add(node.lineno)
     return found
 
 

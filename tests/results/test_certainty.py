@@ -87,6 +87,7 @@ def test_a_split_that_is_worth_it_is_found():
     assert found.losses[2] >= -best.price - 1e-6
 
 
+@pytest.mark.long
 def test_starts_and_resamples_are_compared_on_the_data(whole, result):
     assert len(whole.starts) == 2 and len(whole.resamples) == 2
     labels = [bnp.predict(one.posterior, three()) for one in whole.repeats]
@@ -138,6 +139,7 @@ def test_the_consensus_has_the_least_binder_loss_of_all_partitions():
         assert value(found) >= best - 0.1 * abs(best) - 1e-9
 
 
+@pytest.mark.long
 def test_equal_bits_on_other_executors_and_batches_of_equal_seeds(result, whole):
     again = bnp.certainty(result, three(), starts=2, resamples=2, batch_size=50, rng=3, client=SerialExecutor(), **FEW)
     assert again.to_json() == whole.to_json()

@@ -146,6 +146,7 @@ def test_autoregressions_are_described():
     np.testing.assert_allclose([float(v) for v in found.groups()], [0.9, 0.5, 2.0], rtol=0.05)
 
 
+@pytest.mark.long
 def test_a_run_directory_finds_its_store(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -17,6 +17,7 @@ def sampled():
     return EXAMPLE["sample"](load_iris().data, laps=24, burn_in=12)
 
 
+@pytest.mark.long
 def test_the_example_draws_its_picture(sampled, tmp_path):
     x = load_iris().data
     EXAMPLE["draw"](sampled, x, str(tmp_path / "partitions.png"))

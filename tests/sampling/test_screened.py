@@ -9,6 +9,7 @@ from bnp_dask.structure.screened import worthwhile
 N, K, D = 4000, 40, 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "allocation", [bnp.DPMixture(2.0), pytest.param(bnp.FiniteMixture(), marks=pytest.mark.long)], ids=["DP", "finite"]
 )

@@ -70,6 +70,7 @@ def test_topics_of_tokens_are_drawn_from_all_partitions(together):
     assert found < 0.02, error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kappa", [2.0, pytest.param(0.0, marks=pytest.mark.long)])
 def test_one_lap_from_all_paths_is_near_all_paths(kappa):
     exact = Paths.of(*few_sequences("Gaussian", kappa))

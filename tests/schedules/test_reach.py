@@ -161,6 +161,7 @@ def test_states_of_documents_follow_when_reach_is_lost(tmp_path, failing):
     assert usual.visits < lonely.visits <= usual.visits + 4  # the window
 
 
+@pytest.mark.long
 def test_a_resumed_run_finds_what_the_coordinator_kept(tmp_path, failing):
     failing(FAILS["most do not"])
     for name in ("mixture", "topics", "chains"):

@@ -53,6 +53,7 @@ def mixture(window, client=None, batch_size=20, **more):
     return go(model, blobs(), bnp.RandomExamples(3), schedule, [], client, batch_size=batch_size, **more)
 
 
+@pytest.mark.long
 def test_by_default_the_bits_are_those_of_an_eighth_of_the_batches_on_any_number_of_workers():
     usual = bits(mixture(15))  # of 120 batches
     assert bits(mixture(None)) == usual

@@ -15,6 +15,7 @@ from bnp_dask.cli import main
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "smaller", "says"),
     [

@@ -342,6 +342,7 @@ def test_closed_forms_are_used_where_there_are_any():
 
 
 # -- at home --------------------------------------------------------------------------------------------------------
+@pytest.mark.long
 def test_a_job_file_names_an_intensity_and_its_run_is_saved_resumed_and_shown(tmp_path, monkeypatch):
     from pathlib import Path
 

@@ -74,6 +74,7 @@ def test_full_batch(name, given):
     assert_allclose(posterior.observation.lam, arrays["final_lam"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("given", [True, False])
 def test_memoized_with_warm_starts(given):
     case, arrays = recorded("hdptopic_mult_movb")

@@ -176,6 +176,7 @@ def values_of(result):
     return [row["elbo"] for row in result.history]
 
 
+@pytest.mark.long
 def test_classes_of_documents_are_learned_with_all_moves_and_predicted():
     x, y, known = corpus()
     moves = [bnp.Birth(), bnp.DocumentBirth(every=2, passes=10), bnp.Merge(), bnp.Delete()]
@@ -193,6 +194,7 @@ def test_classes_of_documents_are_learned_with_all_moves_and_predicted():
     assert estimates["response"].dims == ("cluster", "class")
 
 
+@pytest.mark.long
 def test_names_of_classes_last_through_files_resumes_updates_and_jobs(tmp_path):
     from bnp_dask.cli.jobfile import parse_job
 

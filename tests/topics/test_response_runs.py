@@ -46,6 +46,7 @@ def values_of(result):
     return [row["elbo"] for row in result.history]
 
 
+@pytest.mark.long
 def test_the_objective_never_falls_with_all_moves_and_totals_are_those_of_the_documents():
     x, y, known = corpus()
     moves = [bnp.Birth(), bnp.DocumentBirth(every=2, passes=10), bnp.Merge(), bnp.Delete()]
@@ -140,6 +141,7 @@ def test_the_estimator_predicts_responses():
         bnp.TopicModel(2, response="poisson").fit(x, y)
 
 
+@pytest.mark.long
 def test_predictions_of_numbers_and_classes_are_written_as_files(tmp_path):
     x, y, known = corpus()
     numbers = trained(x, known).posterior

@@ -67,6 +67,7 @@ def test_drawn_rows_are_rows_of_the_table(result):
     assert bnp.score(result.posterior, drawn.x) > -20
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_job_files_train_on_mixed_tables(suffix, tmp_path):
     data = tmp_path / f"people.{suffix}"

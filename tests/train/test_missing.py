@@ -68,7 +68,7 @@ def test_nothing_missing_gives_the_same_bits_in_every_kind_of_model(allocation, 
     assert_array_equal(plain.posterior.observation.m, asked.posterior.observation.m)
 
 
-@pytest.mark.first_case
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["topics", "hmm"])
 @pytest.mark.parametrize("likelihood", [bnp.Gaussian, bnp.DiagGaussian])
 def test_groups_and_sequences_with_holes_train_and_are_imputed(kind, likelihood):
@@ -97,6 +97,7 @@ def test_a_step_without_any_entry_costs_a_sequence_nothing():
     assert (result.posterior.observation.nu <= 3.0 + result.posterior.summary["N"][:, None]).all()
 
 
+@pytest.mark.long
 def test_masked_arrays_and_tables_with_missing_values_are_the_same_data():
     _, holed, _ = blobs()
     frame = pd.DataFrame(holed, columns=list("abcd"), index=np.arange(600) + 9)

@@ -155,6 +155,7 @@ def test_clusters_of_a_shadow_have_names_of_their_own(whole, plain):
 LAPS = [(Memoized, True), *(pytest.param(make, False, marks=pytest.mark.long) for make in (Memoized, FullBatch))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("make", "kept"), LAPS)
 def test_a_lap_with_a_shadow_reads_each_batch_once(make, kept, whole, monkeypatch, tmp_path):
     """Also where workers keep the statistics of the run's state, and tasks of their own add up what changed."""
@@ -192,12 +193,14 @@ def test_threads_dask_a_store_and_little_memory_give_the_same_bits(short, dask_c
         assert result.alternatives == short.alternatives
 
 
+@pytest.mark.long
 def test_a_run_that_ends_soon_after_a_shadow_is_the_beginning_of_one_to_the_fixed_point(short, whole):
     rows = rows_of(short)
     assert rows == rows_of(whole)[: len(rows)] and [move["accepted"] for move in told(short)] == [True]
     assert short.alternatives == whole.alternatives and len(whole.history) > len(rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("some", [pytest.param(slice(None), id="all", marks=pytest.mark.long), slice(1, None, 3)])
 def test_a_run_that_is_stopped_while_a_shadow_lives_goes_on_to_the_same_bits(short, until_a_shadow, tmp_path, some):
     begun, lap = short.alternatives[0]["begun"], told(short)[0]["lap"]

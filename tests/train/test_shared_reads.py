@@ -60,7 +60,7 @@ def test_four_starts_read_each_batch_once_in_a_lap(make, reads, monkeypatch):
         assert extra == read_in(laps + 1, 1) - read_in(laps, 1)
 
 
-@pytest.mark.first_case
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 @pytest.mark.parametrize("kind", ["mixture with moves", "topics", "chains"])
 def test_starts_on_threads_and_on_dask_have_the_bits_of_this_thread(kind, dask_client, monkeypatch):

@@ -157,7 +157,7 @@ def test_a_callback_that_stops_in_the_first_lap_leaves_the_first_start(tmp_path)
     assert bits(go(model, data(), n_init=3, store=tmp_path / "run", resume=True, **more)) == bits(whole)
 
 
-@pytest.mark.first_case
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mixture with moves", "topics"])
 def test_starts_in_a_run_directory_go_on_after_a_stop_to_the_same_bits(kind, tmp_path):
     model, data, more = KINDS[kind]
