@@ -43,7 +43,8 @@ class Gensim(Adapter):
     def topics_bound(self, case):
         model = trained(case)
         model.state.sstats = case["lam"] - model.eta
-        return {"bound": model.bound(corpus(case["counts"]), gamma=case["gamma"])}
+        # rows of the documented shape (D, K) are refused by a compiled helper that wants two axes
+        return {"bound": model.bound(corpus(case["counts"]), gamma=case["gamma"][:, None])}
 
     def topics_evidence(self, case):
         return {"bound": trained(case).bound(corpus(case["counts"]))}
