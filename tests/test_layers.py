@@ -12,6 +12,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from bnp_dask._names import names_in_stub
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bnp_dask"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -24,6 +26,9 @@ DASK_COLLECTIONS = {"bnp_dask.data.sources.dask_collections", "bnp_dask.data.out
 
 OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
 """Packages of the extras."""
+
+FACES = ("core", "data", "inputs", "structure")
+"""Chapters whose stub lists the names that others use."""
 
 PICKLING = {f"{m}.{f}" for m in ("pickle", "cloudpickle", "joblib", "dill") for f in ("dump", "load")}
 
@@ -92,6 +97,19 @@ def test_kernels_import_only_arrays(imports):
     allowed = {"bnp_dask", "numpy", "scipy", "numba", "llvmlite", *sys.stdlib_module_names}
     found = {m: names - allowed for m, names in imports.items() if m.startswith("bnp_dask.kernels")}
     assert not any(found.values()), found
+
+
+def test_names_of_a_face_are_imported_from_the_chapter():
+    """What ``bnp_dask.core`` and others list, no other chapter takes from a module inside of it."""
+    faces = {f"bnp_dask.{chapter}": names_in_stub(PACKAGE / chapter) for chapter in FACES}
+    found = set()
+    for path in SOURCES:
+        file = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(parsed(path)):
+            face = ".".join((getattr(node, "module", None) or "").split(".")[:2])
+            if face in faces and f"bnp_dask.{file}".split("/")[0] != face:
+                found |= {(file, face, a.name) for a in node.names if faces[face].get(a.name) == node.module}
+    assert not found, [f"{file}: from {face} import {name}" for file, face, name in sorted(found)]
 
 
 def test_nobody_tells_the_type_checker_what_it_does_not_know():
