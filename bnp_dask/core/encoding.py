@@ -21,7 +21,7 @@ from scipy import sparse
 
 from bnp_dask.core.registry import REGISTRY, Registry, file_name
 from bnp_dask.errors import DataError, StoreError
-from bnp_dask.inputs import from_parts
+from bnp_dask.inputs import from_parts, shown
 
 Spec = Any
 """JSON: None, bool, int, float, str, list, dict."""
@@ -68,6 +68,26 @@ def to_identity(obj: Any) -> list[Any]:
     return [spec, {name: zlib.crc32(np.ascontiguousarray(a).tobytes()) for name, a in sorted(arrays.items())}]
 
 
+def form_of(obj: Any) -> Spec:
+    """Classes of an object and its parts, and kinds and shapes of its arrays: all but the values, JSON-able."""
+    spec, arrays = to_spec(obj)
+
+    def form(spec: Spec) -> Spec:
+        if isinstance(spec, list):
+            return [form(own) for own in spec]
+        if not isinstance(spec, dict):
+            return "a number" if isinstance(spec, (int, float)) else type(spec).__name__
+        kind = next(iter(spec), None)
+        if kind == "$array":
+            array = arrays[spec["$array"]]
+            return f"an array {array.shape} of kind {array.dtype.kind}"
+        if kind == "$class":
+            return {"class": spec["$class"], **{name: form(own) for name, own in spec["fields"].items()}}
+        return "a number" if kind in ("$float", "$scalar") else {str(kind): form(spec[kind])}
+
+    return form(spec)
+
+
 def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = REGISTRY) -> Any:
     """Inverse of :func:`to_spec`.
 
@@ -78,6 +98,31 @@ def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = 
         :func:`to_spec` does not write.
     """
     return _decode(spec, arrays, classes)
+
+
+def require_spec(spec: Spec, place: str) -> None:
+    """StoreError, naming ``place``, unless JSON is a description that :func:`to_spec` may have written."""
+    if isinstance(spec, list):
+        for number, own in enumerate(spec):
+            require_spec(own, f"{place}[{number}]")
+    if not isinstance(spec, dict):
+        return
+    kind = next(iter(spec), None)
+    if kind == "$class" and isinstance(spec["$class"], str) and isinstance(spec.get("fields"), dict):
+        for name, own in spec["fields"].items():
+            require_spec(own, f"{place}.{name}")
+    elif kind == "$tuple" and isinstance(spec["$tuple"], list):
+        require_spec(spec["$tuple"], place)
+    elif kind == "$map" and isinstance(spec["$map"], list):
+        for pair in spec["$map"]:
+            if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
+                raise StoreError(f"{place} is a mapping with the entry {shown(pair)}; needs [name, value]")
+            require_spec(pair[1], f"{place}.{pair[0]}")
+    elif kind not in ("$array", "$csr", "$float", "$scalar"):
+        raise StoreError(
+            f"{place} is {shown(spec)}; needs a number, text, null, a list, or a description of a class, such as "
+            '{"$class": "DPMixture", "fields": {}}'
+        )
 
 
 def with_added(spec: Spec, obj: Any) -> Spec:

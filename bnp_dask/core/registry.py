@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from bnp_dask.errors import StoreError
+from bnp_dask.inputs.settings import shown
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -77,7 +78,7 @@ class Registry:
         raise StoreError(f"class {name!r} is not one that may be read from a file: {self._hint(name)}")
 
     def _hint(self, name: str) -> str:
-        module, _, own = name.rpartition(".")
+        module, _, own = shown(name)[1:-1].rpartition(".")
         if module == "__main__":
             return (
                 f"it was defined in a script or notebook; define {own} with @register in this one too, or move it into "

@@ -395,12 +395,23 @@ class Summary:
         if missing:
             raise SummaryError(f"arrays {missing} are missing; found {sorted(arrays)}")
         values = {n: arrays[f"value.{n}"] for n in fields}
-        n_clusters = len(arrays["ids"])
+        for name in ("ids", "pairs"):
+            if arrays[name].dtype.kind not in "iu" or arrays[name].shape[1:] != (() if name == "ids" else (2,)):
+                raise SummaryError(f"{name} is {arrays[name].dtype} {arrays[name].shape}; needs whole numbers (N, ...)")
+        if len(np.unique(arrays["ids"])) != len(arrays["ids"]):
+            raise SummaryError(f"ids has a cluster twice: {arrays['ids'].tolist()}")
+        lengths = {CLUSTER: len(arrays["ids"])}
         for name, declared in fields.items():
-            shape = np.shape(values[name])
-            axes = declared.n_cluster_axes
-            if len(shape) != len(declared.dims) or shape[:axes] != (n_clusters,) * axes:
-                raise SummaryError(f"value.{name} has shape {shape}; needs {declared.dims} with {n_clusters} clusters")
+            shape, kind = np.shape(values[name]), np.asarray(values[name]).dtype.kind
+            if len(shape) != len(declared.dims) or kind not in "biuf":
+                raise SummaryError(f"value.{name} is {values[name].dtype} {shape}; needs numbers {declared.dims}")
+            for dim, length in zip(declared.dims, shape, strict=True):
+                if lengths.setdefault(dim, length) != length:
+                    raise SummaryError(f"value.{name} has shape {shape}; needs {declared.dims} with {lengths}")
+        for name in fields:
+            tracked = arrays.get(f"pair.{name}")
+            if tracked is not None and (tracked.dtype.kind not in "biuf" or len(tracked) != len(arrays["pairs"])):
+                raise SummaryError(f"pair.{name} has shape {tracked.shape}; needs {len(arrays['pairs'])} pairs")
         pair_values = {n: arrays[f"pair.{n}"] for n in fields if f"pair.{n}" in arrays}
         return Summary(arrays["ids"], fields, values, arrays["pairs"], pair_values, Links.from_arrays(arrays))
 

@@ -11,7 +11,7 @@ The schedules are in :mod:`variational`, :mod:`streaming` and :mod:`sampling`; :
 read each batch once.
 """
 
-from bnp_dask.inference.checkpoint import is_constant, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.inference.checkpoint import SavedState, is_constant, state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.inference.drive import Schedule, Step
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.variational.full import FullBatch
@@ -22,6 +22,7 @@ from bnp_dask.inference.verify import restored
 __all__ = [
     "FullBatch",
     "Memoized",
+    "SavedState",
     "Schedule",
     "State",
     "Step",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, fields
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from bnp_dask.core import (
     batch_from_arrays,
     batch_to_arrays,
 )
-from bnp_dask.errors import StoreError
+from bnp_dask.core.schema import Between, Finite, Id, Whole
+from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.gathered import Gathered
 from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
-from bnp_dask.inference.state import Loss, Sample, Sealed, State, Stream
+from bnp_dask.inference.state import SEALED, Loss, Sample, Sealed, State, Stream
 from bnp_dask.model import Model
 from bnp_dask.moves.base import (
     AnyProposal,
@@ -44,6 +45,8 @@ from bnp_dask.moves.memory import Basis, Memory, Rejected, Sweep
 from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.store import DamagedError, Listing, no_receipts
 from bnp_dask.store.checkpoint import Part
+from bnp_dask.store.files import require_fields
+from bnp_dask.store.place import ExtentContent
 from bnp_dask.structure import Trial
 
 Arrays = dict[str, np.ndarray]
@@ -61,6 +64,98 @@ PROPOSALS: dict[str, type[AnyProposal]] = {
 }
 
 NUMBERS = ("lap", "position", "step", "terms", "lap_elbo", "finished", "void", "calm", "calm_laps")
+
+
+class ManifestReference(TypedDict):
+    """Fields of the reference to the list of batches."""
+
+    key: str
+    rows: ExtentContent
+
+
+class SavedGrowth(TypedDict):
+    """Fields of a run that was updated with more data."""
+
+    rows: ExtentContent
+    pieces: ExtentContent
+    version: Whole
+    newest: Whole
+    is_open: bool
+    names: list[tuple[Id, Id]]
+    seconds: Finite
+    lays_away: bool
+
+
+class SavedStarts(TypedDict):
+    """Fields of the outcome of several starts."""
+
+    seed: Whole
+    starts: list[dict[str, Any]]
+
+
+class SavedShadows(TypedDict):
+    """Fields of shadows."""
+
+    rows: list[dict[str, Any]]
+    failed: Whole
+    turn: Whole
+    begun: Whole | None
+
+
+class SavedSampler(TypedDict):
+    """Fields of chains."""
+
+    kind: NotRequired[str]
+    chains: list[tuple[Whole, Finite, bool, bool]]
+    draws: list[tuple[Whole, tuple[str, Whole, Whole]]]
+
+
+class SavedProgress(TypedDict):
+    """Fields of statistics that count with a number: of changes of clusters, or of the weight of all atoms."""
+
+    seen: Annotated[float, Between(0, 1e300)]
+
+
+class SavedState(TypedDict):
+    """Fields of the state in a checkpoint; see :class:`~bnp_dask.inference.State`."""
+
+    lap: Whole
+    position: Whole
+    step: Whole
+    terms: dict[str, Finite]
+    lap_elbo: float | None
+    finished: str | None
+    void: bool
+    calm: bool
+    calm_laps: Finite
+    edits: list[tuple[str, dict[str, Any]]]
+    proposals: list[tuple[str, dict[str, Any]] | dict[str, Any]]
+    given_up: list[dict[str, Any]]
+    trials: list[tuple[str, list[Id], list[Id], Id | None] | tuple[str, list[Id], list[Id], Id | None, list[Id]]]
+    next_id: Whole
+    dormant: list[Id]
+    young: list[tuple[Id, Finite]]
+    grows: bool
+    rejected: list[tuple[list[Id], float]] | None
+    failures: list[tuple[str, list[Id], list[float]]]
+    sweeps: list[tuple[Id, list[Id], float, float, Whole] | tuple[Id, list[Id], float, float, Whole, list[Id], str]]
+    splits: list[tuple[Id, dict[str, Any]]]
+    in_flight: list[tuple[Whole, Whole]]
+    gather: tuple[list[Id], list[Whole]] | tuple[list[Id], list[Whole], list[Whole]]
+    gathered: list[Id]
+    gathered_parts: list[tuple[Id, tuple[str, Whole, Whole]]]
+    pending: list[tuple[Id, Whole]]
+    has_partial: bool
+    lost: list[tuple[Whole, str, Whole, Whole]]
+    sealed: SavedProgress | None
+    sampler: SavedSampler | None
+    stream: SavedProgress | None
+    sample: NotRequired[Sample | None]
+    checksums: NotRequired[dict[str, Whole]]
+    manifest: NotRequired[ManifestReference | None]
+    growth: NotRequired[SavedGrowth]
+    settled: NotRequired[SavedStarts]
+    shadow: NotRequired[SavedShadows]
 
 
 def state_to_json(state: State) -> dict[str, Any]:
@@ -168,12 +263,59 @@ def is_constant(name: str) -> bool:
 
 
 def state_from_saved(
-    model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray], listing: Listing | None = None
+    model: Model,
+    numbers: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    listing: Listing | None = None,
+    place: str = "the checkpoint",
 ) -> State:
     """Inverse of :func:`state_to_json` and :func:`state_to_arrays`; ``listing`` describes the files of summaries.
 
-    StoreError if the visits in the listing differ from the state's.
+    Raises
+    ------
+    StoreError
+        It has changes of clusters of a newer version.
+    DamagedError
+        The content is not a state of this model, though its checksums are right: another program wrote it.  It names
+        the ``place``.
     """
+    require_fields(numbers, SavedState, f"the state of {place}")
+    try:
+        state = _state_from(model, numbers, arrays, listing)
+    except StoreError:  # of a newer version
+        raise
+    except Exception as error:  # arrays of any shapes are in question
+        what = str(error) if isinstance(error, (BnpDaskError, DamagedError)) else f"{type(error).__name__}: {error}"
+        raise DamagedError(
+            f"{place} is damaged (it is not a state of this run: {what}; its checksum is right, so that another "
+            "program wrote it)"
+        ) from error
+    return state
+
+
+def _array(
+    arrays: Mapping[str, np.ndarray], name: str, kinds: str, low: float, high: float, length: int | None = None
+) -> np.ndarray:
+    """A copy of an array ``(N,)`` of numbers from ``low`` to ``high``; DamagedError for anything else.
+
+    ``kinds`` are the kinds of its type, as in ``dtype.kind``.
+    """
+    found = arrays.get(name)
+    if found is None:
+        raise DamagedError(f"the array {name} is missing")
+    if found.dtype.kind not in kinds or found.ndim != 1 or length not in (None, len(found)):
+        what = "whole numbers" if "i" in kinds else "numbers"
+        raise DamagedError(
+            f"the array {name} is {found.dtype} {found.shape}; needs {what} ({'N' if length is None else length},)"
+        )
+    if not ((found >= low) & (found <= high)).all():
+        raise DamagedError(f"the array {name} has values from {found.min()} to {found.max()}; needs {low} to {high}")
+    return np.array(found)
+
+
+def _state_from(
+    model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray], listing: Listing | None
+) -> State:
     model = with_saved_prior(model, arrays)
 
     def summary(name: str) -> Summary:
@@ -204,12 +346,17 @@ def state_from_saved(
     rejected = numbers["rejected"]
     if rejected is not None:
         rejected = {tuple(d): Rejected(summary(f"rejected{i}"), gain) for i, (d, gain) in enumerate(rejected)}
+    edits = [_edit_from_json(e) for e in numbers["edits"]]
+    visits = _array(arrays, "visits", "iu", SEALED, 2**62)
+    pairs = np.array(arrays["pairs"])
+    if pairs.dtype.kind not in "iu" or pairs.shape[1:] != (2,):
+        raise DamagedError(f"the array pairs is {pairs.dtype} {pairs.shape}; needs whole numbers (M, 2)")
     return State(
         posterior=model.global_step(summary("posterior")),
         total=total("total"),
-        visits=np.array(arrays["visits"]),
-        seen=np.array(arrays["seen"]),
-        receipts=_receipts(arrays["visits"], listing),
+        visits=visits,
+        seen=_array(arrays, "seen", "iu", 0, len(edits), len(visits)),
+        receipts=_receipts(visits, listing),
         memory=Memory(
             numbers["next_id"],
             failures,
@@ -219,12 +366,12 @@ def state_from_saved(
             dict(numbers["young"]),
             rejected,
         ),
-        edits=[_edit_from_json(e) for e in numbers["edits"]],
-        plan=Plan(np.array(arrays["pairs"]), tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
+        edits=edits,
+        plan=Plan(pairs, tuple(trials), proposals, splits, tuple(numbers["given_up"]), gather),
         trials={t.name: total(f"trial{i}") for i, t in enumerate(trials)},
         in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
-        lap_counts=arrays.get("lap_counts"),
-        weights=np.array(arrays["weights"]) if "weights" in arrays else None,
+        lap_counts=_array(arrays, "lap_counts", "fiu", 0.0, np.inf) if "lap_counts" in arrays else None,
+        weights=_array(arrays, "weights", "fiu", 0.0, np.inf, len(visits)) if "weights" in arrays else None,
         gathered=_gathered(numbers, arrays),
         pending=pending,
         partial=total("partial") if numbers["has_partial"] else None,
@@ -244,7 +391,7 @@ def _sample(numbers: Mapping[str, Any] | None) -> Sample | None:
 def _stream(numbers: Mapping[str, Any] | None, arrays: Mapping[str, np.ndarray]) -> Stream | None:
     if numbers is None:
         return None
-    return Stream(numbers["seen"], np.array(arrays[TABLES]) if TABLES in arrays else None)
+    return Stream(numbers["seen"], _array(arrays, TABLES, "fiu", 0.0, np.inf) if TABLES in arrays else None)
 
 
 def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
@@ -253,7 +400,7 @@ def _receipts(visits: np.ndarray, listing: Listing | None) -> np.ndarray:
     if listing is not None:
         batches = np.flatnonzero(visits >= 0)
         if not (np.array_equal(listing.batches, batches) and np.array_equal(listing.visits, visits[batches])):
-            raise StoreError("the checkpoint lists other summaries than the ones that its state was made from")
+            raise DamagedError("it lists other summaries than the ones that its state was made from")
         out[batches] = listing.receipts
     return out
 
@@ -294,6 +441,7 @@ def _edit_from_json(saved: list[Any]) -> Edit:
         raise StoreError(
             f"the checkpoint holds a change of clusters of an unknown kind, {name!r}; it needs a newer version"
         )
+    require_fields(values, EDITS[name], f"change of clusters {name}")
     return EDITS[name](**_with_tuples(values))
 
 
@@ -303,6 +451,7 @@ def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _split_from_json(saved: Mapping[str, Any]) -> Split:
+    require_fields(saved, Split, "a split")
     return Split(**{**_with_tuples(saved), "policy": SmallRunPolicy(**saved["policy"])})
 
 
@@ -323,6 +472,7 @@ def _proposal_from_json(saved: list[Any] | dict[str, Any]) -> AnyProposal:
     name, values = (OF_KIND.get(saved["kind"], "Proposal"), saved) if isinstance(saved, dict) else saved
     if name not in PROPOSALS:
         raise StoreError(f"the checkpoint holds a proposal of an unknown kind, {name!r}; it needs a newer version")
-    found = {**_with_tuples(values), "edit": _edit_from_json(values["edit"])}
-    known = {field.name for field in fields(PROPOSALS[name])}
-    return PROPOSALS[name](**{name: value for name, value in found.items() if name in known})
+    known = {field.name: values[field.name] for field in fields(PROPOSALS[name]) if field.name in values}
+    edit = _edit_from_json(known["edit"])
+    require_fields({**known, "edit": asdict(edit)}, PROPOSALS[name], f"proposal {name}")
+    return PROPOSALS[name](**{**_with_tuples(known), "edit": edit})

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bnp_dask.core import Edit, RunningTotal, Summary
-from bnp_dask.errors import BnpDaskError, StoreError, SummaryError
+from bnp_dask.errors import StoreError, SummaryError
 from bnp_dask.execute.base import in_order
 from bnp_dask.inference.batch_memo import Shelf, counts_from, is_assigned, summary_from
-from bnp_dask.inference.checkpoint import require_sums, state_from_saved
+from bnp_dask.inference.checkpoint import SavedState, require_sums, state_from_saved
 from bnp_dask.inference.state import State, Work
 from bnp_dask.model import Model
 from bnp_dask.store import Checkpoint, DamagedError, Listing, Receipt, RunStore
@@ -90,28 +90,17 @@ def restored(work: Work, store: RunStore, checkpoint: Checkpoint) -> tuple[State
     """
     refused: dict[int, str] = {}
     while True:
-        state = _state_of(work, checkpoint)
+        place = f"checkpoint {checkpoint.number} of {store.path}"
         try:
+            state = state_from_saved(work.model, checkpoint.state, checkpoint.arrays, checkpoint.listing, place)
             _verify(work, store, state, checkpoint)
         except DamagedError as error:
             refused[checkpoint.number] = str(error)
-            before = store.load(refused)  # StoreError if there is none
+            before = store.load(refused, SavedState)  # StoreError if there is none
             assert before is not None
             checkpoint = before
             continue
         return state, checkpoint
-
-
-def _state_of(work: Work, checkpoint: Checkpoint) -> State:
-    try:
-        return state_from_saved(work.model, checkpoint.state, checkpoint.arrays, checkpoint.listing)
-    except BnpDaskError:
-        raise
-    except Exception as error:  # not written by this package
-        raise StoreError(
-            f"checkpoint {checkpoint.number} has the right checksums but is not the state of a run "
-            f"({type(error).__name__}: {error}); remove it to resume from the one before"
-        ) from error
 
 
 def _verify(work: Work, store: RunStore, state: State, checkpoint: Checkpoint) -> None:
@@ -179,9 +168,10 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
             since = edits[entry.seen :]
             own = tell(model, arrays, since).without_pairs()
             sizes = tell(model, _absolute(arrays), since).without_pairs() if since else _size_of(own)
-        except SummaryError as error:  # a file of another model, whose checksum the listing names
+        except Exception as error:  # a file of another program, whose checksum the listing names
             name = f"the summary of batch {entry.batch} at visit {entry.visit}"
-            return Checked(problem=f"{name} is damaged (it is not of this run: {error})")
+            what = str(error) if isinstance(error, SummaryError) else f"{type(error).__name__}: {error}"
+            return Checked(problem=f"{name} is damaged (it is not of this run: {what})")
         if out.total is None or out.size is None:
             out = Checked(1, own, sizes)
         else:

@@ -22,9 +22,10 @@ from bnp_dask.observation import Estimate, Product, estimates_of, unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.reports.plots import new_figure, plot_clusters, state_colors
-from bnp_dask.store import RunStore, holds_run
+from bnp_dask.store import holds_run
 from bnp_dask.structure import Noun, noun_of
 from bnp_dask.structure.nouns import CLUSTER
+from bnp_dask.training.run_settings import settings_of_run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -557,7 +558,7 @@ def atoms_for(posterior: Posterior, what: Any, data: Any, client: Client | Execu
     if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
         return None
     try:
-        source = open_for(posterior, str(RunStore.view(what).settings.get("data", {}).get("path", "")))
+        source = open_for(posterior, str(settings_of_run(what)["data"].get("path", "")))
         return _atoms(posterior, source, client)
     except (BnpDaskError, OSError):  # gone or changed since: the page omits them
         return None

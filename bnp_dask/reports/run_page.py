@@ -47,11 +47,12 @@ from bnp_dask.reports.describe import ClusterTable, check_names, title_of
 from bnp_dask.reports.mixtures import atoms_for, cluster_sections
 from bnp_dask.reports.pages import Paragraph, Picture, Section, page_target, render, tables_html, write_page
 from bnp_dask.reports.plots import lap_positions, map_radii, tree_section
-from bnp_dask.store import RunStore, holds_run, posterior_place, read_history
+from bnp_dask.store import holds_run, posterior_place, read_history
 from bnp_dask.structure import Noun, count_of, counts_words, learner_of, noun_of, response_of, scale_shape, unused_line
 from bnp_dask.training.growing.ingest_update import UpdateResult
 from bnp_dask.training.growing.versions import load
 from bnp_dask.training.results import History, TrainResult
+from bnp_dask.training.run_settings import settings_of_run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -76,7 +77,7 @@ def sequences_for(posterior: Posterior, what: Any, data: Any) -> Source | str:
         return open_for(posterior, data)
     if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
         return "No sequences were given to this page."
-    facts = RunStore.view(what).settings.get("data", {})
+    facts = settings_of_run(what)["data"]
     path = str(facts.get("path", ""))
     try:
         source = open_for(posterior, path)
@@ -313,7 +314,7 @@ def _documents(posterior: Posterior, what: Any, data: Any) -> Source | str:
         return open_for(posterior, data)
     if not isinstance(what, (str, os.PathLike)) or not holds_run(what):
         return "No documents were given to this page."
-    facts = RunStore.view(what).settings.get("data", {})
+    facts = settings_of_run(what)["data"]
     path = str(facts.get("path", ""))
     try:
         source = as_source(_found(path))

@@ -7,7 +7,6 @@ removed.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import numpy as np
 from bnp_dask.core.code import Code
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs import name_in_file
-from bnp_dask.store.files import pack, read_extent, unpack
+from bnp_dask.store.files import json_lines, pack, read_extent, unpack
 from bnp_dask.store.packs import keys_of
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of
 from bnp_dask.store.summaries import BATCHES_PER_FOLDER, NO_RECEIPT, Receipt, SummaryFiles
@@ -148,7 +147,10 @@ class Listing:
     @staticmethod
     def of_saved(rows: np.ndarray) -> Listing:
         """Listing from the array of a checkpoint."""
-        return Listing(np.asarray(rows, np.int64).reshape(-1, COLUMNS))
+        found = rows.reshape(-1, COLUMNS) if rows.dtype == np.int64 and not rows.size % COLUMNS else None
+        if found is None or (found[:, :2] < 0).any():
+            raise DamagedError(f"the list of summaries is {rows.dtype} {rows.shape}; needs int64 (N, {COLUMNS})")
+        return Listing(found)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -212,7 +214,7 @@ class StoredRows:
 
     def read(self) -> list[dict[str, Any]]:
         """Return all rows; DamagedError if the file has changed."""
-        return [json.loads(line) for line in read_extent(self.path, self.extent).decode().splitlines()]
+        return json_lines(read_extent(self.path, self.extent), dict[str, Any], self.path)
 
 
 @dataclass(frozen=True, eq=False)

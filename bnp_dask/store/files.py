@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from bnp_dask.core.schema import fault
 from bnp_dask.errors import StoreError
 from bnp_dask.store.migrations import FIRST, is_readable, upgraded
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of
@@ -112,7 +113,7 @@ def _layout(head: bytes) -> tuple[tuple[int, ...], np.dtype]:
     if np.lib.format.read_magic(stream) != (2, 0):
         raise ValueError("unexpected version of the npy format")
     shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    if fortran or dtype.hasobject:
+    if fortran or dtype.hasobject or dtype.kind not in "biufUS":
         raise ValueError("unexpected layout")
     return shape, dtype
 
@@ -141,20 +142,20 @@ def seal(data: dict[str, Any]) -> bytes:
     return f'{{"crc32":{zlib.crc32(body.encode())},"content":{body}}}\n'.encode()
 
 
-def unseal(path: Path | Key, kind: str, version: int) -> dict[str, Any]:
-    """Read a file that :func:`seal` wrote.
+def unseal(path: Path | Key, kind: str, version: int, fields: Any = dict[str, Any]) -> dict[str, Any]:
+    """Read a file that :func:`seal` wrote, whose content has some ``fields`` (:func:`~bnp_dask.core.schema.fault`).
 
     Raises
     ------
     DamagedError
-        The file is missing, cut off or altered.
+        The file is missing, cut off or altered, or its content lacks the fields, or has them with other types.
     StoreError
         It was written in another version of the format.
     """
-    return unsealed(place_of(path).read(path), path, kind, version)
+    return unsealed(place_of(path).read(path), path, kind, version, fields)
 
 
-def unsealed(data: bytes, path: Path | Key, kind: str, version: int) -> dict[str, Any]:
+def unsealed(data: bytes, path: Path | Key, kind: str, version: int, fields: Any = dict[str, Any]) -> dict[str, Any]:
     """As :func:`unseal`, for data already read; messages name ``path``."""
     envelope = _SEALED.fullmatch(data)
     if envelope is None or int(envelope[1]) != zlib.crc32(envelope[2]):
@@ -179,7 +180,30 @@ def unsealed(data: bytes, path: Path | Key, kind: str, version: int) -> dict[str
             f"{path} has format version {content['version']}, of a version before 0.3.0; this bnp-dask reads from "
             f"{first} on. Go on with the version that wrote it, or start a new run in another directory"
         )
-    return upgraded(content, kind, content["version"], version)
+    found = upgraded(content, kind, content["version"], version)
+    require_fields(found, fields, path)
+    return found
+
+
+def require_fields(content: Any, fields: Any, path: Path | Key | str) -> None:
+    """DamagedError, naming file and field, unless content read from a file has its declared type.
+
+    The checksum of such a file is right, so that another program wrote it.
+    """
+    wrong = fault(content, fields)
+    if wrong is not None:
+        raise DamagedError(f"{path} is damaged ({wrong}; its checksum is right, so that another program wrote it)")
+
+
+def json_lines(data: bytes, fields: Any, path: Path | Key) -> list[Any]:
+    """JSON of each line; DamagedError for anything else, or other ``fields``."""
+    try:
+        found = [json.loads(line) for line in data.decode().splitlines()]
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+    for number, content in enumerate(found):
+        require_fields(content, fields, f"{path}, line {number + 1},")
+    return found
 
 
 # -- files that only grow ------------------------------------------------------------------------------------------

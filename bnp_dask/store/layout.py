@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs import POSTERIOR_NAME, local_path
@@ -16,6 +16,16 @@ from bnp_dask.store.reach import DRAFTS_NAME, POSTED_NAME, SESSION_NAME
 RUN_FORMAT = "bnp-dask run"
 CHECKPOINT_FORMAT = "bnp-dask checkpoint"
 VERSION = 3
+
+
+class RunContent(TypedDict):
+    """Fields of the description of a run."""
+
+    software: str
+    created: str
+    settings: dict[str, Any]
+
+
 RUN_NAME = "RUN.json"
 MANIFEST_NAME = "manifest"
 JOB_NAME = "job.yaml"
@@ -138,6 +148,6 @@ def read_about(folder: Path | Key) -> dict[str, Any]:
     if not is_run(folder):
         raise StoreError(f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume")
     try:
-        return unseal(path, RUN_FORMAT, VERSION)
+        return unseal(path, RUN_FORMAT, VERSION, RunContent)
     except DamagedError as error:
         raise StoreError(f"{error}; put it back from a copy, or start the run again in another directory") from error

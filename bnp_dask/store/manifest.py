@@ -10,16 +10,17 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from bnp_dask._version import __version__
+from bnp_dask.core.schema import Whole
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs import name_in_file
-from bnp_dask.store.files import append, dump_json, pack, read_extent, unpack
+from bnp_dask.store.files import append, dump_json, json_lines, pack, read_extent, require_fields, unpack
 from bnp_dask.store.migrations import upgraded
-from bnp_dask.store.place import DamagedError, Extent, Key, place_of
+from bnp_dask.store.place import DamagedError, Extent, ExtentContent, Key, place_of
 
 MANIFEST_FORMAT = "bnp-dask manifest"
 VERSION = 1
@@ -38,6 +39,23 @@ ROW = np.dtype(
 )
 """One batch: its source, its number there, CRC-32 of its content, 1 if it cannot be used, atoms, bytes in memory,
 groups, and the sum of its weights."""
+
+
+class ManifestContent(TypedDict):
+    """Fields of a manifest, beside its arrays."""
+
+    version: Whole
+    identity: str
+    rows: ExtentContent
+    reasons: list[tuple[Whole, str]]
+
+
+def _rows_in(path: Path | Key, extent: Extent) -> np.ndarray:
+    """Rows in the committed part of a file, ``(N,)`` of :data:`ROW`; DamagedError if it holds other things."""
+    data = read_extent(path, extent)
+    if len(data) % ROW.itemsize:
+        raise DamagedError(f"{path} is damaged ({len(data)} bytes; needs {ROW.itemsize} for each batch)")
+    return np.frombuffer(data, ROW)
 
 
 class Manifest:
@@ -98,6 +116,11 @@ class Manifest:
         made.key, made._identity = self.key, self._identity
         return made
 
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+        return "the list of batches" if self._folder is None else str(self._file(".npz"))
+
     def to_json(self) -> dict[str, Any]:
         """Reference for a checkpoint: its name, and its rows by their bytes and CRC-32."""
         return {"key": self.key, "rows": self._extent.to_json()}
@@ -157,6 +180,7 @@ class Manifest:
         arrays, meta = unpack(place_of(head).read(head), head)
         if meta.get("format") != MANIFEST_FORMAT:
             raise DamagedError(f"{head} is damaged (it is no manifest)")
+        require_fields(meta, ManifestContent, head)
         if meta["version"] > VERSION:
             raise StoreError(
                 f"{head} has format version {meta['version']}, this bnp-dask reads up to {VERSION}; "
@@ -164,7 +188,7 @@ class Manifest:
             )
         meta = upgraded(meta, MANIFEST_FORMAT, meta["version"], VERSION)
         self._extent = Extent.from_json(meta["rows"])
-        self._parts = [np.frombuffer(read_extent(self._file(".rows"), self._extent), ROW)]
+        self._parts = [_rows_in(self._file(".rows"), self._extent)]
         self._identity, self.arrays = meta["identity"], arrays
         self.reasons = {int(batch): why for batch, why in meta["reasons"]}
         return str(self._identity)
@@ -174,6 +198,31 @@ class Manifest:
 ROWS, PIECES = "grown.rows", "grown.jsonl"
 
 NONE = Extent()
+
+
+class PieceContent(TypedDict):
+    """Fields of a piece of data."""
+
+    place: str | None
+    name: str
+    n_batches: Whole
+    content: NotRequired[Any]
+    fingerprint: NotRequired[Any]
+    batch_size: NotRequired[Whole | None]
+    weights: NotRequired[Any]
+    n_words: NotRequired[Whole]
+    files: NotRequired[list[str] | None]
+    item: NotRequired[Any]
+    labels: NotRequired[LabelsContent | None]
+    responses: NotRequired[str | None]
+    links: NotRequired[str | None]
+
+
+class LabelsContent(TypedDict):
+    """Fields of the labels of some data."""
+
+    place: str | None
+    names: list[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,9 +257,11 @@ class GrowthLog:
     def open(folder: Path | Key, saved: Mapping[str, Any]) -> GrowthLog:
         """Log that a checkpoint refers to; DamagedError if it is missing."""
         extents = [Extent.from_json(saved[name]) for name in ("rows", "pieces")]
-        rows = np.frombuffer(read_extent(folder / ROWS, extents[0]), ROW)
-        lines = read_extent(folder / PIECES, extents[1]).decode().splitlines()
-        return GrowthLog(folder, rows, tuple(json.loads(line) for line in lines), *extents)
+        rows = _rows_in(folder / ROWS, extents[0])
+        pieces = json_lines(read_extent(folder / PIECES, extents[1]), PieceContent, folder / PIECES)
+        if sum(piece["n_batches"] for piece in pieces) != len(rows):
+            raise DamagedError(f"{folder / PIECES} is damaged (its pieces have other batches than {ROWS})")
+        return GrowthLog(folder, rows, tuple(pieces), *extents)
 
     def to_json(self) -> dict[str, Any]:
         """Extents of both files, as a checkpoint records them."""

@@ -103,7 +103,7 @@ class MemoryStore:
             for old in [v for v in self._entries.get(batch, ()) if v < visit]:
                 self._drop(batch, old)
 
-    def load(self) -> None:
+    def load(self, refused: Any = None, fields: Any = None) -> None:
         """Return None: there is never a checkpoint."""
         return None
 

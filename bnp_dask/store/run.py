@@ -15,12 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from bnp_dask._version import __version__
 from bnp_dask.core.code import Code, code_here
+from bnp_dask.core.schema import Whole
 from bnp_dask.errors import StoreError, warn
 from bnp_dask.store.checkpoint import (
     Checkpoint,
@@ -36,7 +37,17 @@ from bnp_dask.store.checkpoint import (
     remove_checkpoints,
     remove_summaries,
 )
-from bnp_dask.store.files import append, check_extent, crc_of_packed, dump_json, pack, seal, unpack, unseal
+from bnp_dask.store.files import (
+    append,
+    check_extent,
+    crc_of_packed,
+    dump_json,
+    pack,
+    require_fields,
+    seal,
+    unpack,
+    unseal,
+)
 from bnp_dask.store.layout import (
     CHECKPOINT_FORMAT,
     JOB_NAME,
@@ -52,11 +63,24 @@ from bnp_dask.store.layout import (
     run_folder,
 )
 from bnp_dask.store.packs import keys_of
-from bnp_dask.store.place import DamagedError, Extent, Key, Lock, place_of
+from bnp_dask.store.place import DamagedError, Extent, ExtentContent, Key, Lock, place_of
 from bnp_dask.store.reach import DRAFTS_NAME, POSTED_NAME, Drafts, PostedFiles, SharedFiles, begin_session
 from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
 
+
 # -- files of a checkpoint, and numbers that are barred ------------------------------------------------------------
+class HeadContent(TypedDict):
+    """Fields of the head of a checkpoint; the writer of the state declares those of ``state``."""
+
+    state: dict[str, Any]
+    arrays: ExtentContent
+    history: ExtentContent
+    software: NotRequired[str]
+    parts: NotRequired[list[tuple[str, Whole, Whole]]]
+    begun: NotRequired[bool]
+    code: NotRequired[list[dict[str, Any]]]
+
+
 LISTING = "/summaries"  # an array of the user may have any name, but none of theirs begins with a slash
 
 _FENCE = "fence"
@@ -129,18 +153,14 @@ def head_of(path: Path | Key, number: int) -> dict[str, Any]:
     content = unseal(checkpoint_base(path, number).with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
     if _FENCE in content:
         raise FenceError(f"checkpoint {number} of {path} was never made")
-    if not isinstance(content.get("state"), dict):
-        raise StoreError(
-            f"checkpoint {number} has the right checksums but holds no state of a run; remove it to resume from "
-            "the one before"
-        )
+    require_fields(content, HeadContent, checkpoint_base(path, number).with_suffix(".json"))
     return content
 
 
 def read_checkpoint(path: Path | Key, number: int) -> Checkpoint:
     """A checkpoint of a run directory by its number, without its parts; DamagedError if one of its files is damaged."""
     content, arrays = _read(path, number)
-    listing = Listing.of_saved(arrays.pop(LISTING))
+    listing = _listing_in(path, number, arrays)
     rows = StoredRows(path / "history.jsonl", Extent.from_json(content["history"]))
     check_extent(rows.path, rows.extent)
     return Checkpoint(
@@ -168,7 +188,17 @@ def committed(path: Path | Key, number: int) -> Committed:
     """References of a checkpoint; DamagedError if it is damaged.  Neither history nor parts are read."""
     content, arrays = _read(path, number)
     extent = Extent.from_json(content["history"])
-    return Committed(number, Listing.of_saved(arrays[LISTING]), extent, parts_in(content))
+    return Committed(number, _listing_in(path, number, arrays), extent, parts_in(content))
+
+
+def _listing_in(path: Path | Key, number: int, arrays: dict[str, np.ndarray]) -> Listing:
+    """The listing among the arrays of a checkpoint, which is taken out of these."""
+    if LISTING not in arrays:
+        raise DamagedError(f"{checkpoint_base(path, number).with_suffix('.npz')} is damaged (it lists no summaries)")
+    try:
+        return Listing.of_saved(arrays.pop(LISTING))
+    except DamagedError as error:
+        raise DamagedError(f"{checkpoint_base(path, number).with_suffix('.npz')} is damaged ({error})") from error
 
 
 def _read(path: Path | Key, number: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -183,8 +213,7 @@ def _read(path: Path | Key, number: int) -> tuple[dict[str, Any], dict[str, np.n
 def parts_of(path: Path | Key, number: int) -> tuple[Part, ...]:
     """Parts of a checkpoint; none if it is damaged, because then it cannot be read."""
     try:
-        base = checkpoint_base(path, number)
-        return parts_in(unseal(base.with_suffix(".json"), CHECKPOINT_FORMAT, VERSION))
+        return parts_in(head_of(path, number))
     except DamagedError:
         return ()
 
@@ -497,7 +526,7 @@ class RunStore:
         self.require_lock()
         self._place.remove(self.summaries.path(*entry) for entry in loose)
 
-    def load(self, refused: Mapping[int, str] | None = None) -> Checkpoint | None:
+    def load(self, refused: Mapping[int, str] | None = None, fields: Any = dict[str, Any]) -> Checkpoint | None:
         """The newest whole checkpoint, or None if nothing was committed yet.
 
         A damaged one is skipped in favour of the previous one, with a warning that names the file.  Summaries are not
@@ -507,13 +536,15 @@ class RunStore:
         ----------
         refused
             Numbers of checkpoints that must not be taken for whole, and why.
+        fields
+            Fields that a whole state has, see :func:`~bnp_dask.core.schema.fault`.
 
         Raises
         ------
         StoreError
             There are checkpoints but none is whole, or they were written by a newer version of this package.
         """
-        found = self._load(refused or {})
+        found = self._load(refused or {}, fields)
         self._must_load = False
         self._last = None if found is None else Committed(found.number, found.listing, found.rows.extent, found.parts)
         self._code = () if found is None else found.code
@@ -533,7 +564,7 @@ class RunStore:
                 other,
             )
 
-    def _load(self, refused: Mapping[int, str]) -> Checkpoint | None:
+    def _load(self, refused: Mapping[int, str], fields: Any) -> Checkpoint | None:
         for _ in range(READ_TRIES):
             numbers = sorted(checkpoint_numbers(self.path), reverse=True)
             problems: list[str] = []
@@ -541,7 +572,7 @@ class RunStore:
                 try:
                     if number in refused:
                         raise DamagedError(refused[number])
-                    found = self._read(number)
+                    found = self._read(number, fields)
                 except FenceError:
                     continue
                 except DamagedError as error:
@@ -568,10 +599,10 @@ class RunStore:
         self._pinned = list(self._committed(kept))
         self._unpinned = list(self._committed(dropped))
 
-    def at(self, number: int) -> Checkpoint:
-        """A checkpoint by its number; StoreError if it is gone or damaged."""
+    def at(self, number: int, fields: Any = dict[str, Any]) -> Checkpoint:
+        """A checkpoint by its number, whose state has some ``fields``; StoreError if it is gone or damaged."""
         try:
-            return self._read(number)
+            return self._read(number, fields)
         except DamagedError as error:
             raise StoreError(f"checkpoint {number} of {self.path} cannot be used: {error}") from error
 
@@ -583,8 +614,9 @@ class RunStore:
     def _is_newest(self, number: int) -> bool:
         return max(checkpoint_numbers(self.path), default=0) == number
 
-    def _read(self, number: int) -> Checkpoint:
+    def _read(self, number: int, fields: Any) -> Checkpoint:
         found = read_checkpoint(self.path, number)
+        require_fields(found.state, fields, f"the state of checkpoint {number} of {self.path}")
         for part in found.parts:
             self._parts.files.read(part)
         return found

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
+from bnp_dask.core.schema import Whole
 from bnp_dask.errors import StoreError
-from bnp_dask.store.files import crc_of_packed, pack, unpack
+from bnp_dask.store.files import crc_of_packed, pack, require_fields, unpack
 from bnp_dask.store.packs import Packs
 from bnp_dask.store.place import DamagedError, Key, place_of
 
@@ -33,6 +34,14 @@ class Receipt:
 
 
 NO_RECEIPT = Receipt()
+
+
+class SummaryContent(TypedDict):
+    """Fields of a summary, beside its arrays."""
+
+    key: tuple[Whole, Whole]
+    meta: dict[str, Any]
+
 
 _NAME = re.compile(r"(\d+)-(\d+)(?:-([0-9a-f]{8}))?\.npz")
 
@@ -100,6 +109,7 @@ class SummaryFiles:
         try:
             data = self.read(batch, visit, receipt, late)
             arrays, meta = unpack(data, path)
+            require_fields(meta, SummaryContent, path)
             _require_same(path, (batch, visit), receipt, meta, data)
         except DamagedError as error:
             raise StoreError(

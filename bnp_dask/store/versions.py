@@ -19,10 +19,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
+from bnp_dask.core.schema import Finite, Id, Whole
 from bnp_dask.errors import StoreError
 from bnp_dask.store.files import seal, unseal, unsealed
 from bnp_dask.store.layout import holds_run, may_hold_runs, run_folder
@@ -31,6 +32,36 @@ from bnp_dask.store.place import DamagedError, Key, place_of
 
 FORMAT, FORMAT_VERSION = "bnp-dask version", 1
 FOLDER, POINTER = "versions", "VERSION.json"
+
+
+class PointerContent(TypedDict):
+    """Fields of the pointer to the version in force."""
+
+    number: Whole
+
+
+class RecordContent(TypedDict):
+    """Fields of the record of a version."""
+
+    number: Whole
+    checkpoint: Whole
+    before: Whole | None
+    ids: list[Id]
+    counts: list[Finite]
+    pieces: list[str]
+    moves: list[MoveContent]
+    when: NotRequired[str | None]
+    n_batches: NotRequired[Whole | None]
+    elbo: NotRequired[Finite | None]
+
+
+class MoveContent(TypedDict):
+    """Fields of a decided proposal."""
+
+    kind: str
+    targets: list[Id]
+    others: list[Id]
+
 
 MOST_LOOSE = 64
 """Number of records with files of their own from which on the older half is packed."""
@@ -61,7 +92,7 @@ class Versions:
         """
         if not place_of(self.path).exists(self.path / POINTER):
             return None
-        return int(_read(self.path / POINTER)["number"])
+        return int(_read(self.path / POINTER, PointerContent)["number"])
 
     def posterior(self, number: int) -> Path | Key:
         """Place of the posterior of a version, while it is kept."""
@@ -78,7 +109,7 @@ class Versions:
                 if packed is None:
                     raise
                 data = packed
-            return unsealed(data, path, FORMAT, FORMAT_VERSION)
+            return unsealed(data, path, FORMAT, FORMAT_VERSION, RecordContent)
         except DamagedError as error:
             raise _unusable(path, error) from error
 
@@ -153,9 +184,9 @@ def version_named(path: str) -> tuple[Versions, int | None] | None:
     return Versions(run_folder(found[1])), int(found[2])
 
 
-def _read(path: Path | Key) -> dict[str, Any]:
+def _read(path: Path | Key, fields: Any) -> dict[str, Any]:
     try:
-        return unseal(path, FORMAT, FORMAT_VERSION)
+        return unseal(path, FORMAT, FORMAT_VERSION, fields)
     except DamagedError as error:
         raise _unusable(path, error) from error
 

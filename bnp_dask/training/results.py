@@ -21,16 +21,17 @@ import numpy as np
 from bnp_dask._names import method
 from bnp_dask._version import __version__
 from bnp_dask.analysis.base import require_posterior
-from bnp_dask.core import REGISTRY, Columns, Location, Words, from_spec, to_spec
+from bnp_dask.core import REGISTRY, Columns, Location, Summary, Words, from_spec, to_spec
+from bnp_dask.core.encoding import first_difference, form_of
 from bnp_dask.core.frozen import frozen
-from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
-from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text
+from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text, shown
 from bnp_dask.inputs.paths import DRAWS_NAME
-from bnp_dask.model import Posterior
+from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import estimates_of, unlabelled
 from bnp_dask.observation.interface import each
-from bnp_dask.store import Key, may_hold_runs, place_of, run_folder
+from bnp_dask.store import DamagedError, Key, may_hold_runs, place_of, run_folder
 from bnp_dask.store.migrations import is_readable, upgraded
 from bnp_dask.store.place import TEMPORARY, disk
 from bnp_dask.structure import count_of
@@ -271,6 +272,29 @@ def replaceable(place: Location, kind: str) -> str | None:
     raise StoreError(f"{place.name} exists and is not a saved model; refusing to overwrite it. Choose a new directory")
 
 
+def clear_for(kind: str, path: str | os.PathLike[str]) -> None:
+    """Remove a damaged archive from a run directory, whose checkpoints hold what it held, so that it is written again.
+
+    Raises
+    ------
+    StoreError
+        Something lies there that no archive has.
+    """
+    place = place_of_archive(path)
+    try:
+        replaceable(place, kind)
+    except StoreError as error:
+        names = place.names() if place.is_dir() else []
+        if not names or not all(name == ROOT or _is_ours(name) for name in names):
+            raise StoreError(
+                f"{error}. Nothing is lost, since the checkpoints beside it hold the run: move {place.name} away, then "
+                "train(..., resume=True) writes it again"
+            ) from error
+        logger.warning("%s is damaged, and is written again", place.name)
+        for name in names:
+            place.child(name).remove()
+
+
 def read_body(place: Location, kind: str) -> dict[str, Any]:
     """Content of the description; StoreError if it is not of this ``kind``, of a newer format, or damaged."""
     content = read_root(place)
@@ -309,10 +333,14 @@ def _is_ours(name: str) -> bool:
 
 def _parse(content: bytes) -> dict[str, Any]:
     try:
-        node = json.loads(content)
+        node = json.loads(content, parse_constant=_refuse)
         return dict(node["attributes"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def canonical(obj: Any) -> bytes:
@@ -375,7 +403,11 @@ def read_archive(kind: str, path: str | os.PathLike[str]) -> tuple[Location, obj
             saved_by,
             __version__,
         )
-    return place, from_spec(body["spec"], _framed(place, body))
+    arrays = _framed(place, body)
+    try:
+        return place, from_spec(body.get("spec"), arrays)
+    except StoreError as error:
+        raise StoreError(f"{place.name}: {error}") from error
 
 
 def _framed(place: Location, body: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -435,7 +467,8 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 
 def save_again(posterior: Posterior, saved: Path | Key, path: Path | Key) -> None:
-    """Write a posterior that is saved at ``saved`` already; on a disk its arrays only get a second name."""
+    """Write a posterior of a run that is saved at ``saved`` already; on a disk its arrays only get a second name."""
+    clear_for("posterior", path)
     if isinstance(saved, Path) and isinstance(path, Path):
         copy_archive("posterior", saved, path)
     else:
@@ -463,7 +496,43 @@ def _posterior_at(path: str | os.PathLike[str] | Key) -> Posterior:
     place, posterior = read_archive("posterior", path)
     if not isinstance(posterior, Posterior):
         raise StoreError(f"{place.name}: holds a {type(posterior).__name__}, not a posterior")
+    try:
+        _require_sound(posterior)
+    except Exception as error:  # arrays of any shapes are in question
+        what = str(error) if isinstance(error, (BnpDaskError, DamagedError)) else f"{type(error).__name__}: {error}"
+        raise StoreError(
+            f"{place.name} is no posterior of its model ({what}), though its checksum is right: another program wrote "
+            "it. Restore it from a copy; of a run, train(..., resume=True) writes it again"
+        ) from error
     return posterior
+
+
+COMPARED = 2**22
+"""Most bytes of the statistics of a loaded posterior whose parameters are computed again, to compare their shapes: some
+milliseconds.  Beyond that only its statistics are looked at."""
+
+
+def _require_sound(posterior: Posterior) -> None:
+    """DamagedError, or any other error, unless the parts of a posterior fit one another."""
+    kinds = {"model": Model, "summary": Summary | None, "words": Words | None, "columns": Columns | None}
+    for name, kind in kinds.items():
+        if not isinstance(getattr(posterior, name), kind):  # type: ignore[arg-type]
+            raise DamagedError(f"{name} is {shown(getattr(posterior, name))}")
+    ids, summary, model = posterior.ids, posterior.summary, posterior.model
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise DamagedError(f"ids is {shown(ids)}; needs whole numbers (K,)")
+    if summary is None:
+        return
+    if not np.array_equal(summary.ids, ids):
+        raise DamagedError("its statistics are of other clusters than ids")
+    same = Summary.from_arrays(model.fields, summary.to_arrays())
+    if summary.nbytes > COMPARED:
+        return
+    for name, own in (("allocation", model.allocation_step(same)), ("observation", model.observation_step(same))):
+        wanted, found = form_of(own), form_of(getattr(posterior, name))
+        if wanted != found:
+            place, needed, there = first_difference(name, wanted, found)
+            raise DamagedError(f"{place} is {shown(there)}; needs {shown(needed)}")
 
 
 def load_draws(path: str | os.PathLike[str]) -> Draws:
@@ -623,8 +692,10 @@ def with_names(result: TrainResult, words: Words | None, columns: Columns | None
 
 def save_result(result: TrainResult, folder: Path | Key) -> None:
     """Write the posterior, and draws if there are any, into a run directory."""
+    clear_for("posterior", folder / POSTERIOR_NAME)
     save(result.posterior, folder / POSTERIOR_NAME)
     if result.draws is not None:
+        clear_for("draws", folder / DRAWS_NAME)
         save_draws(result.draws, folder / DRAWS_NAME)
 
 

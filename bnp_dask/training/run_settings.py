@@ -10,21 +10,23 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from bnp_dask.analysis.base import EXAMPLES
 from bnp_dask.core import REGISTRY, Columns, Survey, from_spec, to_identity, to_spec
-from bnp_dask.core.encoding import first_difference, with_added
+from bnp_dask.core.encoding import first_difference, require_spec, with_added
 from bnp_dask.core.registry import file_name
+from bnp_dask.core.schema import Between, Whole, fault
 from bnp_dask.data import Source
-from bnp_dask.errors import SettingError, StoreError, redacted
+from bnp_dask.errors import BnpDaskError, SettingError, StoreError, redacted
 from bnp_dask.inference import Schedule, State, Step, Work
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs import require, shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
-from bnp_dask.store.layout import note_in
+from bnp_dask.store.layout import RUN_NAME, note_in, read_settings, run_folder
+from bnp_dask.store.manifest import LabelsContent
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.callbacks import Callback
 
@@ -101,6 +103,60 @@ OPENED = "opened"
 """Name of the setting with which the data can be opened again; two calls of one run may differ in it."""
 
 
+ClassSpec = TypedDict("ClassSpec", {"$class": str, "fields": dict[str, Any]})
+"""Description of an object of a class."""
+
+
+class OpenedContent(TypedDict):
+    """Fields of what opens the data again."""
+
+    place: str
+    batch_size: Whole | None
+    weights: NotRequired[str | None]
+    fingerprint: NotRequired[Any]
+    files: NotRequired[list[str]]
+    labels: NotRequired[LabelsContent]
+    responses: NotRequired[str]
+    links: NotRequired[str]
+
+
+class SettingsContent(TypedDict):
+    """Fields of the settings of a run; see :class:`RunParts`."""
+
+    model: tuple[ClassSpec, dict[str, Whole]]
+    init: tuple[ClassSpec | None, dict[str, Whole]]
+    schedule: ClassSpec
+    moves: list[ClassSpec]
+    seed: Annotated[int, Between(0, 2**256)]
+    data: dict[str, Any]
+    n_batches: Whole
+    columns: NotRequired[dict[str, Any] | None]
+    opened: NotRequired[OpenedContent | None]
+    n_init: NotRequired[Whole]
+    shadow: NotRequired[tuple[ClassSpec | None, dict[str, Whole]]]
+
+
+def settings_of_run(store: str | os.PathLike[str] | Key) -> dict[str, Any]:
+    """The settings of the run in a directory; StoreError if there is none, or they are not of this package."""
+    folder = store if isinstance(store, Key) else run_folder(store)
+    found, place = read_settings(folder), folder / RUN_NAME
+    wrong = fault(found, SettingsContent, "settings")
+    if wrong is None:
+        try:
+            for name in ("model", "init", "shadow"):
+                require_spec(found.get(name, (None,))[0], f"settings.{name}[0]")
+            for name in ("schedule", "moves"):
+                require_spec(found[name], f"settings.{name}")
+        except StoreError as error:
+            wrong = str(error)
+    if wrong is not None:
+        raise StoreError(
+            f"{place} is damaged ({wrong}; its checksum is right, so that another program wrote it). Put it back "
+            "from a copy, or start the run again in another directory"
+        )
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class RunParts:
     """Parts that identify a run.  The limit of laps may change, and the moves of a run that has begun.
@@ -166,7 +222,7 @@ def open_store(
     if RunStore.exists(path) and (resume or not begun):
         found = RunStore.open(path)
         try:
-            old = parts.with_added(found.settings)
+            old = parts.with_added(settings_of_run(found.path))
             asked = note_in(found.path, MOVES_NAME)
             if begun and (asked is not None or old["moves"] != settings["moves"]):
                 notes[MOVES_NAME] = json.dumps(settings["moves"]).encode()
@@ -240,8 +296,7 @@ class Begun:
         """The run in a directory, if there is one and it is to be resumed."""
         if store is None or not resume or not RunStore.exists(store):
             return None
-        found = RunStore.view(store)
-        return cls(found.path, found.settings)
+        return cls(run_folder(store), settings_of_run(store))
 
     def seed(self) -> int:
         """The seed of the run."""
@@ -267,8 +322,10 @@ class Begun:
         if asked is None:
             return list(self.settings["moves"])
         try:
-            return list(json.loads(asked))
-        except ValueError as error:
+            found = list(json.loads(asked))
+            require_spec(found, MOVES_NAME)
+            return found
+        except (RecursionError, StoreError, TypeError, ValueError) as error:
             raise StoreError(f"{self.path / MOVES_NAME} is damaged ({error}); give moves= anew") from error
 
     def schedule(self, given: Schedule | None) -> Schedule:
@@ -287,7 +344,7 @@ class Begun:
             return spec
         try:
             laps = int(json.loads(asked))
-        except (TypeError, ValueError) as error:
+        except (OverflowError, RecursionError, TypeError, ValueError) as error:
             raise StoreError(f"{self.path / LAPS_NAME} is damaged ({error}); give schedule= anew") from error
         return {**spec, "fields": {**spec["fields"], "laps": laps}}
 
@@ -296,7 +353,10 @@ class Begun:
         if not RunStore.has_begun(self.path):
             return None
         facts = self.settings.get("columns")
-        return None if facts is None else Columns.from_json(facts)
+        try:
+            return None if facts is None else Columns.from_json(facts)
+        except BnpDaskError as error:
+            raise StoreError(f"{self.path / RUN_NAME}: {error}") from error
 
     def _made(self, name: str, spec: Any) -> Any:
         try:

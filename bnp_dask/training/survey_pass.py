@@ -135,7 +135,7 @@ def take_survey(model: Model, source: Source, executor: Executor, skips: bool = 
     """
     manifest = Manifest(None, {})
     _complete(manifest, model, source, executor, skips)
-    once = once_each(model, source, _summed(manifest), executor)
+    once = once_each(model, source, summed(manifest), executor)
     if once is not source:
         return take_survey(model, once, executor, skips)
     return surveyed(manifest, source)
@@ -181,7 +181,7 @@ def survey_of_run(
     if manifest.reasons and not skips:  # then a batch that is bad is an error, and is met again
         manifest = Manifest(None, {}) if checkpoint is not None else manifest.emptied()
     _complete(manifest, model, source, executor, skips)
-    once = once_each(model, source, _summed(manifest), executor, lambda it: _manifest_of_data(store, model, it).arrays)
+    once = once_each(model, source, summed(manifest), executor, lambda it: _manifest_of_data(store, model, it).arrays)
     if once is not source:
         return survey_of_run(model, once, executor, store, checkpoint, skips)
     if checkpoint is None or checkpoint.state["manifest"] == manifest.to_json():
@@ -195,7 +195,9 @@ def _manifest_of_data(store: RunStore, model: Model, source: Source) -> Manifest
     """The list of batches of the present data, as far as it got; each model has its own, because it checks the data."""
     identity = {**identity_of(source), "n_batches": source.n_batches, "model": to_identity(model)}
     try:
-        return Manifest.open(store.manifests, identity)
+        found = Manifest.open(store.manifests, identity)
+        summed(found)
+        return found
     except DamagedError as error:
         warn(f"{error}; the data are surveyed again")
         return Manifest(store.manifests, identity)
@@ -207,6 +209,7 @@ def _manifest_of_run(store: RunStore, checkpoint: Checkpoint, now: Manifest) -> 
     try:
         first = Manifest.of_key(store.manifests, noted["key"])
         if first.to_json() == noted:
+            summed(first)
             return first
         problem = f"{store.manifests / noted['key']} is not the list of batches that the run was started on"
     except DamagedError as error:
@@ -250,7 +253,7 @@ def _changed(store: RunStore, what: str) -> StoreError:
 def _complete(manifest: Manifest, model: Model, source: Source, executor: Executor, skips: bool) -> None:
     """Survey the batches that a manifest lacks, and note them down as they come."""
     survey: Callable[[Model, Reader], Survey | BadBatch] = survey_or_fault if skips else survey_task
-    news, once = _News(_summed(manifest)), once_of(source)
+    news, once = _News(summed(manifest)), once_of(source)
     noted = time.monotonic()
     try:
         for part in each_batch(survey, model, source, executor, len(manifest)):
@@ -300,9 +303,21 @@ class _News:
             self.rows, self.reasons = [], {}
 
 
-def _summed(manifest: Manifest) -> Survey | None:
+def summed(manifest: Manifest) -> Survey | None:
     """Survey of all good batches of a manifest, without values per batch; None if there are none yet."""
-    return survey_from_arrays(manifest.arrays) if manifest.arrays else None
+    if not manifest.arrays:
+        return None
+    try:
+        found = survey_from_arrays(manifest.arrays)
+        kept_in(manifest.arrays)
+        shapes = {np.shape(getattr(found, name)) for name in ("mean", "variance", "minimum", "maximum")}
+        if len(shapes) != 1 or len(shapes.pop()) != 1 or not found.n_atoms >= 0:
+            raise ValueError("mean, variance, minimum and maximum differ in shape")
+        return found
+    except Exception as error:  # arrays of any shapes are in question
+        raise DamagedError(
+            f"{manifest.name} is damaged (its arrays are no survey of batches: {type(error).__name__}: {error})"
+        ) from error
 
 
 def _bare(survey: Survey) -> Survey:
@@ -313,7 +328,7 @@ def _bare(survey: Survey) -> Survey:
 
 def surveyed(manifest: Manifest, source: Source, doubtful: Mapping[int, int] | None = None) -> Surveyed:
     """The survey of a complete manifest, and the data without unusable batches."""
-    total, bad = _summed(manifest), tuple(sorted(manifest.reasons.items()))
+    total, bad = summed(manifest), tuple(sorted(manifest.reasons.items()))
     if total is None and bad:
         raise DataError(f"{source.name}: none of its {source.n_batches} batches can be used; the first: {bad[0][1]}")
     is_grouped = total is not None and not total.is_sparse and total.n_groups > 0

@@ -36,6 +36,7 @@ from bnp_dask.execute.reach import open_executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import (
     Memoized,
+    SavedState,
     Schedule,
     Work,
 )
@@ -273,7 +274,7 @@ def train(
         plan = MemoryPlan(executor.memory_limit)
         plan.require_batches(source)
         with contextlib.closing(open_store(store, resume, parts, job, room - room // 4)) as memo:
-            checkpoint = memo.load()
+            checkpoint = memo.load(fields=SavedState)
             reads = f"reading all of {source.name} once ({source.n_batches} batches): sums, ranges, checksums"
             with telling(reads, "reading", "read"):
                 found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint, skips)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bnp_dask.store.place.base import DamagedError, Extent, Lock, Place, cannot
+from bnp_dask.store.place.base import DamagedError, Extent, ExtentContent, Lock, Place, cannot
 from bnp_dask.store.place.bucket import Bucket, Key, require_known
 from bnp_dask.store.place.disk import TEMPORARY, Disk
 
@@ -21,4 +21,15 @@ def place_of(path: Path | Key) -> Place:
     return _BUCKET if isinstance(path, Key) else _DISK
 
 
-__all__ = ["TEMPORARY", "DamagedError", "Extent", "Key", "Lock", "Place", "cannot", "place_of", "require_known"]
+__all__ = [
+    "TEMPORARY",
+    "DamagedError",
+    "Extent",
+    "ExtentContent",
+    "Key",
+    "Lock",
+    "Place",
+    "cannot",
+    "place_of",
+    "require_known",
+]

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
+from bnp_dask.core.schema import Whole
 from bnp_dask.errors import StoreError
 
 UNHARMED = "everything saved before is unharmed"
@@ -40,6 +41,13 @@ def cannot(verb: str, path: str | os.PathLike[str], error: OSError) -> StoreErro
     reason = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0, "Look at the disk, its room and its permissions")
     return StoreError(f"cannot {verb} {path}: {reason}. {advice}, then go on: {UNHARMED}")
+
+
+class ExtentContent(TypedDict):
+    """Fields of an :class:`Extent` in a file."""
+
+    bytes: Whole
+    crc32: Whole
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,16 @@ from bnp_dask.core.frozen import frozen
 from bnp_dask.data import CountedSource, Source, as_modelled
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute.base import Executor
-from bnp_dask.inference import Memoized, State, Work, is_constant, state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.inference import (
+    Memoized,
+    SavedState,
+    State,
+    Work,
+    is_constant,
+    state_from_saved,
+    state_to_arrays,
+    state_to_json,
+)
 from bnp_dask.inference.checkpoint import require_sums
 from bnp_dask.inference.gathered import EMBEDDED, ROOM
 from bnp_dask.inference.lap import trim
@@ -46,7 +55,7 @@ from bnp_dask.training.growing.grown import Absent, GrownSource, first_data, ope
 from bnp_dask.training.growing.incoming.pieces import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
 from bnp_dask.training.results import load, save, save_again
-from bnp_dask.training.run_settings import OPENED, Begun
+from bnp_dask.training.run_settings import OPENED, Begun, settings_of_run
 from bnp_dask.training.survey_pass import GROWTH
 
 
@@ -110,8 +119,8 @@ class GrowingRun:
     @staticmethod
     def open(store: RunStore) -> GrowingRun:
         """The run in a directory; StoreError if it cannot take in data."""
-        checkpoint = store.load()
-        begun = Begun(store.path, store.settings)
+        checkpoint = store.load(fields=SavedState)
+        begun = Begun(store.path, settings_of_run(store.path))
         schedule = begun.schedule(None)
         if checkpoint is None or not checkpoint.begun or checkpoint.state["lap"] < 1 or checkpoint.state["position"]:
             raise StoreError(
@@ -140,8 +149,7 @@ class GrowingRun:
                 log = GrowthLog.open(store.manifests, growth)
             except DamagedError as error:
                 raise StoreError(f"{error}; put the file back from a copy") from error
-            arrays = (np.array(checkpoint.arrays[f"{GROWTH}/{name}"]) for name in ("seen", "last", "short", "times"))
-            seen, last, short, times = arrays
+            seen, last, short, times = _arrays_of_growth(checkpoint, store)
             turn = Round(seen, last, short, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
             names, lays_away = dict(growth["names"]), growth["lays_away"]
@@ -167,12 +175,13 @@ class GrowingRun:
     def state(self) -> State:
         """The state of the checkpoint; StoreError if its sums have changed."""
         saved = self.checkpoint
-        state = state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing)
-        if isinstance(self.store, RunStore):
-            try:
-                require_sums(state, saved.state, f"checkpoint {saved.number} of {self.store.path}")
-            except DamagedError as error:
-                raise StoreError(f"{error}; rollback() goes back to an earlier version") from error
+        place = f"checkpoint {saved.number} of {self.name}"
+        try:
+            state = state_from_saved(self.base.model, saved.state, saved.arrays, saved.listing, place)
+            if isinstance(self.store, RunStore):
+                require_sums(state, saved.state, place)
+        except DamagedError as error:
+            raise StoreError(f"{error}; rollback() goes back to an earlier version") from error
         return state
 
     def survey(self) -> Survey:
@@ -296,6 +305,21 @@ class GrowingRun:
             self.versions.point_at(growth["version"])
             save(load(self.versions.posterior(growth["version"])), self.on_disk.path / POSTERIOR_NAME)
             self.versions.keep([number for number in self.versions.kept() if number <= growth["version"]])
+
+
+def _arrays_of_growth(checkpoint: Checkpoint, store: RunStore) -> list[np.ndarray]:
+    """Record of visits and times of each batch, ``(B,)`` each; StoreError for anything else."""
+    found, n_batches = [], len(checkpoint.arrays.get("visits", ()))
+    for name, kind in {"seen": "b", "last": "i", "short": "b", "times": "f"}.items():
+        own = checkpoint.arrays.get(f"{GROWTH}/{name}", np.zeros(()))
+        if own.dtype.kind != kind or own.shape != (n_batches,):
+            raise StoreError(
+                f"checkpoint {checkpoint.number} of {store.path} is damaged (the array {GROWTH}/{name} is {own.dtype} "
+                f"{own.shape}; needs kind {kind!r}, one for each of {n_batches} batches); rollback() goes back to an "
+                "earlier version"
+            )
+        found.append(np.array(own))
+    return found
 
 
 def extended(state: State, count: int, weights: np.ndarray | None = None) -> None:

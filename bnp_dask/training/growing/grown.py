@@ -34,7 +34,7 @@ from bnp_dask.store import Checkpoint, DamagedError, Manifest, RunStore
 from bnp_dask.structure import response_of
 from bnp_dask.training.copies import OnceSource, kept_in
 from bnp_dask.training.run_settings import OPENED, Begun
-from bnp_dask.training.survey_pass import PER_BATCH, Surveyed, surveyed
+from bnp_dask.training.survey_pass import PER_BATCH, Surveyed, summed, surveyed
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,7 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Post
         if noted is None:
             raise DamagedError(f"{store.path} was begun by a version that kept no list of its batches")
         manifest = Manifest.of_key(store.manifests, noted["key"])
+        summed(manifest)
     except DamagedError as error:
         raise StoreError(f"{error}; it cannot take in more data") from error
     n_batches, settings = len(manifest), store.settings

@@ -18,6 +18,7 @@ from bnp_dask.data import as_modelled, as_source, opened_as
 from bnp_dask.errors import SettingError, StoreError, redacted
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.inference import SavedState
 from bnp_dask.inference.fold import take_data
 from bnp_dask.inputs import POSTERIOR_NAME, path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
@@ -287,14 +288,14 @@ def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
     folder = run_folder(path_text("store", store))
     number = whole_number("version", version)
     with contextlib.closing(RunStore.open(folder)) as opened:
-        versions, now = Versions(folder), opened.load()
+        versions, now = Versions(folder), opened.load(fields=SavedState)
         kept = versions.kept()
         if now is None or GROWTH not in now.state:
             raise StoreError(f"{folder} was never updated: it has the version that train() left, and no other")
         if number not in kept or number > now.state[GROWTH]["version"]:
             known = ", ".join(str(n) for n in kept if n <= now.state[GROWTH]["version"])
             raise StoreError(f"{folder} keeps no version {number} to go back to; it keeps {known}")
-        found = opened.at(versions.record(number)["checkpoint"])
+        found = opened.at(versions.record(number)["checkpoint"], SavedState)
         state, arrays = _as_version_0(found.state, found.arrays) if number == 0 else (found.state, found.arrays)
         growth = {**state[GROWTH], **{name: now.state[GROWTH][name] for name in ("newest", "seconds")}}
         next_id = max(now.state["next_id"], state["next_id"])

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from bnp_dask.core import Location
 from bnp_dask.data import fingerprint_of_files
@@ -79,6 +79,12 @@ class SetAside:
     why: str
     when: str
     fingerprint: Any = field(default=None, repr=False)
+
+
+class AsideContent(TypedDict):
+    """Fields of the notes in a run directory."""
+
+    pieces: list[SetAside]
 
 
 def set_aside(store: str | os.PathLike[str]) -> tuple[SetAside, ...]:
@@ -189,7 +195,7 @@ def _read(folder: Path | Key) -> dict[str, SetAside]:
     if not place_of(folder).exists(folder / NAME):
         return {}
     try:
-        found: Mapping[str, Any] = unseal(folder / NAME, FORMAT, VERSION)
+        found: Mapping[str, Any] = unseal(folder / NAME, FORMAT, VERSION, AsideContent)
     except DamagedError as error:
         raise StoreError(f"{error}; remove it, and the data set aside are tried again") from error
     return {piece["name"]: SetAside(**piece) for piece in found["pieces"]}
