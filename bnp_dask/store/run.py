@@ -572,7 +572,7 @@ class RunStore:
                 try:
                     if number in refused:
                         raise DamagedError(refused[number])
-                    found = self._read(number, fields)
+                    found = self._with(self._read(number), fields)
                 except FenceError:
                     continue
                 except DamagedError as error:
@@ -602,7 +602,7 @@ class RunStore:
     def at(self, number: int, fields: Any = dict[str, Any]) -> Checkpoint:
         """A checkpoint by its number, whose state has some ``fields``; StoreError if it is gone or damaged."""
         try:
-            return self._read(number, fields)
+            return self._with(self._read(number), fields)
         except DamagedError as error:
             raise StoreError(f"checkpoint {number} of {self.path} cannot be used: {error}") from error
 
@@ -614,9 +614,13 @@ class RunStore:
     def _is_newest(self, number: int) -> bool:
         return max(checkpoint_numbers(self.path), default=0) == number
 
-    def _read(self, number: int, fields: Any) -> Checkpoint:
+    def _with(self, found: Checkpoint, fields: Any) -> Checkpoint:
+        """The checkpoint; DamagedError unless its state has some fields."""
+        require_fields(found.state, fields, f"the state of checkpoint {found.number} of {self.path}")
+        return found
+
+    def _read(self, number: int) -> Checkpoint:
         found = read_checkpoint(self.path, number)
-        require_fields(found.state, fields, f"the state of checkpoint {number} of {self.path}")
         for part in found.parts:
             self._parts.files.read(part)
         return found

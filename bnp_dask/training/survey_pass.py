@@ -311,6 +311,9 @@ def summed(manifest: Manifest) -> Survey | None:
         found = survey_from_arrays(manifest.arrays)
         kept_in(manifest.arrays)
         shapes = {np.shape(getattr(found, name)) for name in ("mean", "variance", "minimum", "maximum")}
+        numbers = (found.n_atoms, found.total_weight, found.is_sparse, found.nbytes, found.n_groups)
+        if not all(isinstance(number, (int, float)) for number in numbers):
+            raise ValueError("sizes are no single numbers")
         if len(shapes) != 1 or len(shapes.pop()) != 1 or not found.n_atoms >= 0:
             raise ValueError("mean, variance, minimum and maximum differ in shape")
         return found

@@ -52,7 +52,8 @@ class Grown:
     def update(self, number, pack=True):
         self.visit(number)
         self.visit((7 * number) % (number + 1))
-        self.versions.write(number, {"checkpoint": number + 1})
+        record = {"checkpoint": number + 1, "before": None, "ids": [], "counts": [], "pieces": [], "moves": []}
+        self.versions.write(number, record)
         self.store.commit({"number": number}, {}, [], self.listing())
         if pack:
             self.store.pack()
