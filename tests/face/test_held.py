@@ -261,6 +261,16 @@ REFUSED = {
     "lists of words for rows": ("clusters", LISTS, "lists of words, but DiagGaussian takes rows"),
     "counts by word for rows": ("clusters", COUNTS, "counts of words, but .* records of a table: pandas.DataFrame"),
     "sequences for rows": ("clusters", WALKS, r"shape \(3, 20, 2\) holds 3 sequences.*x.reshape\(-1, x.shape\[2\]\)"),
+    "a DataArray of sequences for rows": (
+        "clusters",
+        xr.DataArray(WALKS, dims=("walk", "time", "sensor")),
+        r"shape \(3, 20, 2\) holds 3 sequences",
+    ),
+    "a DataArray of sequences with names for rows": (
+        "clusters",
+        xr.DataArray(WALKS.transpose(0, 2, 1), dims=("walk", "sensor", "time"), coords={"sensor": ["a", "b"]}),
+        r"shape \(3, 20, 2\) holds 3 sequences",
+    ),
     "texts for sequences": ("states", TEXTS, "texts, but DiagGaussian takes rows of numbers"),
     "an iterator": ("topics", (text for text in TEXTS), "is a generator; needs .* or a list: list"),
     "a list of paths": ("topics", [__file__, __file__], "list of paths, such as .*test_held.py"),

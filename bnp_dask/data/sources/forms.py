@@ -23,7 +23,7 @@ from bnp_dask.data.text.options import Frequencies, Text, choose, text_column
 from bnp_dask.data.text.vocabulary import Vocabulary, counts_of_texts, counts_of_words
 from bnp_dask.errors import DataError, warn
 from bnp_dask.inputs import Key, counts_of_corpus, from_parts, is_corpus, is_stream, shown
-from bnp_dask.inputs.arrow_streams import KNOWN, library
+from bnp_dask.inputs.arrow_streams import KNOWN, library, unlabelled
 
 # -- documents ------------------------------------------------------------------------------------------------------
 logger = logging.getLogger("bnp_dask")
@@ -333,10 +333,11 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
     if text is not None or (needs is not None and needs.counts_words and not needs.has_columns):
         table = as_table(data)
         return documents_of_table(table, text, is_new=needs is None or needs.n_words is None) or table
-    is_array = isinstance(data, np.ndarray) and data.ndim == 3
+    array = unlabelled(data)[0]
+    is_array = (isinstance(array, np.ndarray) or array is not data) and np.ndim(array) == 3
     if is_array and needs is not None and not needs.in_order:
         raise DataError(
-            f"an array of shape {data.shape} holds {len(data)} sequences, but this model takes rows; models of "
+            f"an array of shape {array.shape} holds {len(array)} sequences, but this model takes rows; models of "
             "sequences (HDPHMM, FiniteHMM, SequenceModel) take it as it is. For a mixture of all steps pass "
             "x.reshape(-1, x.shape[2]); where each x[i] is one atom (an image) x.reshape(len(x), -1)"
         )
