@@ -29,7 +29,7 @@ from bnp_dask.data.sources.dask_collections import as_declared, is_dask_array
 from bnp_dask.data.sources.frames import check_column, frame_batch
 from bnp_dask.data.sources.held import in_memory
 from bnp_dask.data.sources.open import with_nan
-from bnp_dask.errors import DataError, SettingError, nearest, warn
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest, warn
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs import (
@@ -178,6 +178,68 @@ def sound_input(value: Any, name: str) -> Any:
                     f"{name} holds {shown(entry)}, which float64 would round; needs whole numbers up to 2**53"
                 )
     return value
+
+
+class DataTypeError(DataError, TypeError):
+    """Data of a type for which scikit-learn's checks raise a TypeError, which their callers may catch."""
+
+
+CALLS: Mapping[str, str] = {
+    "1-d": "pass X.reshape(-1, 1) if it is one feature, X.reshape(1, -1) if it is one row",
+    "sparse": 'pass X.toarray(); sparse counts of words go to TopicModel(), or observation="multinomial"',
+    "complex": "pass np.column_stack([X.real, X.imag])",
+    "dates": "pass numbers, such as (X - X.min()) / np.timedelta64(1, 'D')",
+    "objects": "pass numbers; a table with columns of texts goes in as a pandas.DataFrame",
+    "values": "pass X[np.isfinite(X).all(axis=1)], or mark what is missing by NaN and choose a likelihood for it",
+    "size": "pass all rows, each with its features, as one array (n, D)",
+}
+"""What to call for data that no estimator takes, by their kind."""
+
+
+def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
+    """Data after scikit-learn's own checks, with at least so many rows.
+
+    Raises
+    ------
+    DataError
+        They do not pass: what was found, what is needed, and what to call; then scikit-learn's own words, which its
+        conformance tests look for.  For their TypeError it is one, too.
+    """
+    from sklearn.utils.validation import validate_data
+
+    try:
+        if isinstance(X, np.ndarray) and X.dtype.kind in "Mm":
+            raise ValueError("dates would count as numbers of nanoseconds or days")
+        return validate_data(estimator, X, dtype=np.float64, ensure_min_samples=least, **settings)
+    except BnpDaskError:
+        raise
+    except (TypeError, ValueError) as error:
+        kind, found = _kind_of(X)
+        raised = DataTypeError if isinstance(error, TypeError) else DataError
+        width = "D" if settings["reset"] else vars(estimator).get("n_features_in_", "D")
+        raise raised(
+            f"X is {found}; needs {least} or more rows of finite numbers, (n, {width}): {CALLS[kind]}. "
+            f"In short: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _kind_of(X: Any) -> tuple[str, str]:
+    """Kind of data that failed a check, and what they are in words."""
+    if sparse.issparse(X):
+        return "sparse", f"a sparse matrix ({X.format}) of shape {X.shape}"
+    if is_frame(X):
+        return "values", f"a DataFrame of shape {X.shape}"
+    if not isinstance(X, (np.ndarray, list, tuple)):
+        return "objects", shown(X)
+    try:
+        array = np.asarray(X)
+    except ValueError:
+        return "objects", f"a list of {len(X)} rows of different lengths"
+    kinds = {"c": "complex", "M": "dates", "m": "dates", "O": "objects", "S": "objects", "U": "objects"}
+    kind = kinds.get(array.dtype.kind) or ("1-d" if array.ndim < 2 else "values")
+    if kind == "values" and (array.ndim > 2 or not array.size or bool(np.isfinite(array).all())):
+        kind = "size"
+    return kind, f"an array of {array.dtype} of shape {array.shape}"
 
 
 def features_of(estimator: Any, X: Any, reset: bool, lengths: Sequence[int] | None = None) -> Any:

@@ -43,6 +43,7 @@ from bnp_dask.estimators.fitting import (
     source_of,
     split_nested,
     take_in,
+    validated,
     warn_unless_converged,
     with_labels,
     with_nested,
@@ -61,7 +62,7 @@ from bnp_dask.training.results import TrainResult
 try:
     from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
     from sklearn.utils import Tags
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 except ImportError as error:
     raise ImportError('DirichletProcessMixture needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
 
@@ -437,13 +438,12 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         X = features_of(self, rows, reset)
         require_entries(X, observation)
         takes_sparse = "csr" if isinstance(observation, SPARSE) else False
-        X = validate_data(
+        X = validated(
             self,
             X,
+            (2 if reset else 1) if least is None else least,
             reset=reset,
             accept_sparse=takes_sparse,
-            dtype=np.float64,
-            ensure_min_samples=(2 if reset else 1) if least is None else least,
             ensure_all_finite="allow-nan" if marginalises(observation) else True,
         )
         return sparse.csr_array(X) if sparse.issparse(X) or takes_sparse else X

@@ -44,6 +44,7 @@ from bnp_dask.estimators.fitting import (
     sound_input,
     split_nested,
     take_in,
+    validated,
     warn_unless_converged,
     with_nested,
 )
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 
 try:
     from sklearn.base import BaseEstimator
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
     raise ImportError('SequenceModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
 
@@ -495,9 +496,7 @@ class SequenceModel(BaseEstimator):
         else:
             X = features_of(self, X, reset, lengths)
             require_entries(X, observation)
-            rows = validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_min_samples=least, ensure_all_finite=finite
-            )
+            rows = validated(self, X, least, reset=reset, ensure_all_finite=finite)
         counts = np.array([len(rows)]) if lengths is None else plain(lengths, "lengths")
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(rows):
             raise DataError(f"lengths={lengths!r}: needs whole numbers that sum to the {len(rows)} rows of X")

@@ -39,6 +39,7 @@ from bnp_dask.estimators.fitting import (
     source_of,
     split_nested,
     take_in,
+    validated,
     warn_unless_converged,
     with_nested,
 )
@@ -58,7 +59,7 @@ try:
     from sklearn.base import BaseEstimator, TransformerMixin
     from sklearn.utils import Tags
     from sklearn.utils.metaestimators import available_if
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
     raise ImportError('TopicModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
 
@@ -414,14 +415,13 @@ class TopicModel(TransformerMixin, BaseEstimator):
             X = features_of(self, sound_input(X, "X"), reset)
             if reset:
                 self.__dict__.pop("vocabulary_", None)
-        X = validate_data(
+        X = validated(
             self,
             X,
+            (2 if reset else 1) if least is None else least,
             reset=reset,
             accept_sparse="csr",
-            dtype=np.float64,
             ensure_non_negative=True,
-            ensure_min_samples=(2 if reset else 1) if least is None else least,
         )
         return sparse.csr_array(X)
 

@@ -299,6 +299,35 @@ def test_what_fits_no_model_is_refused_by_name_before_any_work(held, plain, tmp_
         assert time.process_time() - begun < 2.0
 
 
+NO_DATA = {
+    "strings": (np.array([["a", "b"]] * 30), r"pass numbers; a table"),
+    "objects": (np.array([[object(), 1]] * 30, dtype=object), r"pass numbers; a table"),
+    "None": (None, "X is None; needs"),
+    "a number": (3, "X is 3; needs"),
+    "a mapping": ({"a": 1}, r"X is \{'a': 1\}; needs"),
+    "complex": (np.ones((30, 2)) + 1j, r"complex128 of shape \(30, 2\); .*column_stack\(\[X.real, X.imag\]\)"),
+    "no rows": (np.zeros((0, 2)), r"shape \(0, 2\); needs 2 or more rows"),
+    "no columns": (np.zeros((30, 0)), r"shape \(30, 0\); needs 2 or more rows"),
+    "one row": (np.zeros((1, 2)), r"shape \(1, 2\); needs 2 or more rows"),
+    "one axis": (np.ones(30), r"shape \(30,\); .*X.reshape\(-1, 1\)"),
+    "no axis": (np.array(3.0), r"shape \(\); "),
+    "dates": (np.full((30, 2), "2024-01-01", "M8[D]"), r"\(X - X.min\(\)\) / np.timedelta64"),
+    "infinite": (np.full((30, 2), np.inf), r"pass X\[np.isfinite\(X\).all\(axis=1\)\]"),
+    "nothing but NaN": (np.full((30, 2), np.nan), r"NaN"),
+    "sparse": (sparse.csr_array(np.ones((30, 2))), r"sparse matrix \(csr\) of shape \(30, 2\); .*X.toarray\(\)"),
+}
+
+
+@pytest.mark.parametrize("what", ["clusters", "topics", "states"])
+@pytest.mark.parametrize("kind", NO_DATA)
+def test_what_no_estimator_takes_is_refused_with_what_to_call(what, kind):
+    data, match = NO_DATA[kind]
+    if (what, kind) == ("topics", "sparse"):
+        return  # counts
+    with pytest.raises(DataError, match=match):
+        ESTIMATORS[what]().fit(data)
+
+
 def test_ids_that_tell_sequences_apart_are_no_single_sequence():
     frame = pd.DataFrame(WALKS.reshape(-1, 2), columns=["a", "b"]).assign(walk_id=np.repeat([7, 8, 9], 20))
     for verb in (states, ESTIMATORS["states"]().fit):
