@@ -335,8 +335,9 @@ def run_estimator(
     labels: Any = None,
     responses: Any = None,
     links: Any = None,
+    n_init: int = 1,
 ) -> TrainResult:
-    """Train with an estimator's settings; ``init`` and ``moves`` are its defaults, None as in ``train``;
+    """Train with an estimator's settings; ``init``, ``moves`` and ``n_init`` are its defaults, None as in ``train``;
     a schedule that opens clusters itself starts from none.
 
     The posterior keeps the names of features that scikit-learn saw.  Sets ``posterior_``, ``history_``, ``converged_``
@@ -358,7 +359,7 @@ def run_estimator(
             moves=moves if estimator.moves is None else estimator.moves,
             client=estimator.client,
             rng=seed_of_estimator(estimator.random_state),
-            n_init=estimator.n_init,
+            n_init=n_init if estimator.n_init is None else estimator.n_init,
             shadow=estimator.shadow,
             collapsed=collapsed,
             labels=labels,
@@ -454,7 +455,7 @@ def take_in(estimator: Any, source: Source, begin: Callable[[str | None], TrainR
 
 def _begun(estimator: Any, begin: Callable[[str | None], TrainResult]) -> TrainResult:
     """Train; after several starts only the posterior is kept, after one all state from which an update continues."""
-    if estimator.store is not None or estimator.n_init != 1:
+    if estimator.store is not None or estimator.n_init not in (None, 1):
         return begin(estimator.store)
     result, run = begun_in_memory(begin)
     setattr(estimator, RUN, run)

@@ -334,6 +334,14 @@ class AutoRegressiveGaussian:
 
         M stays, because the statistics of batches are about it.
         """
+        return self._learned(params, used, start, shape, calm=False)
+
+    def learned_when_calm(self, params: MatrixNormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, shape, calm=True)
+
+    def _learned(
+        self, params: MatrixNormalWishart, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool
+    ) -> Self:
         nu, (d, wide) = float(known("nu", self.nu)), params.shift.shape[1:]
         lam = _expected(params)[used]
         quadratic = quadratic_coefficients(lam)
@@ -343,7 +351,7 @@ class AutoRegressiveGaussian:
             spread += d * matmul(root.T, root) + matmul(shift.T, matmul(precision, shift))
         is_full = shape == "full"
         first = wishart.expected_scale(float(known("nu", start.nu)), known("B", start.B))
-        nu, scale = learned.wishart_settings(found, nu, first, is_full)
+        nu, scale = learned.wishart_settings(found, nu, first, is_full, calm)
         columns = learned.column_precision(found.n_clusters * d, spread, known("V", start.V), is_full)
         return replace(self, nu=nu, B=scale, V=columns)
 

@@ -98,9 +98,14 @@ OF_CHAINS = MovePolicy(
     lays_away=False,
     has_windows=True,
     bounds_unions=False,
+    refines_births=True,
     births_beside=False,
 )
-"""Policy for hidden Markov models."""
+"""Policy for hidden Markov models.
+
+The first trial of a split says little: the newborn states share the transitions of their target.  On motion capture,
+splits that are 5 to 9 nats better once re-estimated lacked 7 to 15 nats at first.
+"""
 
 OF_GROUPS = MovePolicy(
     plans_side_by_side=False,

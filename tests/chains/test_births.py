@@ -12,6 +12,7 @@ import pytest
 from bnp_dask.allocation import HDPHMM, FiniteHMM
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, replay
+from bnp_dask.data import as_source
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
@@ -47,6 +48,20 @@ def far_apart():
     rng = np.random.default_rng(0)
     x = np.concatenate([np.zeros((60, 2)), np.full((25, 2), 9.0), np.zeros((65, 2)), np.zeros((50, 2))])
     return Batch(x + rng.normal(size=x.shape), groups=np.array([0, 150, 200]))
+
+
+# -- clusters -------------------------------------------------------------------------------------------------
+def test_splits_that_fall_short_are_tried_again_re_estimated():
+    x, _ = walks(n=2, length=300)
+    source = as_source(np.concatenate(x), groups=np.array([0, 300, 600]), weights=np.full(600, 0.1))
+    model = Model(HDPHMM(kappa=10.0), Gaussian())
+    result = train(model, source, init=ContiguousBlocks(2), schedule=Memoized(20), moves=[Birth(windows=0)], rng=0)
+    births = [move for row in result.history for move in row["moves"] if move["kind"] == "birth"]
+    assert any("re-estimated" in move["why"] for move in births)
+    # states of 12 by weight have 120 steps, which are enough to be split
+    counts = {i for move in births for i in move["targets"] if move["gain"] is not None}
+    assert counts and result.posterior.n_clusters > 2
+    never_falls(result)
 
 
 # -- windows --------------------------------------------------------------------------------------------------

@@ -299,6 +299,17 @@ def test_few_clusters_get_no_strong_prior():
     assert few.nu <= rules.FEW_NU * D + 2.0
 
 
+def test_few_regressions_get_a_stronger_prior_once_they_are_calm():
+    model, summary = regressions("diagonal")
+    summary = summary.take(summary.ids[np.argsort(-summary["N"])[:4]].tolist())
+    params, used = model.observation_step(summary), np.ones(4, np.bool_)
+    one = model.observation
+    held, calm = (learn(params, used, one, "diagonal") for learn in (one.learned, one.learned_when_calm))
+    assert held.nu == rules.FEW_NU * D + 2.0 < calm.nu
+    worth = [objective(replace(model, observation=each), params, summary) for each in (one, held, calm)]
+    assert worth == sorted(worth)
+
+
 @pytest.mark.parametrize(("n_clusters", "most"), [(rules.FEW - 1, rules.FEW_NU * D + 2), (1000, rules.MOST_NU * D + 2)])
 def test_degrees_of_freedom_of_clusters_that_are_alike_end_at_their_limit(n_clusters, most):
     found = rules.Precisions(n_clusters, n_clusters * np.eye(D), 0.0)
