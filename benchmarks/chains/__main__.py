@@ -147,11 +147,9 @@ def show_states(sets: dict[str, Set], seeds: int, starts: list[str]) -> None:
                 begun = time.process_time()
                 model = bnp.SequenceModel(init=start(begin, data), random_state=seed).fit(data.rows)
                 cpu = time.process_time() - begun
-                missed = data.missed(model.labels_)
-                print(
-                    f"{name} {seed} {begin} {model.bound_:.1f} {model.n_states_} {missed:.3f} {model.n_iter_} {cpu:.1f}",
-                    flush=True,
-                )
+                objective, missed = f"{model.bound_:.1f}", f"{data.missed(model.labels_):.3f}"
+                figures = f"{objective} {model.n_states_} {missed} {model.n_iter_} {cpu:.1f}"
+                print(f"{name} {seed} {begin} {figures}", flush=True)
 
 
 # -- programs -------------------------------------------------------------------------------------------------------
