@@ -423,6 +423,15 @@ class PlanContext:
         """How moves treat clusters of models of this structure."""
         return self.model.structure.policy
 
+    def beliefs_of_all(self, part: Summary) -> Posterior:
+        """Posterior from the statistics ``part`` of a trial on all clusters.
+
+        A trial leaves sums that belong to no cluster, such as the number of documents, as they are in the whole data.
+        Without them the weights of topics would follow from their tokens alone.
+        """
+        sums = {name: self.value[name] for name, field in part.fields.items() if not field.n_cluster_axes}
+        return self.model.global_step(replace(part, values={**part.values, **sums}))
+
     @property
     def side_by_side(self) -> bool:
         """Whether a move begins to plan while tasks of earlier moves run, which keeps more workers busy.

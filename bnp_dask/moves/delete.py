@@ -229,7 +229,7 @@ class Delete:
         proposal = DeleteProposal(
             targets, receivers, edit, self.sweeps, hopeless=self.policy.set_hopeless, remembered_as=SET
         )
-        trial = Trial(name, donors, context.model.global_step(basis), freed=freed)
+        trial = Trial(name, donors, context.beliefs_of_all(basis), freed=freed)
         context.propose(proposal, trial, takes=targets)
 
     def _failed(self, context: PlanContext, target: int) -> int:

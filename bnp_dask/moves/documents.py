@@ -32,7 +32,7 @@ from bnp_dask.initialize.sampled import (
 )
 from bnp_dask.inputs import flag, hold, whole_number
 from bnp_dask.inputs.settings import MOST
-from bnp_dask.model import Model
+from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
@@ -40,6 +40,9 @@ from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
 from bnp_dask.moves.usual import usual_number
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.structure import Trial
+
+SMOOTHED, ATTEMPTS = "documents smoothed", "documents smoothed at all"
+"""Names under which failures with smoothed topics are remembered, and attempts, by number of topics."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,10 @@ class DocumentBirth:
     * once clusters are calm, and at most as many as usual: a few more than there are; half as many more if there are
       somewhat fewer than usual;
     * once clusters are calm: far fewer than usual, sampled without the existing topics.
+
+    Besides, once clusters are calm, all topics are tried with smoothed words, once for each number of topics
+    (``smoothed`` of the policy).  It takes no sampler: documents then need fewer topics for words that fit none of
+    theirs.
 
     Numbers are in the policy.  No other candidate of a size is made after ``tries`` failures in a row, of the half and
     of the topics sampled anew after one.
@@ -197,7 +204,13 @@ class DocumentBirth:
         """Propose the candidate that is being tried, or a new one found by a task in the gathered documents."""
         before = context.memory.sweeps.get(WHOLE)
         if before is not None:
-            self._propose(context, before.part, before.remembered_as)
+            self._propose(context, before.part, before.remembered_as, context.beliefs_of_all(before.part))
+            return
+        if self._smooths(context):
+            context.memory.remember_failure(ATTEMPTS, (), [context.value.n_clusters])
+            basis = smoothed(context, self.policy.smoothed)
+            self._propose(context, basis, SMOOTHED)
+            context.free.clear()
             return
         if WHOLE not in context.atoms:
             return
@@ -235,13 +248,32 @@ class DocumentBirth:
         self._propose(context, basis, size.name)
         context.free.clear()  # accepting it voids all other proposals
 
-    def _propose(self, context: PlanContext, basis: Summary, name: str) -> None:
+    def _smooths(self, context: PlanContext) -> bool:
+        """Whether all topics are to be tried with smoothed words."""
+        k = context.value.n_clusters
+        if self.kept or not context.calm or k < 2 or self.policy.smoothed == 0.0:
+            return False
+        return not context.memory.failed(ATTEMPTS, (), [k], 0.0)
+
+    def _propose(self, context: PlanContext, basis: Summary, name: str, beliefs: Posterior | None = None) -> None:
+        beliefs = context.model.global_step(basis) if beliefs is None else beliefs
         trial = f"documents-lap{context.lap}"
         donors = tuple(int(i) for i in context.value.ids)
         others = tuple(int(i) for i in basis.ids if int(i) not in donors)
         proposal = BirthProposal((), others, Exchange(trial, donors), name, self.sweeps)
         # other proposals of the lap may name these clusters: accepting this one voids them
-        context.propose(proposal, Trial(trial, donors, context.model.global_step(basis)), takes=())
+        context.propose(proposal, Trial(trial, donors, beliefs), takes=())
+
+
+def smoothed(context: PlanContext, share: float) -> Summary:
+    """Statistics of all topics, without documents; a ``share`` of each topic's tokens get the words of the corpus.
+
+    A word that fits no topic of its document goes to whichever topic has it.  That topic then keeps such words, and the
+    others lose them: a fixed point of the steps, in which documents have shares of a few tokens in too many topics.
+    """
+    counts, words = context.value["x"], np.asarray(context.survey.mean, np.float64)
+    mixed = (1.0 - share) * counts + share * counts.sum(axis=1)[:, None] * (words / words.sum())
+    return _of_counts(context.model, context.value.ids, mixed.T)
 
 
 def topics_again(

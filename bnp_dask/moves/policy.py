@@ -345,6 +345,12 @@ class DocumentBirthPolicy:
     brief
         Share of the sampler's passes for candidates other than of as many topics as usual: they begin from existing
         topics, or have few.  Chosen on KOS for its processor time.
+    smoothed
+        Share of a topic's tokens that get the words of the corpus when all topics are tried with smoothed words; 0 for
+        no such trial.  Chosen on 24 bars of 12 x 12 (one corpus), whose default run ended 450 nats (.11 % of the
+        objective) below a run from the truth: training that goes on from its topics, smoothed by .01, .03, .1 and .2,
+        gains 520, 440, 320 and 320 nats.  On KOS (1,000 documents) larger shares raise the objective further, .3 by
+        .14 %, but documents kept apart are then expected at -7.289 nats per token instead of -7.282.
     number_bytes
         Bytes of the sampler's tables for each word of each topic.
     least_tokens
@@ -359,6 +365,7 @@ class DocumentBirthPolicy:
     eighth: float = 0.125
     least_more: int = 3
     brief: float = 0.25
+    smoothed: float = 0.01
     number_bytes: int = 20
     least_tokens: float = 20.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,15 +16,18 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.initialize import RandomExamples, SampledTopics
+from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
-from bnp_dask.moves.documents import Size, in_places, topics_again
+from bnp_dask.moves.base import PlanContext
+from bnp_dask.moves.documents import Size, in_places, smoothed, topics_again
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing.parts import survey_of
 from bnp_dask.training.train import train
 from tests.stopping import AfterLaps
+from tests.topics.bars import thin_bars
 from tests.topics.parts import corpus
 from tests.topics.test_runs import bits, falls
 
@@ -105,6 +109,45 @@ def test_bits_are_those_of_any_workers_and_of_a_run_resumed_within_a_candidates_
     for laps in (2, 3):
         go(**settings, **run, resume=laps > 2, callbacks=[AfterLaps(laps)])
     assert bits(go(**settings, **run, resume=True)) == whole
+
+
+def test_all_topics_are_tried_with_smoothed_words_once_for_each_number_of_topics():
+    """Words that fit no topic of a document go to other topics, which keep them: steps do not undo that."""
+    x, start = thin_bars(1, side=6, n_docs=200, length=60)[0], SampledTopics(12, 20)
+    model, ends, accepted = Model(HDPTopics(), Multinomial()), [], []
+    for share in (0.0, DocumentBirthPolicy().smoothed):
+        move = DocumentBirth(passes=5, policy=DocumentBirthPolicy(smoothed=share))
+        result = train(model, x, init=start, moves=[move], rng=1, client=SerialExecutor())
+        check_steps(result)
+        accepted.append([m for m in births(result) if m["accepted"] and not m["targets"] and not m["others"]])
+        ends.append(result.history[-1]["elbo"])
+    assert [len(found) for found in accepted] == [0, 1]
+    assert result.posterior.n_clusters == 12
+    assert ends[1] > ends[0] + 10.0
+
+
+def test_smoothed_topics_keep_their_tokens_and_get_a_share_of_the_words_of_the_corpus():
+    x = corpus(60, length=30)[0]
+    model = Model(HDPTopics(), Multinomial(lam=0.1)).with_prior(survey_of(Batch(x)))
+    value = summarize_assigned(model, Batch(x), np.arange(60) % 3, 3)
+    context = SimpleNamespace(value=value, model=model, survey=survey_of(Batch(x)))
+    found = smoothed(context, 0.25)
+    words = x.sum(axis=0) / x.sum()
+    np.testing.assert_allclose(found["x"], 0.75 * value["x"] + 0.25 * value["x"].sum(axis=1)[:, None] * words)
+    np.testing.assert_allclose(found["N"], value["x"].sum(axis=1))
+    assert found["docs"] == 0.0
+
+
+def test_a_trial_on_all_topics_is_re_estimated_with_weights_of_documents():
+    """Its statistics lack the number of documents: without it the weights would follow from tokens alone."""
+    x = corpus(60, length=30)[0]
+    model = Model(HDPTopics(), Multinomial(lam=0.1)).with_prior(survey_of(Batch(x)))
+    value = model.local_step(model.global_step(summarize_assigned(model, Batch(x), np.arange(60) % 3, 3)), Batch(x))
+    sums = ("docs", "P_rest", "Q_rest", "Q_0")
+    part = replace(value, values={**value.values, **{name: np.zeros(()) for name in sums}})
+    plan = PlanContext.beliefs_of_all(SimpleNamespace(value=value, model=model), part)
+    np.testing.assert_array_equal(plan.weights, model.global_step(value).weights)
+    assert np.abs(plan.weights - model.global_step(part).weights).max() > 1e-3
 
 
 def test_topics_are_sampled_anew_only_where_there_are_far_fewer_than_usual():
