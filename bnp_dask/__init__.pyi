@@ -102,6 +102,7 @@ from bnp_dask.observation import Multinomial as Multinomial
 from bnp_dask.observation import NegativeBinomial as NegativeBinomial
 from bnp_dask.observation import Poisson as Poisson
 from bnp_dask.observation import Product as Product
+from bnp_dask.observation import SemiConjugateGaussian as SemiConjugateGaussian
 from bnp_dask.observation import VonMisesFisher as VonMisesFisher
 from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
 from bnp_dask.reports import plot as plot

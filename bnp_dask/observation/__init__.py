@@ -60,6 +60,7 @@ from bnp_dask.observation.negative_binomial import BetaOdds, NegativeBinomial
 from bnp_dask.observation.normal_wishart import MatrixNormalWishart, NormalWishart
 from bnp_dask.observation.poisson import GammaRates, Poisson
 from bnp_dask.observation.product import Product, ProductParams
+from bnp_dask.observation.semi_conjugate import IndependentWishart, SemiConjugateGaussian
 from bnp_dask.observation.von_mises_fisher import Directions, VonMisesFisher
 from bnp_dask.observation.zero_mean_gaussian import WishartParams, ZeroMeanGaussian
 
@@ -92,6 +93,7 @@ __all__ = [
     "Gaussian",
     "Given",
     "GivenParams",
+    "IndependentWishart",
     "Labelled",
     "LeanObservation",
     "LearningObservation",
@@ -113,6 +115,7 @@ __all__ = [
     "RoundedObservation",
     "SampledObservation",
     "ScaleShape",
+    "SemiConjugateGaussian",
     "TokenObservation",
     "VonMisesFisher",
     "WideningObservation",

@@ -24,7 +24,6 @@ from bnp_dask.kernels.gaussian.quadratic import (
     pack,
     packed_outer,
     precision_of,
-    quadratic_coefficients,
     quadratic_log_lik,
     whitened_squares,
 )
@@ -51,6 +50,7 @@ from bnp_dask.observation.normal_wishart import (
     NormalWishart,
     NormalWishartPrior,
     at_level,
+    coefficients,
     constant_term,
     posterior_scale,
 )
@@ -347,9 +347,7 @@ class Gaussian:
         precision = matmul(root.transpose(0, 2, 1), root)
         precision *= nu[:, None, None]
         spread = np.sqrt(np.diagonal(scale, axis1=1, axis2=2) / nu[:, None] + shift**2)
-        theta = np.empty((len(nu), d + 1 + n_packed(d)))
-        theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
-        theta[:, d + 1 :] = quadratic_coefficients(precision)
+        theta = coefficients(precision, shift)
         level = 0.5 * (wishart.expected_log_det(nu, log_det, d) - d * LOG_2PI - d / kappa)
         level = level + self._unrecorded_loss(theta, d)
         theta[:, d] = constant_term(level, theta[:, :d], shift)
@@ -398,9 +396,7 @@ class Gaussian:
         drawn = wishart.draw_precisions(params.B, params.nu, rng)
         shift = params.shift + drawn.normals(rng) / np.sqrt(params.kappa)[:, None]
         spread = np.sqrt(np.diagonal(drawn.covariance, axis1=1, axis2=2) + shift**2)
-        theta = np.empty_like(params.theta)
-        theta[:, :d] = np.einsum("kij,kj->ki", drawn.precision, shift)
-        theta[:, d + 1 :] = quadratic_coefficients(drawn.precision)
+        theta = coefficients(drawn.precision, shift)
         found = replace(
             params,
             nu=np.ones_like(params.nu),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bnp_dask.core import register
-from bnp_dask.kernels.gaussian.quadratic import scatter_matrices
+from bnp_dask.kernels.gaussian.quadratic import quadratic_coefficients, scatter_matrices
 
 EMPTY = 1e-20
 """Atoms of a cluster below which its sums are rounding errors of removed atoms and have no mean."""
@@ -64,6 +64,16 @@ def at_level(params: NormalWishart, level: np.ndarray) -> NormalWishart:
     theta = params.theta.copy()
     theta[:, d] = constant_term(level, theta[:, :d], params.shift)
     return replace(params, level=level, theta=theta)
+
+
+def coefficients(precision: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Coefficients ``(K, D + 1 + D (D + 1) / 2)`` of the quadratic forms about ``shift (K, D)``; the constant is left
+    for :func:`constant_term`."""
+    quadratic, (k, d) = quadratic_coefficients(precision), shift.shape
+    theta = np.empty((k, d + 1 + quadratic.shape[1]))
+    theta[:, :d] = np.einsum("kij,kj->ki", precision, shift)
+    theta[:, d + 1 :] = quadratic
+    return theta
 
 
 def constant_term(level: np.ndarray, linear: np.ndarray, shift: np.ndarray) -> np.ndarray:

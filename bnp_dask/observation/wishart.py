@@ -109,26 +109,27 @@ def default_scale(variance: np.ndarray, nu: float) -> np.ndarray:
     return np.diag(variance * max(nu - len(variance) - 1.0, 1.0))
 
 
-def scale_matrix(value: np.ndarray | float, n_features: int) -> np.ndarray:
-    """The setting ``B``, a number, ``(D,)`` or ``(D, D)``, as a symmetric positive definite ``(D, D)`` matrix."""
-    array = real_setting("B", value)
+def scale_matrix(value: np.ndarray | float, n_features: int, name: str = "B") -> np.ndarray:
+    """A setting, a number, ``(D,)`` or ``(D, D)``, as a symmetric positive definite ``(D, D)`` matrix."""
+    array = real_setting(name, value)
     if array.shape in ((), (n_features,)):
-        return np.diag(np.broadcast_to(scales("B", array), (n_features,)))
+        return np.diag(np.broadcast_to(scales(name, array), (n_features,)))
     if array.shape != (n_features, n_features):
         raise SettingError(
-            f"B has shape {array.shape}; needs a number, shape ({n_features},) or ({n_features}, {n_features})"
+            f"{name} has shape {array.shape}; needs a number, shape ({n_features},) or ({n_features}, {n_features})"
         )
     size = np.sqrt(np.abs(np.outer(np.diag(array), np.diag(array))))
     if (np.abs(array - array.T) > 1e-10 * size).any():
         i, j = np.argwhere(np.abs(array - array.T) > 1e-10 * size)[0]
         raise SettingError(
-            f"B is not symmetric: B[{i}, {j}]={array[i, j]!r}, B[{j}, {i}]={array[j, i]!r}; pass (B + B.T) / 2"
+            f"{name} is not symmetric: {name}[{i}, {j}]={array[i, j]!r}, {name}[{j}, {i}]={array[j, i]!r}; pass "
+            f"({name} + {name}.T) / 2"
         )
     symmetric = 0.5 * (array + array.T)
     _, info = lapack.dpotrf(symmetric, lower=1)
     if info != 0:
         raise SettingError(
-            f"B is not positive definite (condition number {condition_number(symmetric):.1e}); "
+            f"{name} is not positive definite (condition number {condition_number(symmetric):.1e}); "
             "add a positive number to its diagonal"
         )
     return symmetric

@@ -91,10 +91,13 @@ def likelihood(name: str, missing: bool) -> Any:
 
 LIKELIHOODS = (
     "AutoRegressiveGaussian", "Gaussian", "ZeroMeanGaussian", "DiagGaussian", "FixedVarianceGaussian", "Bernoulli",
-    "Categorical", "Multinomial", "Poisson", "VonMisesFisher", "Product of Gaussian", "Product of DiagGaussian",
+    "Categorical", "Multinomial", "Poisson", "SemiConjugateGaussian", "VonMisesFisher", "Product of Gaussian",
+    "Product of DiagGaussian", "Product of Given",
+)  # fmt: skip
+NEVER_MISSING = (
+    "AutoRegressiveGaussian", "ZeroMeanGaussian", "Multinomial", "SemiConjugateGaussian", "VonMisesFisher",
     "Product of Given",
 )  # fmt: skip
-NEVER_MISSING = ("AutoRegressiveGaussian", "ZeroMeanGaussian", "Multinomial", "VonMisesFisher", "Product of Given")
 """Likelihoods that integrate over no missing entry."""
 
 COMPLETING = ("Gaussian", "Product of Gaussian")

@@ -34,7 +34,7 @@ from tests.crossed.covering import covering, pairs_of
 from tests.web import served
 
 COVERING = covering(lambda cell: bool(refusals(cell)))
-"""Some 180 of the 40,040 cells."""
+"""Some 180 of the 43,120 cells."""
 
 CLOSED = 0.02
 """Share of atoms that expectation propagation may lose with clusters that it closes."""

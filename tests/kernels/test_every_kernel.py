@@ -19,6 +19,7 @@ TWINS = {
     "sampling/test_exact.py": "all partitions of some atoms, and quadrature",
     "sampling/test_top_levels.py": "plain loops",
     "initialize/test_topics.py": "all assignments of some tokens, and solvers of NumPy",
+    "observation/test_semi_conjugate.py": "quadrature over means and precisions",
     "observation/test_von_mises_fisher.py": "quadrature and SciPy",
 }
 """Tests that hold kernels against something slow, and what that is."""

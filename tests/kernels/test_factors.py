@@ -2,15 +2,18 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from bnp_dask.kernels.gaussian.factors import (
     BLOCKED,
     HIDDEN,
     absolute_forms,
     cholesky_factors,
+    eigenvectors,
     errors_of_pivots,
     hides_pivots,
 )
+from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from tests.pairwise import in_pairs
 
 
@@ -69,3 +72,17 @@ def test_rounding_hides_pivots_as_small_as_its_error(size):
     matrices[:, 1, 1] += [0.5 * least, 2.0 * least, size]
     np.testing.assert_allclose(errors_of_pivots(matrices)[2], [least / HIDDEN, 2.0 * least / HIDDEN])
     assert hides_pivots(cholesky_factors(matrices)[0], matrices).tolist() == [True, False, False]
+
+
+def test_eigenvectors_in_fixed_order_are_those_of_lapack():
+    rng = np.random.default_rng(4)
+    for d in (1, 2, 7, 30):
+        root = rng.normal(size=(3, d, d)) * np.exp(3.0 * rng.normal(size=d))
+        matrices = root.transpose(0, 2, 1) @ root
+        matrices[2] = np.diag(np.diag(matrices[2]))
+        with fixed_order(True):
+            values, vectors = eigenvectors(matrices)
+        expected = eigenvectors(matrices)[0]
+        assert_allclose(values, expected, atol=1e-13 * np.abs(expected).max())
+        assert_allclose(vectors * values[:, None] @ vectors.transpose(0, 2, 1), matrices, atol=1e-13 * expected.max())
+        assert_allclose(vectors.transpose(0, 2, 1) @ vectors, np.tile(np.eye(d), (3, 1, 1)), atol=1e-13)

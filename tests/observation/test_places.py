@@ -36,6 +36,7 @@ ELSEWHERE = {
         "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/proposing.py": "proposed for a column of a table",
+        "observation/semi_conjugate.py": "its statistics and quadratic forms",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
         "inference/streaming/task.py": "its statistics of one atom are known in closed form",
     },

@@ -40,6 +40,7 @@ LIKELIHOODS = {
     "DiagGaussian": bnp.DiagGaussian(**SOME),
     "FixedVarianceGaussian": bnp.FixedVarianceGaussian(variance=1.0, **SOME),
     "AutoRegressiveGaussian": bnp.AutoRegressiveGaussian(),
+    "SemiConjugateGaussian": bnp.SemiConjugateGaussian(),
     "VonMisesFisher": bnp.VonMisesFisher(),
     "Bernoulli": bnp.Bernoulli(**SOME),
     "Categorical": bnp.Categorical(**SOME),
@@ -52,8 +53,16 @@ LIKELIHOODS = {
 ALIKE = ("PitmanYorMixture", "NRMMixture", "FiniteHMT")
 """Allocations whose densities are computed by the code of others: the first tier has two likelihoods of each."""
 
+
+def is_long(allocation, likelihood):
+    """Whether a pair is in the second tier: densities under independent priors are integrals, one for each atom."""
+    if likelihood == "SemiConjugateGaussian":
+        return allocation != "DPMixture"
+    return allocation in ALIKE and likelihood not in ("Bernoulli", "DiagGaussian")
+
+
 PAIRS = [
-    pytest.param(a, own, marks=[pytest.mark.long] if a in ALIKE and own not in ("Bernoulli", "DiagGaussian") else [])
+    pytest.param(a, own, marks=[pytest.mark.long] if is_long(a, own) else [])
     for own in LIKELIHOODS
     for a in ALLOCATIONS
 ]

@@ -59,6 +59,7 @@ LIKELIHOODS = {
     "Bernoulli": (bnp.Bernoulli(), bits),
     "Multinomial": (bnp.Multinomial(0.5), documents),
     "Poisson": (bnp.Poisson(), counts),
+    "SemiConjugateGaussian": (bnp.SemiConjugateGaussian(), points),
     "VonMisesFisher": (bnp.VonMisesFisher(), units),
     "Product": (bnp.Product({(0,): bnp.Poisson(), (1, 2): bnp.DiagGaussian()}), counts),
 }

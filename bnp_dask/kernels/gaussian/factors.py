@@ -16,6 +16,12 @@ BLOCKED = 32
 HIDDEN = 4.0
 """Multiple of its error below which a pivot is a rounding error, not a property of the matrix."""
 
+SLIGHT = 1e-16
+"""Entry off the diagonal that counts as zero, in units of the root of the product of its two diagonal entries."""
+
+SWEEPS = 40
+"""Sweeps of Jacobi's rotations, at most; six to ten are usual."""
+
 
 def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Cholesky factors of symmetric matrices ``(K, D, D)``, and their inverses; both lower triangular.
@@ -39,6 +45,51 @@ def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]
             return lower, inverse, k
         inverse[k], _ = lapack.dtrtri(lower[k], lower=1)
     return lower, inverse, -1
+
+
+def eigenvectors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, ascending ``(K, D)``, and eigenvectors in columns of symmetric matrices, both ``(K, D, D)``.
+
+    LAPACK chooses code by the processor; in fixed order Jacobi's rotations give the same bits on every one.
+    """
+    if not is_fixed():
+        return np.linalg.eigh(matrices)
+    left, vectors = np.array(matrices, np.float64, order="C"), np.empty(matrices.shape)
+    _rotate_all(left, vectors)
+    values = np.einsum("kii->ki", left)
+    order = np.argsort(values, axis=1, kind="stable")
+    return np.take_along_axis(values, order, axis=1), np.take_along_axis(vectors, order[:, None], axis=2)
+
+
+@njit(nogil=True, cache=True)
+def _rotate_all(matrices, vectors):
+    d = matrices.shape[1]
+    for k in range(len(matrices)):
+        a, v = matrices[k], vectors[k]
+        v[:] = 0.0
+        for i in range(d):
+            v[i, i] = 1.0
+        for _ in range(SWEEPS):
+            rotated = False
+            for p in range(d):
+                for q in range(p + 1, d):
+                    if abs(a[p, q]) <= SLIGHT * math.sqrt(abs(a[p, p] * a[q, q])):
+                        continue
+                    rotated = True
+                    ratio = (a[q, q] - a[p, p]) / (2.0 * a[p, q])
+                    t = math.copysign(1.0, ratio) / (abs(ratio) + math.sqrt(ratio * ratio + 1.0))
+                    c = 1.0 / math.sqrt(t * t + 1.0)
+                    s = t * c
+                    for i in range(d):
+                        x, y = a[i, p], a[i, q]
+                        a[i, p], a[i, q] = c * x - s * y, s * x + c * y
+                    for i in range(d):
+                        x, y = a[p, i], a[q, i]
+                        a[p, i], a[q, i] = c * x - s * y, s * x + c * y
+                        x, y = v[i, p], v[i, q]
+                        v[i, p], v[i, q] = c * x - s * y, s * x + c * y
+            if not rotated:
+                break
 
 
 def errors_of_pivots(matrices: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ KINDS = {
     "PitmanYorMixture": Kind(lambda: bnp.Model(bnp.PitmanYorMixture(), bnp.DiagGaussian()), ROWS),
     "FixedVarianceGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.FixedVarianceGaussian()), ROWS),
     "ZeroMeanGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.ZeroMeanGaussian()), ROWS),
+    "SemiConjugateGaussian": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.SemiConjugateGaussian()), ROWS),
     "VonMisesFisher": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher()), UNITS),
     "Bernoulli": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Bernoulli()), BITS),
     "Poisson": Kind(lambda: bnp.Model(bnp.DPMixture(), bnp.Poisson()), COUNTS),
