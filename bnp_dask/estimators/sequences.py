@@ -52,7 +52,7 @@ from bnp_dask.inference import FullBatch, Memoized, Schedule
 from bnp_dask.initialize import ContiguousBlocks, Initialization
 from bnp_dask.inputs import flag, is_stream, plain, whole_or_none
 from bnp_dask.model import Model
-from bnp_dask.moves import Move
+from bnp_dask.moves import Birth, Move
 from bnp_dask.observation import (
     AutoRegressiveGaussian,
     Bernoulli,
@@ -70,7 +70,7 @@ from bnp_dask.observation import (
 from bnp_dask.structure import LearnPrior
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.callbacks import logger
-from bnp_dask.training.defaults import default_init
+from bnp_dask.training.defaults import default_init, default_moves
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.train import train
 
@@ -282,7 +282,18 @@ class SequenceModel(BaseEstimator):
     ) -> TrainResult:
         model, given = self._model(), self._given()
         start = default_init(model, False, int(source.n_atoms or 1), given)
-        return run_estimator(self, model, source, start, store=store, labels=labels, n_init=n_init)
+        moves = self._moves(model)
+        return run_estimator(self, model, source, start, store=store, labels=labels, moves=moves, n_init=n_init)
+
+    def _moves(self, model: Model) -> tuple[Move, ...] | None:
+        """Moves by default, None as in ``train``: births count steps, not weight, where steps count for less."""
+        if self.step_weight_ == 1.0:
+            return None
+        usual = default_moves(model, Memoized() if self.schedule is None else self.schedule, False)
+        return tuple(
+            replace(move, min_atoms=self.step_weight_ * move.min_atoms) if isinstance(move, Birth) else move
+            for move in usual
+        )
 
     def _given(self) -> int | None:
         return whole_or_none("n_states", self.n_states, "a number of states")

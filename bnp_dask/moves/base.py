@@ -449,11 +449,6 @@ class PlanContext:
         """N of all clusters."""
         return float(self.value["N"].sum())
 
-    @property
-    def mean_weight(self) -> float:
-        """Average weight of an atom, at most 1: where atoms count for less, few of their weight are many atoms."""
-        return min(1.0, self.survey.total_weight / max(1, self.survey.n_atoms))
-
     def counts(self, clusters: Iterable[int]) -> list[float]:
         """N of several clusters."""
         return [self.count(c) for c in clusters]

@@ -98,8 +98,7 @@ class Birth:
         Atoms gathered for each target; more if a cluster has more numbers than this many atoms show.  Of documents,
         twice as many; with few topics many more, of which only the words are looked at.
     min_atoms
-        Clusters with fewer atoms are not split.  Where atoms weigh less than 1 on average, each counts by its weight
-        over that average.
+        Clusters with fewer atoms are not split; each counts by its weight.
     change
         A cluster that could not be split is tried again when its count has changed by this share.
     tries
@@ -233,10 +232,9 @@ class Birth:
         if policy.of_usual > 0 and value.n_clusters > policy.of_usual * usual_number(context):
             return []
         score = context.model.data_terms(context.posterior.observation, value)
-        least = self.min_atoms * context.mean_weight
         out: list[Target] = []
         for k, (i, count) in enumerate(zip(value.ids.tolist(), value["N"].tolist(), strict=True)):
-            if count < least:
+            if count < self.min_atoms:
                 continue
             failed = context.memory.failed(self.kind, (i,), [count], self.change)
             if failed >= self.tries:
@@ -291,7 +289,6 @@ class Birth:
         rough = rough_allocation_gains(counts, gains.first, gains.second) + gains.gains
         union = replace(gains, gains=rough)
         found: dict[Pool, tuple[int, float]] = {}
-        least = self.min_atoms * context.mean_weight
         for k in range(value.n_clusters):
             row = union[k]
             near = [int(j) for j in np.argsort(-row, kind="stable") if row[j] > -np.inf]
@@ -299,7 +296,7 @@ class Birth:
             sets = [near[:n] for n in range(2, policy.pooled)]
             for others in [*pairs, *sets]:
                 pool = tuple(sorted(value.ids[[k, *others]].tolist()))
-                if len(others) == 0 or pool in found or sum(context.counts(pool)) < least:
+                if len(others) == 0 or pool in found or sum(context.counts(pool)) < self.min_atoms:
                     continue
                 failed = self._failed(context, pool)
                 if failed < policy.tries_pooled:
@@ -509,11 +506,7 @@ class Birth:
 
         Clusters in ``refused`` are left out.  ``number`` is the number of the round, from 0.
         """
-        targets = [
-            i
-            for i in misfits(context.model, context.value, shares, self.min_atoms * context.mean_weight)
-            if i not in refused
-        ]
+        targets = [i for i in misfits(context.model, context.value, shares, self.min_atoms) if i not in refused]
         return [self._split(target, (context.lap, SPLIT_BY_NEW, target, number)) for target in targets[: LAP.misfits]]
 
     def _plan_splits(self, context: PlanContext, targets: list[int], batches: Sequence[int] | np.ndarray) -> None:
@@ -539,8 +532,7 @@ class Birth:
         for target, bases in (context.pending or {}).items():
             if target not in context.free or not bases:
                 continue
-            least = self.min_atoms * context.mean_weight
-            found = best_basis(context.model, bases, context.count(target), least, self.policy.small_run)
+            found = best_basis(context.model, bases, context.count(target), self.min_atoms, self.policy.small_run)
             if found is None:
                 context.give_up(self.kind, (target,), "what single batches found there is not worth it for all data")
             else:
