@@ -55,7 +55,9 @@ def test_splits_that_fall_short_are_tried_again_re_estimated():
     x, _ = walks(n=2, length=300)
     source = as_source(np.concatenate(x), groups=np.array([0, 300, 600]), weights=np.full(600, 0.1))
     model = Model(HDPHMM(kappa=10.0), Gaussian())
-    result = train(model, source, init=ContiguousBlocks(2), schedule=Memoized(20), moves=[Birth(windows=0, min_atoms=2)], rng=0)
+    result = train(
+        model, source, init=ContiguousBlocks(2), schedule=Memoized(20), moves=[Birth(windows=0, min_atoms=2)], rng=0
+    )
     births = [move for row in result.history for move in row["moves"] if move["kind"] == "birth"]
     assert any("re-estimated" in move["why"] for move in births)
     # states of 12 by weight have 120 steps, which are enough to be split
