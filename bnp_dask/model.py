@@ -16,6 +16,7 @@ from bnp_dask.allocation.base import (
     PointAllocation,
     PreparedAllocation,
     SizedAllocation,
+    SmallRunAllocation,
     require_allocation,
 )
 from bnp_dask.core import (
@@ -37,6 +38,7 @@ from bnp_dask.core import (
 from bnp_dask.core.finite import require_finite_params
 from bnp_dask.core.frozen import thawed
 from bnp_dask.inputs import as_a, flag, is_a, one_of, require
+from bnp_dask.kernels.gaussian.rounds import SmallRun
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.observation import (
@@ -47,6 +49,7 @@ from bnp_dask.observation import (
     NamingObservation,
     Observation,
     QuadraticObservation,
+    SmallRunObservation,
     lags_of,
     marginalises,
     unlabelled,
@@ -510,6 +513,21 @@ class Model:
         data = float(data_terms.sum() + summary.values.get(LOG_BASE, 0.0))
         require_finite_terms({"data": data})
         return {"data": data, **self._allocation_terms(allocation, summary), **self._prior_terms}
+
+    @cached_property
+    def small_run(self) -> SmallRun | None:
+        """Compiled steps of small runs, whose sums are in no fixed order; None where the model has none."""
+        if not is_a(self.allocation, SmallRunAllocation) or not is_a(self.observation, SmallRunObservation):
+            return None
+        gamma = as_a(self.allocation, SmallRunAllocation).small_run_gamma
+        if gamma is None or self.estimate != "posterior" or self.linked:
+            return None
+        return as_a(self.observation, SmallRunObservation).small_run(gamma)
+
+    @property
+    def prior_term(self) -> float:
+        """Log density of learned settings of the prior, nats; 0 for a fixed prior."""
+        return sum(self._prior_terms.values())
 
     @cached_property
     def _prior_terms(self) -> dict[str, float]:

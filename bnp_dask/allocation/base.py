@@ -109,6 +109,16 @@ class StickAllocation(Protocol):
 
 
 @runtime_checkable
+class SmallRunAllocation(Protocol):
+    """Allocation model of atoms that are independent given sticks Beta(1, gamma), whose small runs may be compiled."""
+
+    @property
+    def small_run_gamma(self) -> float | None:
+        """Concentration of the sticks; None if the clusters of an atom are limited."""
+        ...
+
+
+@runtime_checkable
 class SampledAllocation(Protocol):
     """Methods of an allocation for Gibbs sampling: the cluster of each atom is sampled given the weights."""
 

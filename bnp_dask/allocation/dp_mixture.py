@@ -65,6 +65,11 @@ class DPMixture(concentrations.LearnedConcentrations):
         return Urn(float(self.gamma))
 
     @property
+    def small_run_gamma(self) -> float | None:
+        """See :class:`~bnp_dask.allocation.base.SmallRunAllocation`."""
+        return float(self.gamma) if self.top is None else None
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         return FIELDS
 

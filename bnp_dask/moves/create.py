@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import gammaln
@@ -16,14 +17,15 @@ from scipy.special import gammaln
 from bnp_dask.core import Batch, GroupStates, Summary, concatenate, unless_refused
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import child_rng, hard_resp, summarize_assigned
-from bnp_dask.initialize.kmeans import cluster_atoms
+from bnp_dask.initialize.kmeans import cluster_atoms, largest_first, plus_plus
+from bnp_dask.kernels.gaussian.rounds import Stop
 from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
 from bnp_dask.moves.policy import LAP, SmallRunPolicy
-from bnp_dask.moves.pools import climb
+from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, small_rounds, value_with
 from bnp_dask.moves.random_keys import BESIDE_START
 from bnp_dask.observation import KNOWN, numbers_per_cluster
 from bnp_dask.structure import Trial, Visit
@@ -147,10 +149,26 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
         return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
     each = policy.seed_atoms if atoms.is_sparse else seed_atoms(model, policy)
     few = at_most(model.structure.alone(atoms), each * width, rng)
-    labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
-    if found < 2:
-        return None
-    return _settled(forecast, atoms, summarize_assigned(model, few, labels, found), refine)
+    cut = _cut(model, few, width, rng, policy)
+    return None if cut.n_clusters < 2 else _settled(forecast, atoms, cut, refine)
+
+
+def _cut(model: Model, few: Batch, width: int, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary:
+    """Statistics of ``width`` clusters of a few atoms by k-means++ and k-means, largest first; of fewer if atoms are
+    equal."""
+    steps = compiled(model, few)
+    if steps is not None and width > 1:
+        seeds = plus_plus(model, few, width, rng, 1)
+        size = len(seeds.centres)
+        values = steps.kmeans(few.x, few.weights, seeds.labels, size, policy.seed_laps)
+        if values is not None:
+            order = np.argsort(-values["N"], kind="stable")
+            own = {name: value[order] for name, value in values.items()}
+            return Summary(np.arange(size), model.fields, own)
+        labels, found = largest_first(seeds.labels, few.weights, size), size
+    else:
+        labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
+    return summarize_assigned(model, few, labels, found)
 
 
 def seed_atoms(model: Model, policy: SmallRunPolicy) -> int:
@@ -164,22 +182,28 @@ def seed_atoms(model: Model, policy: SmallRunPolicy) -> int:
 def _settled(forecast: Forecast, atoms: Batch, summary: Summary, refine: int) -> Summary | None:
     """Statistics after local steps on the atoms, of fewer clusters if that is better; None if one is left."""
     model, policy = forecast.model, forecast.policy
-    last = -np.inf
-    for _ in range(refine):  # apart first: uniting clusters that are still alike would undo the split
+    # apart first: uniting clusters that are still alike would undo the split
+    least = policy.settled * atoms.total_weight
+    stop = Stop(most=refine, least=least, drop=policy.least_share)
+    found = small_rounds(model, summary, atoms, stop)
+    last, left = -np.inf, refine
+    if found is not None:
+        summary, left = found[0], 0
+    for _ in range(left):
         posterior = model.global_step(summary)
         summary = model.local_step(posterior, atoms)
         value = sum(model.elbo(posterior, summary).values())
         summary = without_empty(summary, policy.least_share)
-        if value - last < policy.settled * atoms.total_weight:
+        if value - last < least:
             break
         last = value
     for _ in range(policy.rounds):
         before = summary.n_clusters
-        summary = forecast.unite(model.local_step(model.global_step(summary), atoms, all_pairs(summary.ids)))
+        summary = forecast.unite(a_step(model, summary, atoms, all_pairs(summary.ids)))
         summary = without_empty(summary.without_pairs(), policy.least_share)
         if summary.n_clusters in (1, before):
             break
-    summary = forecast.thin_out(model.local_step(model.global_step(summary), atoms), atoms)
+    summary = forecast.thin_out(a_step(model, summary, atoms), atoms)
     return summary if summary.n_clusters > 1 else None
 
 
@@ -295,22 +319,22 @@ class Forecast:
         """
         if not summary.n_pairs:
             return summary
-        terms = self.model.best_data_terms(summary)
-        of_all = self.model.best_data_terms(self._of_all(summary))
-        united = union_terms(self.model, summary, summary.pairs)
-        value, plain = self._value(of_all, summary), self.model.objective_with(terms, summary)
+        terms = best_terms(self.model, summary)
+        of_all = best_terms(self.model, self._of_all(summary))
+        united = union_terms(self.model, summary, summary.pairs, partial(best_terms, self.model))
+        value, plain = self._value(of_all, summary), value_with(self.model, terms, summary)
         while summary.n_pairs:
             first, second = summary.positions(summary.pairs).T
             best = int(np.argmax(united - terms[first] - terms[second] + self._entropy_gains(summary)))
             a, b = int(first[best]), int(second[best])
             candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
-            union = self.model.best_data_terms(unions(summary, first[[best]], second[[best]]).scale(self.factor))
+            union = best_terms(self.model, unions(summary, first[[best]], second[[best]]).scale(self.factor))
             of_all = replaced(of_all, a, b, float(union[0]))
             last, value = value, self._value(of_all, candidate)
             if value <= last:
                 return summary
             terms = replaced(terms, a, b, float(united[best]))
-            last, plain = plain, self.model.objective_with(terms, candidate)
+            last, plain = plain, value_with(self.model, terms, candidate)
             if plain <= last:
                 return summary
             # pairs of neither cluster stay tracked, in their order
@@ -327,7 +351,7 @@ class Forecast:
             candidate = summary.take(summary.ids[summary.ids != i])
             enough = best - self.policy.far * self.factor * float(summary["N"][summary.position(i)])
             for _ in range(self.policy.steps_without):
-                candidate = self.model.local_step(self.model.global_step(candidate), atoms)
+                candidate = a_step(self.model, candidate, atoms)
                 value = self.value(candidate)
                 if value < enough:
                     break
@@ -352,11 +376,11 @@ class Forecast:
 
     def _value(self, of_all: np.ndarray, summary: Summary) -> float:
         """The forecast, from the data terms of all atoms ``(K,)``."""
-        return self.model.objective_with(of_all, self._of_all(summary)) - self._optimism(summary)
+        return value_with(self.model, of_all, self._of_all(summary)) - self._optimism(summary)
 
     def sample_value(self, summary: Summary) -> float:
         """The objective of the sample alone, nats."""
-        return self.model.best_objective(summary)
+        return best_value(self.model, summary)
 
     def _optimism(self, summary: Summary) -> float:
         seen = [
@@ -390,8 +414,8 @@ def _create_beside(
     first step.
     """
     everything, targets = concatenate(list(near.pool)), concatenate(list(near.pool[: near.n_targets]))
-    now = model.local_step(model.global_step(near.summary), everything)
-    before, rest = model.best_objective(now), near.summary.take(near.summary.ids[near.n_targets :])
+    now = a_step(model, near.summary, everything)
+    before, rest = best_value(model, now), near.summary.take(near.summary.ids[near.n_targets :])
     best, most = None, -np.inf
     for width in near.widths:
         for start in range(near.starts):
@@ -425,7 +449,7 @@ def _create_beside(
 
 def _in_order(model: Model, summary: Summary) -> float:
     """Objective of a sample with the largest cluster first, as clusters are kept after a decision, nats."""
-    return model.best_objective(summary.take(summary.ids[np.argsort(-summary["N"], kind="stable")]))
+    return best_value(model, summary.take(summary.ids[np.argsort(-summary["N"], kind="stable")]))
 
 
 def _parts(model: Model, atoms: Batch, width: int, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary | None:
@@ -433,10 +457,13 @@ def _parts(model: Model, atoms: Batch, width: int, rng: np.random.Generator, pol
     if width == 1:
         return summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
     few = at_most(atoms, seed_atoms(model, policy) * width, rng)
-    labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
-    if found < width:
+    summary = _cut(model, few, width, rng, policy)
+    if summary.n_clusters < width:
         return None
-    summary = summarize_assigned(model, few, labels, found)
+    stop = Stop(most=policy.first_steps, least=-np.inf, drop=policy.least_share, whole=True)
+    compiled = small_rounds(model, summary, atoms, stop)
+    if compiled is not None:
+        return compiled[0] if compiled[0].n_clusters == width else None
     for _ in range(policy.first_steps):
         summary = without_empty(model.local_step(model.global_step(summary), atoms), policy.least_share)
         if summary.n_clusters < width:

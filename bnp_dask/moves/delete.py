@@ -16,7 +16,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
-from bnp_dask.moves.pools import climb, counting
+from bnp_dask.moves.pools import a_step, best_value, climb, counting
 from bnp_dask.moves.random_keys import ABSORBED
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation import Labelled, numbers_per_cluster
@@ -406,12 +406,12 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, polic
 def _refined(
     model: Model, pool: list[Batch], summary: Summary, own: Summary, sweeps: int, policy: DeletePolicy
 ) -> Absorbing:
-    absorbing, gain = climb(model, own, own, pool[0], model.best_objective(summary), sweeps, policy.enough)
+    absorbing, gain = climb(model, own, own, pool[0], best_value(model, summary), sweeps, policy.enough)
     if summary["N"][0] < policy.small * own["N"].sum() or len(pool) < summary.n_clusters:
         return absorbing, gain
     everything = concatenate(pool)
     together = summary.take([*own.ids, *summary.ids[:1]])
-    before = model.best_objective(model.local_step(model.global_step(together), everything))
+    before = best_value(model, a_step(model, together, everything))
     return climb(model, own.zeros(), absorbing, everything, before, sweeps, policy.enough)
 
 

@@ -35,13 +35,19 @@ def data_gains(model: Model, value: Summary, pairs: np.ndarray, alone: np.ndarra
     return union_terms(model, value, pairs) - alone[first] - alone[second]
 
 
-def union_terms(model: Model, value: Summary, pairs: np.ndarray) -> np.ndarray:
-    """Data term of the union of each pair of ids, ``(M,)`` nats."""
+def union_terms(
+    model: Model, value: Summary, pairs: np.ndarray, terms_of: Callable[[Summary], np.ndarray] | None = None
+) -> np.ndarray:
+    """Data term of the union of each pair of ids, ``(M,)`` nats.
+
+    ``terms_of`` gives the data terms of clusters; default: ``model.best_data_terms``.
+    """
+    terms_of = model.best_data_terms if terms_of is None else terms_of
     place, terms = value.positions(pairs).reshape(-1, 2), np.empty(len(pairs))
     size = max(LAP.scored_pairs, LAP.scored_numbers // numbers_per_cluster(model.observation))
     for start in range(0, len(pairs), size):
         here = slice(start, start + size)
-        terms[here] = model.best_data_terms(unions(value, place[here, 0], place[here, 1]))
+        terms[here] = terms_of(unions(value, place[here, 0], place[here, 1]))
     return terms
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from bnp_dask.core import CLUSTER, Batch, Field, Summary, Survey
 from bnp_dask.inputs import Key
 from bnp_dask.kernels.gaussian.bounds import Forms
+from bnp_dask.kernels.gaussian.rounds import SmallRun
 from bnp_dask.kernels.mixture.resp import AnyResp, Resp
 
 Params = Any
@@ -220,6 +221,18 @@ class EvidenceObservation(Protocol):
     def evidence(self, summary: Summary) -> np.ndarray:
         """Score less KL at the optimal q(phi), that is, the log of the integral of the likelihood of a summary's atoms
         over the prior, without log h(x), ``(K,)`` nats."""
+        ...
+
+
+@runtime_checkable
+class SmallRunObservation(Protocol):
+    """Observation model with compiled steps of small runs; other models take loops over their verbs."""
+
+    def small_run(self, gamma: float) -> SmallRun | None:
+        """Compiled steps under a Dirichlet process of concentration ``gamma``.
+
+        None for settings that they do not know, such as missing entries or many features.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.inputs import LEAST_MASS
-from bnp_dask.kernels.gaussian import learned
+from bnp_dask.kernels.gaussian import learned, rounds
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.conditional import add_completed, add_conditional_means, add_marginal, patterns_of
 from bnp_dask.kernels.gaussian.distances import cluster_distances
@@ -385,6 +385,21 @@ class Gaussian:
         mean_part = 0.5 * prior.center.size * log(prior.kappa / kappa)
         evidence = wishart.log_evidence(n, nu, log_det, prior.nu, prior.B) + mean_part
         return evidence + summary[ENTROPY] if self.marginalises else evidence
+
+    def small_run(self, gamma: float) -> rounds.SmallRun | None:
+        prior = self._prior
+        if self.marginalises or len(prior.B) > rounds.MOST_FEATURES:
+            return None
+        settings = rounds.Settings(
+            nu=prior.nu,
+            kappa=prior.kappa,
+            mean=prior.m - prior.center,
+            scale=np.array(prior.B),
+            unrecorded=np.zeros_like(prior.B) if self._unrecorded is None else np.array(self._unrecorded),
+            normalizer=wishart.prior_normalizer(prior.nu, prior.B),
+            gamma=float(gamma),
+        )
+        return rounds.SmallRun(settings, prior.center)
 
     def at_mode(self, params: NormalWishart) -> NormalWishart:
         d = params.shift.shape[1]

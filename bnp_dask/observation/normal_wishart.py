@@ -9,9 +9,7 @@ import numpy as np
 
 from bnp_dask.core import register
 from bnp_dask.kernels.gaussian.quadratic import quadratic_coefficients, scatter_matrices
-
-EMPTY = 1e-20
-"""Atoms of a cluster below which its sums are rounding errors of removed atoms and have no mean."""
+from bnp_dask.kernels.gaussian.rounds import EMPTY
 
 
 @register

@@ -349,6 +349,11 @@ def log_evidence(
     return log_normalizer(nu, log_det, d) - normalizer - 0.5 * LOG_2PI * d * n
 
 
+def prior_normalizer(nu: float, scale: np.ndarray) -> float:
+    """:func:`log_normalizer` of a prior with B ``scale (D, D)``; the same prior is factored once."""
+    return float(_of_prior(_normalizer_by_log_dets, nu, scale))
+
+
 def _of_prior(function: Callable[[float, np.ndarray], T], nu: float, scale: np.ndarray) -> T:
     """A function of a prior's settings: the same prior meets many clusters, and is factored once.
 

@@ -11,6 +11,7 @@ from bnp_dask.kernels.gaussian.factors import (
     cholesky_factors,
     eigenvectors,
     errors_of_pivots,
+    factor_all,
     hides_pivots,
 )
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
@@ -86,3 +87,13 @@ def test_eigenvectors_in_fixed_order_are_those_of_lapack():
         assert_allclose(values, expected, atol=1e-13 * np.abs(expected).max())
         assert_allclose(vectors * values[:, None] @ vectors.transpose(0, 2, 1), matrices, atol=1e-13 * expected.max())
         assert_allclose(vectors.transpose(0, 2, 1) @ vectors, np.tile(np.eye(d), (3, 1, 1)), atol=1e-13)
+
+
+def test_all_factors_in_one_call():
+    given = matrices(3, 4, 10.0)
+    lower, inverse = np.empty_like(given), np.empty_like(given)
+    assert factor_all(given, lower, inverse) == -1
+    np.testing.assert_allclose(lower, np.linalg.cholesky(given), atol=1e-14)
+    np.testing.assert_allclose(inverse, np.linalg.inv(lower), atol=1e-13)
+    given[1] *= -1.0
+    assert factor_all(given, lower, inverse) == 1

@@ -36,7 +36,7 @@ def cholesky_factors(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]
     matrices = np.ascontiguousarray(matrices, np.float64)
     lower, inverse = np.empty_like(matrices), np.empty_like(matrices)
     if matrices.shape[1] <= BLOCKED or is_fixed():
-        return lower, inverse, _factor_all(matrices, lower, inverse)
+        return lower, inverse, factor_all(matrices, lower, inverse)
     for k, matrix in enumerate(matrices):
         # the transpose of a symmetric matrix in C order is the same matrix in LAPACK's order: one copy less
         lower[k], info = lapack.dpotrf(matrix.T, lower=1, clean=1)
@@ -118,7 +118,7 @@ def cholesky_factor(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
 
 
 @njit(nogil=True, cache=True)
-def _factor_all(matrices, lower, inverse):
+def factor_all(matrices, lower, inverse):
     n, d = matrices.shape[0], matrices.shape[1]
     upper = np.empty((d, d))
     for k in range(n):
