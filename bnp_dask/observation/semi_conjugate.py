@@ -15,6 +15,7 @@ from bnp_dask.inputs import MOST_MASS
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.factors import cholesky_factors, eigenvectors
 from bnp_dask.kernels.gaussian.quadratic import pack
+from bnp_dask.kernels.gaussian.rounds import EMPTY
 from bnp_dask.kernels.gaussian.semi_conjugate import joint_modes, log_integrals, nodes_of
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
@@ -31,7 +32,7 @@ from bnp_dask.observation.interface import (
     compared_by_settings,
     mean_and_deviation,
 )
-from bnp_dask.observation.normal_wishart import EMPTY, NormalWishart, at_level, coefficients, posterior_scale
+from bnp_dask.observation.normal_wishart import NormalWishart, at_level, coefficients, posterior_scale
 from bnp_dask.observation.priors import LOG_2PI, check_dense, known, usual_variance, width
 
 FINER = 1.0 / 8.0
