@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from bnp_dask.errors import StoreError
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 
 T = TypeVar("T", bound=Callable[..., Any])
 

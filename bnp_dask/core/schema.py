@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs import shown
 
 
 @dataclass(frozen=True)
