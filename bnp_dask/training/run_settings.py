@@ -309,7 +309,7 @@ class Begun:
         """
         spec, digests = self.settings["init"]
         if given is not None:
-            filled: Initialization = _as_begun(given, spec)
+            filled: Initialization = self._filled("init", given, spec)
             return filled
         return None if digests else self._made("init", spec)
 
@@ -334,7 +334,7 @@ class Begun:
         spec = self.settings["schedule"]
         if given is None:
             return self._made("schedule", self._with_laps(spec))
-        filled: Schedule = _as_begun(given, spec)
+        filled: Schedule = self._filled("schedule", given, spec)
         return filled
 
     def _with_laps(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -357,6 +357,16 @@ class Begun:
             return None if facts is None else Columns.from_json(facts)
         except BnpDaskError as error:
             raise StoreError(f"{self.path / RUN_NAME}: {error}") from error
+
+    def _filled(self, name: str, given: Any, spec: Any) -> Any:
+        """A part that is given, with open numbers filled in from the run's description of it."""
+        try:
+            return _as_begun(given, spec)
+        except SettingError as error:
+            raise StoreError(
+                f"{self.path / RUN_NAME} is damaged ({name} has a setting that is none: {error}); give all settings "
+                f"of {name}= as the run was started with"
+            ) from error
 
     def _made(self, name: str, spec: Any) -> Any:
         try:
