@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
+from bnp_dask.core.frozen import frozen
 from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.initialize.kmeans import hard_kmeans
 from bnp_dask.kernels.gaussian.rounds import (
@@ -60,11 +61,14 @@ def loops(model, summary, batch, stop, rest=None):
     for _ in range(stop.most):
         summary = model.local_step(model.global_step(summary), batch)
         summary = summary if rest is None else rest + summary
+        before = summary.n_clusters
         summary = summary if stop.drop < 0 else without_empty(summary, stop.drop)
         last, value = value, model.best_objective(summary)
-        if value - last < max(stop.enough * abs(value - stop.before), stop.least):
+        if summary.n_clusters < before:  # of fewer atoms than the values before and after
+            value = -np.inf
+        elif value - last < max(stop.enough * abs(value - stop.before), stop.least):
             break
-    return summary, value
+    return summary, model.best_objective(summary)
 
 
 def assert_same(found, expected):
@@ -81,6 +85,7 @@ def assert_same(found, expected):
         Stop(most=60, least=2.0),
         Stop(most=60, least=0.0, enough=0.01, before=-2000.0),
         Stop(most=30, least=-np.inf, drop=0.2),
+        Stop(most=60, least=2.0, drop=0.2),
     ],
 )
 def test_rounds(case, stop):
@@ -90,6 +95,20 @@ def test_rounds(case, stop):
     assert_same(found, expected)
     assert value == pytest.approx(by_loops, abs=1e-7)
     assert best_value(model, found) == pytest.approx(value, abs=1e-7)
+
+
+def test_read_only_statistics_and_plain_numbers_take_no_second_compilation(case):
+    model, batch, start = case
+    stop = Stop(most=1, least=0.0)
+    expected, value = small_rounds(model, start, batch, stop, start)
+    terms, count = best_terms(model, start), [len(one.signatures) for one in (rounds, evidences, stick_value)]
+    held = replace(start, values={name: np.asfortranarray(start[name]) for name in NAMES})
+    found, same = small_rounds(frozen(model), frozen(held), frozen(batch), Stop(most=1, least=0), frozen(held))
+    assert_same(found, expected)
+    assert same == value
+    np.testing.assert_array_equal(best_terms(frozen(model), frozen(held)), terms)
+    compiled(frozen(model)).allocation(frozen(held)["N"])
+    assert [len(one.signatures) for one in (rounds, evidences, stick_value)] == count
 
 
 def test_rounds_beside_atoms_that_stay(case):
@@ -159,6 +178,10 @@ def test_statistics_that_double_precision_cannot_hold():
     rest = [np.zeros_like(value) for value in own]
     y, counts = np.ones((1, 3)), np.ones(3)
     k, value = rounds(*settings, 1.0, *Stop(most=2, least=0.0), y, counts, *rest, *own, np.arange(1), np.zeros((0, 1)))
+    assert k == 1 and np.isnan(value)
+    own = np.ones(1), np.zeros((1, 1)), np.ones((1, 1)), np.zeros(1)
+    far = np.full((1, 3), 1e200)  # its squares overflow
+    k, value = rounds(*settings, 1.0, *Stop(2, 0.0).plain(), far, counts, *rest, *own, np.arange(1), np.zeros((0, 1)))
     assert k == 1 and np.isnan(value)
     assert not hard_rounds(*settings, 2, y * np.nan, counts, np.zeros(3, np.int64), np.ones(1), bad, bad)
 

@@ -10,7 +10,7 @@ small run only proposes, and the objective of all data decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,6 +80,11 @@ class Stop(NamedTuple):
     drop: float = -1.0
     whole: bool = False
 
+    def plain(self) -> tuple[int, float, float, float, float, bool]:
+        """The same numbers, of the types that the kernels are compiled for."""
+        limits = float(self.least), float(self.enough), float(self.before), float(self.drop)
+        return int(self.most), *limits, bool(self.whole)
+
 
 class Ended(NamedTuple):
     """End of the rounds of a small run.
@@ -145,11 +150,11 @@ class SmallRun:
         keeps
             Whether the responsibilities of the last round are returned.
         """
-        own = [np.array(values[name], np.float64) for name in NAMES]
-        others = [np.zeros_like(value) for value in own] if rest is None else [rest[name] for name in NAMES]
+        own = _arrays(values, NAMES)
+        others = [np.zeros_like(value) for value in own] if rest is None else _arrays(rest, NAMES)
         alive, shares = np.arange(len(own[0])), np.zeros((len(x) if keeps else 0, len(own[0])))
         y, counts = self._atoms(x, weights)
-        k, value = rounds(*self.settings, *stop, y, counts, *others, *own, alive, shares)
+        k, value = rounds(*self._settings, *stop.plain(), y, counts, *others, *own, alive, shares)
         if math.isnan(value):
             return None
         found = {name: array[:k] for name, array in zip(NAMES, own, strict=True)}
@@ -157,12 +162,12 @@ class SmallRun:
 
     def evidence(self, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Each cluster's share of the data term at its optimal parameters, ``(K,)`` nats; None where none is known."""
-        found = evidences(*self.settings[:-1], *(np.ascontiguousarray(values[name]) for name in NAMES[:-1]))
+        found = evidences(*self._settings[:-1], *_arrays(values, NAMES[:-1]))
         return found if math.isfinite(found.sum()) else None
 
     def allocation(self, counts: np.ndarray) -> float:
         """Allocation term of the objective at the optimal sticks, nats."""
-        return float(stick_value(self.settings.gamma, np.ascontiguousarray(counts)))
+        return float(stick_value(float(self.settings.gamma), np.array(counts, np.float64)))
 
     def kmeans(
         self, x: np.ndarray, weights: np.ndarray | None, labels: np.ndarray, n_clusters: int, most: int
@@ -171,14 +176,24 @@ class SmallRun:
         y, counts = self._atoms(x, weights)
         d = len(y)
         n, first, second = np.zeros(n_clusters), np.zeros((n_clusters, d)), np.zeros((n_clusters, d * (d + 1) // 2))
-        if not hard_rounds(*self.settings[:-1], most, y, counts, labels, n, first, second):
+        if not hard_rounds(*self._settings[:-1], most, y, counts, labels, n, first, second):
             return None
         return {"N": n, "x": first, "xx": second, "H": np.zeros(n_clusters)}
+
+    @property
+    def _settings(self) -> tuple[float | np.ndarray, ...]:
+        """The settings as the kernels are compiled for: a model that was received from elsewhere has read-only ones."""
+        return tuple(np.array(one, order="C") if isinstance(one, np.ndarray) else float(one) for one in self.settings)
 
     def _atoms(self, x: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Atoms about the center, transposed ``(D, n)``, and their weights ``(n,)``."""
         counts = np.ones(len(x)) if weights is None else np.array(weights, np.float64)
         return np.ascontiguousarray((x - self.center).T, np.float64), counts
+
+
+def _arrays(values: Mapping[str, np.ndarray], names: Sequence[str]) -> list[np.ndarray]:
+    """Copies of statistics for a kernel, which may write into them; read-only arrays would compile it anew."""
+    return [np.array(values[name], np.float64, order="C") for name in names]
 
 
 @njit(**INNER, fastmath=SUMS, error_model="numpy")
@@ -385,7 +400,7 @@ def rounds(
         double precision could not carry a step out.
     """
     d, n_atoms = y.shape
-    k, last, value = len(n), 0.0, -np.inf
+    k, last, value, comparable = len(n), 0.0, -np.inf, False
     matrices, lower, roots = np.empty((k, d, d)), np.empty((k, d, d)), np.empty((k, d, d))
     shifts, levels, log_weights, log_rest = np.empty((k, d)), np.empty(k), np.empty(k), np.empty(k)
     evidence = np.empty(k)
@@ -403,10 +418,9 @@ def rounds(
             found += h[c] + evidence[c]
         if not (known and math.isfinite(found)):
             return k, np.nan
-        if step == 0 and most > 0:
-            found = -np.inf
-        last, value = value, found
-        if step == most or (step and value - last < max(enough * abs(value - before), least)):
+        # the first statistics are of other beliefs, and those without a cluster that went are of fewer atoms
+        last, value = value, found if comparable or step == most else -np.inf
+        if step == most or (comparable and value - last < max(enough * abs(value - before), least)):
             break
         for c in range(k):
             _set_row(c, new_n, new_x, new_xx, new_h, alive[c], rest_n, rest_x, rest_xx, rest_h)
@@ -422,9 +436,11 @@ def rounds(
                 _set_row(kept, n, x, xx, h, c, new_n, new_x, new_xx, new_h)
                 alive[kept] = alive[c]
                 kept += 1
+        if kept == 0:  # only if their atoms are no numbers
+            return k, np.nan
         if kept < k and whole:
             return kept, value
-        k = kept
+        comparable, k = kept == k, kept
     return k, value
 
 
