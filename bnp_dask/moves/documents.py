@@ -220,7 +220,7 @@ class DocumentBirth:
         documents = context.atoms[WHOLE]
         n_tokens, k = context.model.mass(documents), context.value.n_clusters
         total = k + topics_of_tokens(n_tokens, documents.n_atoms) if self.kept else size.total
-        total = min(total, MEMORY // (self.policy.number_bytes * context.source.n_features))
+        total = min(total, self._most_topics(context))
         if (total <= k and not size.anew) or n_tokens < self.policy.least_tokens:
             context.give_up(size.name, (), "too few documents, or too many topics, to sample new ones")
             return
@@ -248,10 +248,14 @@ class DocumentBirth:
         self._propose(context, basis, size.name)
         context.free.clear()  # accepting it voids all other proposals
 
+    def _most_topics(self, context: PlanContext) -> int:
+        """Most topics of a candidate whose tables of all words may take memory."""
+        return MEMORY // (self.policy.number_bytes * context.source.n_features)
+
     def _smooths(self, context: PlanContext) -> bool:
         """Whether all topics are to be tried with smoothed words."""
         k = context.value.n_clusters
-        if self.kept or not context.calm or k < 2 or self.policy.smoothed == 0.0:
+        if self.kept or not context.calm or not 2 <= k <= self._most_topics(context) or self.policy.smoothed == 0.0:
             return False
         return not context.memory.failed(ATTEMPTS, (), [k], 0.0)
 
@@ -272,8 +276,12 @@ def smoothed(context: PlanContext, share: float) -> Summary:
     others lose them: a fixed point of the steps, in which documents have shares of a few tokens in too many topics.
     """
     counts, words = context.value["x"], np.asarray(context.survey.mean, np.float64)
-    mixed = (1.0 - share) * counts + share * counts.sum(axis=1)[:, None] * (words / words.sum())
-    return _of_counts(context.model, context.value.ids, mixed.T)
+    out, words = context.model.empty_summary(context.value.ids), words / words.sum()
+    for own, topic, tokens in zip(counts, out.values["x"], counts.sum(axis=1), strict=True):  # no second large table
+        np.multiply(own, 1.0 - share, out=topic)
+        topic += (share * tokens) * words
+    out.values["N"][...] = out["x"].sum(axis=1)
+    return out
 
 
 def topics_again(

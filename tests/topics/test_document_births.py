@@ -21,7 +21,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.moves.base import PlanContext
 from bnp_dask.moves.documents import Size, in_places, smoothed, topics_again
-from bnp_dask.moves.memory import WHOLE
+from bnp_dask.moves.memory import WHOLE, Memory
 from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing.parts import survey_of
@@ -136,6 +136,14 @@ def test_smoothed_topics_keep_their_tokens_and_get_a_share_of_the_words_of_the_c
     np.testing.assert_allclose(found["x"], 0.75 * value["x"] + 0.25 * value["x"].sum(axis=1)[:, None] * words)
     np.testing.assert_allclose(found["N"], value["x"].sum(axis=1))
     assert found["docs"] == 0.0
+
+
+@pytest.mark.parametrize(("n_words", "tried"), [(400, True), (60_000_000, False)])
+def test_smoothed_topics_are_tried_only_where_tables_of_all_words_may_take_memory(n_words, tried):
+    context = SimpleNamespace(
+        value=SimpleNamespace(n_clusters=12), calm=True, memory=Memory(12), source=SimpleNamespace(n_features=n_words)
+    )
+    assert DocumentBirth()._smooths(context) is tried
 
 
 def test_a_trial_on_all_topics_is_re_estimated_with_weights_of_documents():
