@@ -29,6 +29,9 @@ Id = Annotated[int, Between(-(2**62), 2**62)]
 Whole = Annotated[int, Between(0, 2**62)]
 """Number of things."""
 
+Seed = Annotated[int, Between(0, 2**256)]
+"""Seed of random numbers: those of several starts of a run take more than 64 bits."""
+
 Finite = Annotated[float, Between(-1.7e308, 1.7e308)]
 """A number that is neither NaN nor infinite."""
 

@@ -24,7 +24,7 @@ from bnp_dask.core import (
     batch_from_arrays,
     batch_to_arrays,
 )
-from bnp_dask.core.schema import Between, Finite, Id, Whole
+from bnp_dask.core.schema import Between, Finite, Id, Seed, Whole
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.gathered import Gathered
@@ -89,7 +89,7 @@ class SavedGrowth(TypedDict):
 class SavedStarts(TypedDict):
     """Fields of the outcome of several starts."""
 
-    seed: Whole
+    seed: Seed
     starts: list[dict[str, Any]]
 
 

@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from bnp_dask.analysis.base import EXAMPLES
 from bnp_dask.core import REGISTRY, Columns, Survey, from_spec, to_identity, to_spec
 from bnp_dask.core.encoding import first_difference, require_spec, with_added
 from bnp_dask.core.registry import file_name
-from bnp_dask.core.schema import Between, Whole, fault
+from bnp_dask.core.schema import Seed, Whole, fault
 from bnp_dask.data import Source
 from bnp_dask.errors import BnpDaskError, SettingError, StoreError, redacted
 from bnp_dask.inference import Schedule, State, Step, Work
@@ -127,7 +127,7 @@ class SettingsContent(TypedDict):
     init: tuple[ClassSpec | None, dict[str, Whole]]
     schedule: ClassSpec
     moves: list[ClassSpec]
-    seed: Annotated[int, Between(0, 2**256)]
+    seed: Seed
     data: dict[str, Any]
     n_batches: Whole
     columns: NotRequired[dict[str, Any] | None]

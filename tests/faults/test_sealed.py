@@ -26,6 +26,8 @@ from bnp_dask.core.schema import Finite, Id, Whole, fault
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import SavedState
+from bnp_dask.inference.checkpoint import SavedStarts
+from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.store import RunStore
 from bnp_dask.store.files import _SEALED, pack, seal, unpack
 from bnp_dask.training.results import MARK
@@ -289,6 +291,8 @@ def test_a_fault_is_named_by_its_field():
     assert fault({"lap": -1}, dict[str, Whole]) == "lap is -1; needs a whole number from 0 to 4.61169e+18"
     assert fault({"lap": True}, dict[str, Whole]) == "lap is True; needs a whole number"
     assert fault(float("nan"), Finite) is not None
+    starts = {"seed": start_of_seed(2**128 - 1, 2), "starts": []}  # of the third start, with more than 64 bits
+    assert fault(starts, SavedStarts) is None
     lacking = fault({"lap": 3}, SavedState)
     assert lacking is not None and lacking.startswith("the content lacks position, step, terms")
 
