@@ -49,7 +49,7 @@ from bnp_dask.estimators.fitting import (
     with_nested,
 )
 from bnp_dask.inference import FullBatch, Memoized, Schedule
-from bnp_dask.initialize import ContiguousBlocks, Initialization
+from bnp_dask.initialize import ContiguousBlocks, FromSample, Initialization
 from bnp_dask.inputs import flag, is_stream, plain, whole_or_none
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Move
@@ -311,7 +311,8 @@ class SequenceModel(BaseEstimator):
     def _starts(self, rows: np.ndarray) -> int:
         """Number of starts of a fit by default."""
         is_exact = self.schedule is None or isinstance(self.schedule, (FullBatch, Memoized))
-        is_varied = self.step_weight_ < 1.0 and self._given() is None and is_exact and self.store is None
+        is_one = self.store is not None or isinstance(self.init, FromSample)
+        is_varied = self.step_weight_ < 1.0 and self._given() is None and is_exact and not is_one
         return STARTS if is_varied and rows.size <= STARTS_NUMBERS else 1
 
     def _weighs(self) -> bool | None:

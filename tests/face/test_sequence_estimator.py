@@ -255,6 +255,16 @@ def test_gaussian_steps_that_repeat_one_another_count_less_by_default(caplog):
         assert made.fit([np.floor(np.abs(each)) for each in rows]).step_weight_ == 1.0
 
 
+def test_only_runs_that_may_have_several_states_begin_several_starts(tmp_path):
+    rows, found = np.zeros((30, 2)), {}
+    settings = {"usual": {}, "sample": {"init": bnp.FromSample(bnp.ContiguousBlocks(3))}, "stored": {"store": tmp_path}}
+    for name, given in settings.items():
+        made = SequenceModel(**given)
+        made.step_weight_ = 0.3
+        found[name] = made._starts(rows)
+    assert found == {"usual": 3, "sample": 1, "stored": 1}
+
+
 @pytest.mark.filterwarnings("ignore:.*not converged")
 def test_independent_steps_have_the_bits_of_a_model_that_does_not_ask():
     rows, _ = recordings()
