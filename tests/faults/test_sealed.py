@@ -255,17 +255,17 @@ def files_of(run: Path) -> list[str]:
 def test_a_run_that_another_program_sealed_is_read_or_refused_by_name(stored, room, name):
     found = []
     for file in files_of(stored / name):
-        found += faults_of(stored, name, file, [looks], 0.004, room)
+        found += faults_of(stored, name, file, [looks], 0.002, room)
     assert found == []
 
 
 @pytest.mark.parametrize(
     ("use", "name", "file", "share"),
     [
-        (predicts, "plain", "posterior", 0.004),
-        (resumes, "plain", "checkpoint", 0.003),
-        (resumes, "plain", "arrays", 0.02),
-        (updates, "grown", "checkpoint", 0.002),
+        (predicts, "plain", "posterior", 0.003),
+        (resumes, "plain", "checkpoint", 0.0015),
+        (resumes, "plain", "arrays", 0.01),
+        (updates, "grown", "checkpoint", 0.001),
     ],
 )
 def test_a_run_that_another_program_sealed_goes_on_or_is_refused(stored, room, use, name, file, share):

@@ -56,8 +56,8 @@ def on_a_grid(model, x, weights):
     """Log evidence and expectations of one column by sums over a grid of mu and log lam."""
     prior_sd, center = float(np.sqrt(model.V[0, 0])), float(model.m[0])
     low, high = min(x.min(), center - 9 * prior_sd), max(x.max(), center + 9 * prior_sd)
-    mu = np.linspace(low, high, 1201)
-    log_lam = np.linspace(-16.0, 8.0, 401)[:, None]
+    mu = np.linspace(low, high, 601)
+    log_lam = np.linspace(-16.0, 8.0, 201)[:, None]
     lam, nu, scale = np.exp(log_lam), float(model.nu), float(model.B[0, 0])
     log_p = stats.norm(center, prior_sd).logpdf(mu) + stats.gamma(nu / 2, scale=2.0 / scale).logpdf(lam) + log_lam
     first, second = weights @ x, weights @ x**2
@@ -132,7 +132,7 @@ def test_integrals_of_two_columns_are_sums_over_a_grid_of_means():
     x = rng.normal(size=(6, 2)) + 1.5
     model = SemiConjugateGaussian(nu=4.0, B=A, m=[0.5, 0.0], V=V).with_prior(survey_of(Batch(x)))
     summary = Model(bnp.DPMixture(), model).summarize(np.arange(1), Batch(x), np.ones((6, 1)))
-    axis = np.linspace(-14, 14, 701)
+    axis = np.linspace(-14, 14, 401)
     mu = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     away = x[:, None] - mu
     scale = A + np.einsum("nmi,nmj->mij", away, away)
@@ -187,6 +187,7 @@ def test_single_atoms_are_clusters_of_one_atom():
         assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.long
 def test_numbers_in_fixed_order_are_those_of_lapack():
     batch = Batch(np.random.default_rng(1).normal(size=(30, 3)))
     model = Model(bnp.DPMixture(), SemiConjugateGaussian()).with_prior(survey_of(batch))
@@ -206,7 +207,7 @@ def test_the_objective_is_below_the_evidence_of_all_partitions():
     )
     oracle = Oracle(model, Batch(x))
     evidence = logsumexp([oracle.log_joint(partition) for partition in partitions(5)])
-    for start in (1, 2, 3):
+    for start in (1, 3):
         result = bnp.train(model, x, init=bnp.BregmanKMeans(start), schedule=bnp.FullBatch(laps=30), moves=(), rng=0)
         elbo = [row["elbo"] for row in result.history]
         assert np.diff(elbo).min() >= -1e-10
