@@ -183,7 +183,9 @@ class SmallRun:
     @property
     def _settings(self) -> tuple[float | np.ndarray, ...]:
         """The settings as the kernels are compiled for: a model that was received from elsewhere has read-only ones."""
-        return tuple(np.array(one, order="C") if isinstance(one, np.ndarray) else float(one) for one in self.settings)
+        return tuple(
+            np.array(one, float, order="C") if isinstance(one, np.ndarray) else float(one) for one in self.settings
+        )
 
     def _atoms(self, x: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Atoms about the center, transposed ``(D, n)``, and their weights ``(n,)``."""
