@@ -17,7 +17,8 @@ from benchmarks.mutants.__main__ import FOLDERS, ROOT, SCORES
 pytest.importorskip("mutmut", reason="needs the extra mutation")
 
 from benchmarks.mutants import plain
-from benchmarks.mutants.session import BUDGET, Reach, selected
+from benchmarks.mutants.near import NEAR
+from benchmarks.mutants.session import BUDGET, Reach, Session, selected
 from benchmarks.mutants.sources import Mutant, functions_of, places, swap
 from bnp_dask.kernels.numeric import simd
 from bnp_dask.kernels.numeric.simd import fill, fused, load, store, total, where_above
@@ -125,6 +126,19 @@ def test_a_mutant_is_shown_to_the_quickest_tests_that_run_its_line_and_then_to_t
     assert selected(SimpleNamespace(path="a.py", line=99, statement=98), reached) == []
 
 
+def test_a_mutant_can_be_shown_the_files_nearest_to_its_module_alone():
+    mutant = Mutant("bnp_dask/a.py", 7, 5, "number", "1", "2", "")
+    reached = {f"tests/{file}.py::test": Reach(0.1, {mutant.path: [7]}) for file in ("t", "u")}
+    assert Session(ROOT, [mutant], print).shown(mutant, reached) == reached
+    near = Session(ROOT, [mutant], print, near={mutant.path: ("u.py",)})
+    assert list(near.shown(mutant, reached)) == ["tests/u.py::test"]
+
+
+def test_the_files_nearest_to_a_module_and_the_module_exist():
+    assert [module for module in NEAR if not (ROOT / "bnp_dask" / module).is_file()] == []
+    assert [test for tests in NEAR.values() for test in tests if not (ROOT / "tests" / test).is_file()] == []
+
+
 def test_stand_ins_of_intrinsics_compute_as_compiled_code_does():
     x, y, z = np.random.default_rng(0).normal(size=(3, 24))
     out, rows = np.zeros(24), np.zeros((2, 3))
@@ -156,6 +170,7 @@ def test_a_new_sample_scores_as_the_recorded_one(folder, tmp_path):
     """Within three standard errors: tests did not lose sight of a folder since it was measured."""
     recorded = json.loads((SCORES / f"{folder}.json").read_text())
     asked = ["--sample", "40", "--seed", "7", "--out", str(tmp_path)]
+    asked += ["--near"] if isinstance(recorded.get("tests shown"), dict) else []
     subprocess.run([sys.executable, "-m", "benchmarks.mutants", folder, *asked], cwd=ROOT, check=True)
     found = json.loads((tmp_path / f"{folder}.json").read_text())
     assert found["score"] >= recorded["score"] - 3.0 * (recorded["error"] ** 2 + found["error"] ** 2) ** 0.5

@@ -1,10 +1,11 @@
-"""Mutation scores of folders: ``python -m benchmarks.mutants FOLDER... [--sample N] [--seed S]``, with ``.[mutation]``.
+"""Mutation scores of folders: ``python -m benchmarks.mutants FOLDER... [--sample N] [--seed S] [--near]``.
 
-A mutant is a small change of one line of a function, made by the operators of mutmut.  Each is shown to the tests of
-the first tier that :data:`FOLDERS` names for its folder; one that they pass with has survived.  ``scores/FOLDER.json``
-has the score and the survivors.  A survivor that no test could find is named in its ``equivalent``, with the reason,
-and counts neither for nor against.  Survivors that tests find which were written or named since are moved to
-``found since``, and the score stays: another ``--seed`` tells what these tests are worth.
+Needs ``.[mutation]``.  A mutant is a small change of one line of a function, made by the operators of mutmut.  Each is
+shown to the tests of the first tier that :data:`FOLDERS` names for its folder, or with ``--near`` to the few files that
+:data:`~.near.NEAR` names for its module; one that they pass with has survived.  ``scores/FOLDER.json`` has the score
+and the survivors.  A survivor that no test could find is named in its ``equivalent``, with the reason, and counts
+neither for nor against.  Survivors that tests find which were written or named since are moved to ``found since``, and
+the score stays: another ``--seed`` tells what these tests are worth.
 """
 
 from __future__ import annotations
@@ -114,17 +115,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--book", type=Path, metavar="FILE", help="remembers which lines the tests run, for other seeds"
     )
+    parser.add_argument("--near", action="store_true", help="show a mutant only the files of tests nearest its module")
     args = parser.parse_args(arguments)
     if len({FOLDERS[name].compiled for name in args.folders}) > 1:
         parser.error("kernels run as Python, and are measured by themselves")
-    for name, report in measured(args.folders, args.sample, args.seed, args.book).items():
+    for name, report in measured(args.folders, args.sample, args.seed, args.book, args.near).items():
         text = json.dumps(report, indent=1, ensure_ascii=False)
         (args.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         print(f"{name}: {report['score']:.3f} +- {report['error']:.3f} of {report['mutants']} mutants")
     return 0
 
 
-def measured(names: list[str], sample: int, seed: int, book: Path | None = None) -> dict[str, dict[str, Any]]:
+def measured(
+    names: list[str], sample: int, seed: int, book: Path | None = None, near: bool = False
+) -> dict[str, dict[str, Any]]:
     """Reports of folders; the tests of all are asked about each.  ``book``: see :class:`Session`."""
     folders = [FOLDERS[name] for name in names]
     if not folders[0].compiled:
@@ -141,8 +145,11 @@ def measured(names: list[str], sample: int, seed: int, book: Path | None = None)
 
     chosen = {name: drawn(FOLDERS[name].sources, sample, seed) for name in names}
     sources = [file for folder in folders for file in ROOT.glob(folder.sources)]
-    session = Session(ROOT, [mutant for some in chosen.values() for mutant in some], told, sources, book)
-    tests = dict.fromkeys(str(ROOT / "tests" / test) for folder in folders for test in folder.tests)
+    mutants = [mutant for some in chosen.values() for mutant in some]
+    shown = {mutant.path: nearest(mutant.path) for mutant in mutants} if near else None
+    session = Session(ROOT, mutants, told, sources, book, shown)
+    named = (folder.tests for folder in folders) if shown is None else shown.values()
+    tests = dict.fromkeys(str(ROOT / "tests" / test) for some in named for test in some)
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", f"--timeout={LIMIT}"]
     status = pytest.main([*options, *tests], plugins=[session])
     if len(session.outcomes) < len(session.chosen):
@@ -152,6 +159,7 @@ def measured(names: list[str], sample: int, seed: int, book: Path | None = None)
         "seed": seed,
         "date": date.today().isoformat(),
         "tests": session.n_tests,
+        "tests shown": shown or "all of the folder",
         "tests that fail or take long without a mutant": session.unfit,
     }
     return {name: report({m: found[m] for m in some}, _known(name), facts) for name, some in chosen.items()}
@@ -195,6 +203,16 @@ def drawn(sources: str, sample: int, seed: int) -> list[Mutant]:
         operator = draw.choice(sorted(lines[path, line]))
         mutants.append(draw.choice(lines[path, line][operator]).mutant(path, modules[path]))
     return mutants
+
+
+def nearest(path: str) -> tuple[str, ...]:
+    """Files of tests that are nearest to a source."""
+    from benchmarks.mutants.near import NEAR
+
+    module = path.removeprefix("bnp_dask/")
+    if module not in NEAR:
+        raise SystemExit(f"--near: benchmarks/mutants/near.py names no tests for {module}; name them there")
+    return NEAR[module]
 
 
 def _known(folder: str) -> dict[str, str]:

@@ -50,6 +50,7 @@ class Session:
     told: Callable[[Mutant, str], None]
     sources: list[Path] = field(default_factory=list)  # files whose lines are followed, if others than those changed
     book: Path | None = None  # file that remembers for the next session which lines a test runs
+    near: dict[str, tuple[str, ...]] | None = None  # by source, the files of tests that alone are shown its mutants
     outcomes: list[tuple[Mutant, str]] = field(default_factory=list)
     n_tests: int = 0
     unfit: list[str] = field(default_factory=list)
@@ -66,13 +67,20 @@ class Session:
         self.n_tests = len(reached)
         self.unfit = sorted(set(items) - set(reached))
         for mutant in self.chosen:
-            tests = [items[name] for name in selected(mutant, reached)]
+            tests = [items[name] for name in selected(mutant, self.shown(mutant, reached))]
             seconds = sum(reached[item.nodeid].seconds for item in tests)
             outcome = self._tried(mutant, functions, tests, seconds) if tests else UNREACHED
             self.outcomes.append((mutant, outcome))
             self.told(mutant, outcome)
         session.config.pluginmanager.register(reporter, "terminalreporter")
         return True
+
+    def shown(self, mutant: Mutant, reached: dict[str, Reach]) -> dict[str, Reach]:
+        """The tests among which those for a mutant are chosen."""
+        if self.near is None:
+            return reached
+        files = tuple(f"tests/{file}::" for file in self.near[mutant.path])
+        return {name: reach for name, reach in reached.items() if name.startswith(files)}
 
     def _reached(self, session: pytest.Session) -> dict[str, Reach]:
         """Runs all tests without a mutant, in a fork, except those that the book knows and whose file is the same.
