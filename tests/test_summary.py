@@ -593,6 +593,39 @@ def test_links_of_a_cluster_that_is_absorbed_are_those_of_the_one_that_absorbs_i
     np.testing.assert_array_equal(found.values["M@t"], other)
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_steps_between_clusters_of_two_trials_are_those_of_a_sequence_that_both_relabel(names):
+    fields = {"M": Field(("cluster", "cluster"))}
+    rng = np.random.default_rng(0)
+    z = rng.choice([3, 5, 7, 8], 60)
+    shared = {"a": (z == 5, np.array([5, 12])), "b": ((z == 3) | (z == 8), np.array([20, 8, 21]))}
+    donors = {"a": (5,), "b": (3, 8)}
+    relabelled = {name: np.where(some, rng.choice(new, 60), z) for name, (some, new) in shared.items()}
+    both = np.where(shared["a"][0], relabelled["a"], relabelled["b"])
+
+    def steps(first, second, tails, heads):
+        """Steps from the clusters ``tails`` of one labelling to the clusters ``heads`` of another."""
+        return np.array([[np.sum((first[:-1] == i) & (second[1:] == j)) for j in heads] for i in tails], float)
+
+    def part(name, other):
+        own, labels = shared[name][1], relabelled[name]
+        rest, new = np.setdiff1d([3, 5, 7, 8], donors[name]), shared[other][1]
+
+        def links(labels, other_labels, clusters):
+            return np.stack([steps(labels, other_labels, own, clusters), steps(other_labels, labels, clusters, own).T])
+
+        values = {"M": links(labels, np.where(shared[name][0], -1, z), rest)}
+        values[f"M@{other}"] = links(labels, np.where(shared[other][0], relabelled[other], -1), new)
+        found = Links(rest, np.array(donors[name]), values)
+        return Summary(own, fields, {"M": steps(labels, labels, own, own)}, links=found)
+
+    ids = np.array([3, 5, 7, 8])
+    parts = {"a": part("a", "b"), "b": part("b", "a")}
+    total = replay(Summary(ids, fields, {"M": steps(z, z, ids, ids)}), [Exchange(n, donors[n]) for n in names], parts)
+    assert sorted(total.ids.tolist()) == [5, 7, 8, 12, 20, 21]
+    assert_array_equal(total["M"], steps(both, both, total.ids, total.ids))
+
+
 def test_counts_of_groups_give_way_to_those_of_a_trial():
     ours = GroupStates(np.array([0, 2, 3]), np.array([4, 7, 7]), np.array([1.0, 2.0, 5.0]))
     part = GroupStates(np.array([0, 1, 3]), np.array([9, 4, 9]), np.array([2.0, 3.0, 2.0]))

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
+from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, check_rows, concatenate
+from bnp_dask.errors import DataError
 
 COUNTS = np.array([[0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 """The last row and the last column are all zeros."""
@@ -91,6 +92,32 @@ def test_groups_are_taken_whole_and_in_the_order_asked_for(index):
     assert_array_equal(found.weights, WEIGHTS[rows])
     assert np.diff(found.groups).tolist() == [offsets[g + 1] - offsets[g] for g in index]
     assert found.groups[0] == 0
+
+
+def test_a_row_of_sparse_counts_is_a_group():
+    found = BATCHES[1].take_groups(np.array([2, 0]))
+    assert_array_equal(dense(found.x), COUNTS[[2, 0]])
+    assert_array_equal(found.weights, WEIGHTS[[2, 0]])
+
+
+def test_batches_in_one_have_labels_where_any_has():
+    one, two = Batch(COUNTS[:1], labels=np.array([2])), Batch(COUNTS[1:3])
+    assert concatenate([one, two]).labels.tolist() == [2, -1, -1]
+    assert concatenate([one, one]).labels.tolist() == [2, 2]
+    assert concatenate([two, two]).labels is None
+
+
+@pytest.mark.parametrize(
+    ("x", "found"),
+    [
+        (np.zeros((2, 3), np.float32), r"a ndarray, float32 of shape \(2, 3\);"),
+        (np.zeros(4), r"a ndarray, float64 of shape \(4,\);"),
+        ([[1.0]], "a list, no NumPy array;"),
+    ],
+)
+def test_rows_of_another_kind_are_refused_and_told(x, found):
+    with pytest.raises(DataError, match=f"^b: x is {found} a Batch needs rows"):
+        check_rows(x, "b")
 
 
 def test_columns_are_taken_with_their_names():

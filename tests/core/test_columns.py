@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bnp_dask.core.columns import SHOWN, Columns, few
+from bnp_dask.core.columns import SHOWN, Columns, Words, few
 from bnp_dask.errors import DataError
 
 
@@ -42,3 +42,11 @@ def test_a_message_shows_the_first_names_and_their_number_where_some_are_left_ou
     rest = f", ... ({n} in all)" if n == SHOWN + 1 else ""
     assert few(names, quoted=False) == ", ".join(names[:SHOWN]) + rest
     assert few(names) == ", ".join(f"'{name}'" for name in names[:SHOWN]) + rest
+
+
+def test_a_word_is_in_a_vocabulary_once():
+    assert Words.of(["a", "b"]).utf8.tobytes() == b"a\nb"
+    with pytest.raises(DataError, match="the vocabulary has 'b' twice"):
+        Words.of(["a", "b", "c", "b"])
+    with pytest.raises(DataError, match="has a line break"):
+        Words.of(["a", "b\nc"])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.core.finite import require_finite_arrays, require_finite_terms
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.finite import require_finite_arrays, require_finite_rows, require_finite_terms
 from bnp_dask.errors import NumericalError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.observation.diag_gaussian import DiagGaussian
@@ -140,6 +141,14 @@ def test_a_term_is_named():
     require_finite_terms({"data": -1e308, "entropy": 0.0})
     with pytest.raises(NumericalError, match="the objective's term 'entropy' is nan nats, not finite"):
         require_finite_terms({"data": 0.0, "entropy": float("nan")})
+
+
+def test_the_first_bad_row_of_a_batch_is_named():
+    values = np.zeros((4, 2))
+    require_finite_rows(values, Batch(X[:4]), "density")
+    values[2, 1] = values[3, 0] = np.nan
+    with pytest.raises(NumericalError, match="density of row 2: not finite"):
+        require_finite_rows(values, Batch(X[:4]), "density")
 
 
 def test_a_density_that_is_not_finite_is_no_score(monkeypatch):
