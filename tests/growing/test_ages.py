@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import bnp_dask as bnp
@@ -155,8 +157,8 @@ def test_times_come_from_names_columns_and_what_is_given(tmp_path):
     expected = [november, november + 86400]
     table.to_parquet(tmp_path / "t.parquet")
     table.to_csv(tmp_path / "t.csv", index=False)
-    for data in (tmp_path / "t.parquet", tmp_path / "t.csv", table):
-        place = None if data is table else str(data)
+    for data in (tmp_path / "t.parquet", tmp_path / "t.csv", table, pa.Table.from_pandas(table)):
+        place = str(data) if isinstance(data, Path) else None
         assert times_of(data, place, [2, 1], "when").tolist() == expected
     assert times_of(None, "2026-10-01.npy", [1], datetime.date(2026, 11, 1)).tolist() == [november]
     with pytest.raises(DataError, match="has no column 'date'"):

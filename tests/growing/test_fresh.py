@@ -12,10 +12,11 @@ import bnp_dask as bnp
 from bnp_dask.analysis.score import score_samples
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import checksum, survey_batch
+from bnp_dask.data import as_source
 from bnp_dask.errors import DataError
-from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.training.growing import found as looking
-from bnp_dask.training.growing.found import ATOMS, GROUPS, look, scored_part
+from bnp_dask.training.growing.found import ATOMS, GROUPS, Room, look, look_at, scored_part
 from tests.growing.parts import begin, bits_of, counts_of, day, grow
 
 
@@ -84,3 +85,15 @@ def test_a_look_notes_sizes_as_a_survey_does(tmp_path, weighted):
     x[17, 1] = np.nan
     with pytest.raises(DataError, match="row 17"):
         look(first, lambda: replace(batch, x=x))
+
+
+@pytest.mark.parametrize("n_groups", [0, 1, 2])
+def test_a_run_in_groups_takes_groups_and_no_other_run_does(tmp_path, n_groups):
+    posterior, x = begin(tmp_path / "run", day(0), laps=1).posterior, day(1, n=60)
+    first = survey_batch(Batch(x, groups=np.linspace(0, 60, n_groups + 1).astype(int) if n_groups else None))
+    plain, grouped = as_source(x, batch_size=60), as_source(x, batch_size=60, groups=np.array([0, 20, 60]))
+    fits, other = (grouped, plain) if n_groups else (plain, grouped)
+    found = look_at(posterior, fits, first, SerialExecutor(), Room(0))
+    assert (found.rows["atoms"].tolist(), found.rows["groups"].tolist()) == ([60], [2 if n_groups else 0])
+    with pytest.raises(DataError, match="in groups, not both"):
+        look_at(posterior, other, first, SerialExecutor(), Room(0))

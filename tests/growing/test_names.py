@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from bnp_dask.inference.variational.lineage import Lineage, inherited, told
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.store import RunStore
+from bnp_dask.training.growing.ingest_update import _taken_out
 from tests.growing.parts import MODELS, begin, gap, grow, stored_day
 
 FIELDS = {"N": Model(DPMixture(), DiagGaussian()).fields["N"]}
@@ -66,6 +69,18 @@ def test_atoms_that_came_in_since_give_no_claim():
     assert found.successors() == {7: 0}
     found.folded(counts(c0=10, c7=490), old=False, new=True)
     assert (found.own, found.born[7]) == (pytest.approx([40]), pytest.approx([60]))
+
+
+def test_the_batches_that_an_update_brings_are_those_that_came_in_since():
+    """Three earlier batches, and two new ones."""
+    state = SimpleNamespace(posterior=SimpleNamespace(summary=counts(c0=600, c1=200)), trials={}, visits=np.zeros(5))
+    found, ages = SimpleNamespace(n_new=2, gives_way=()), SimpleNamespace(too_old=())
+    lineage = _taken_out(None, state, found, ages, None, None, None)
+    visits = [(3, (1000, 200), [600, 200]), (3, (900, 300), [600, 200]), (2, (840, 360), [540, 200])]
+    for batch, (first, second), known in visits:
+        with lineage.visited(state, [batch]):
+            state.posterior.summary = counts(c0=first, c1=second)
+        assert lineage.own == pytest.approx(known)
 
 
 def test_atoms_that_leave_in_a_visit_of_old_and_new_batches_go_where_counts_rise():

@@ -245,6 +245,11 @@ def test_a_likelihood_without_words_refuses_the_setting(tmp_path):
         grow(tmp_path / "run", day(1), new_words="add")
 
 
+def test_another_rule_for_new_words_is_refused_before_a_run_is_opened(tmp_path):
+    with pytest.raises(SettingError, match="new_words='keep'"):
+        bnp.update(tmp_path / "none", day(0), new_words="keep")
+
+
 def test_a_version_with_new_words_that_is_refused_leaves_the_run_as_it_was(tmp_path):
     begin(tmp_path / "run", rows(0, 16), model=MODELS["mixture"])
     before = bits_of(tmp_path / "run")

@@ -78,6 +78,12 @@ def test_ids_of_versions_that_are_gone_are_not_used_again(tmp_path, version):
     assert set(found) & set(gone) == set(stays)
 
 
+def test_a_folder_without_runs_has_none_and_one_that_is_not_there_is_named(tmp_path):
+    assert bnp.runs(tmp_path) == ()
+    with pytest.raises(StoreError, match="none: there is no such folder"):
+        bnp.runs(tmp_path / "none")
+
+
 def test_summaries_that_no_version_needs_are_removed(run):
     store, paths = run
     grow(store, paths[4], versions=1)
