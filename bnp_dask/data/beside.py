@@ -124,6 +124,12 @@ LARGEST = 2**63
 
 Name = str | int
 
+NOUNS = {"labels": "label", "links": "group", "responses": "class"}
+"""What one value of an argument is, for messages."""
+
+UNCLEAR = ("-1", "nan")
+"""Texts into which NumPy turns numbers that stand for an unknown value, if they are beside texts."""
+
 
 @dataclass(frozen=True, eq=False)
 class Labels:
@@ -157,18 +163,22 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "la
     Raises
     ------
     DataError
-        Not one-dimensional, labels that are neither texts nor whole numbers, no known label, or unknown names.
+        Not one-dimensional, labels that are neither texts nor whole numbers, floats that stand for several whole
+        numbers, texts "-1" or "nan", no known label, or unknown names.  Truth values as ``links``.
     """
-    given, where = loaded(given, what, "label for each atom", texts=True)
-    values = _array(given, where)
-    known, values = _known(values, where)
+    noun = NOUNS[what]
+    given, where = loaded(given, what, f"{noun} for each atom", texts=True)
+    values = _array(given, where, noun)
+    if what == "links" and values.dtype.kind == "b":
+        raise DataError(f"{where} are truth values; needs the number or name of a group for each atom, -1 for none")
+    known, values = _known(values, where, noun)
     found, codes = np.unique(values[known], return_inverse=True)
     own = tuple(found.tolist())
     if names is None and not own:
-        raise DataError(f"{where}: no label is known, all are -1 or None; leave them out")
+        raise DataError(f"{where}: no {noun} is known, all are -1 or None; leave them out")
     strange = [name for name in own if names is not None and name not in names]
     if strange:
-        raise DataError(f"{where}: {shown(strange[0])} is no label of this run, which has {shown(names)}")
+        raise DataError(f"{where}: {shown(strange[0])} is no {noun} of this run, which has {shown(names)}")
     order = own if names is None else names
     positions = {name: i for i, name in enumerate(order)}
     place = np.array([positions[name] for name in own], np.int32)
@@ -177,27 +187,27 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "la
     return Labels(out, order)
 
 
-def _array(given: Any, where: str) -> np.ndarray:
+def _array(given: Any, where: str, noun: str) -> np.ndarray:
     """Labels as an array of one axis."""
     if isinstance(given, (set, frozenset)) or (hasattr(given, "items") and not hasattr(given, "iloc")):
         raise DataError(
-            f"{where} are a {type(given).__name__}, which has no order; needs one label for each atom, (n,)"
+            f"{where} are a {type(given).__name__}, which has no order; needs one {noun} for each atom, (n,)"
         )
     try:
         values = np.asarray(given)
         if values.dtype.kind == "U" and not isinstance(given, np.ndarray):
             values = np.array(given, object)  # NumPy turns numbers beside texts into texts
     except (ValueError, TypeError) as error:
-        raise DataError(f"{where}: {shown(given)} is no array of labels: {error}") from error
+        raise DataError(f"{where}: {shown(given)} is no array, one {noun} for each atom: {error}") from error
     if values.ndim != 1:
-        raise DataError(f"{where} have shape {values.shape}; needs one label for each atom, (n,)")
+        raise DataError(f"{where} have shape {values.shape}; needs one {noun} for each atom, (n,)")
     if isinstance(given, np.ma.MaskedArray):
         values = values.astype(object)
         values[np.ma.getmaskarray(given)] = None
     return values
 
 
-def _known(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+def _known(values: np.ndarray, where: str, noun: str) -> tuple[np.ndarray, np.ndarray]:
     """Mask of the known labels, and all labels as numbers or texts."""
     if values.dtype.kind == "b":
         values = values.astype(np.int64)
@@ -205,24 +215,41 @@ def _known(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
         known = ~np.isnan(values) & (values >= 0)
         wrong = known & ~((values < LARGEST) & (values == np.floor(values)))
         if wrong.any():
-            raise DataError(f"{where}: a label is {values[wrong][0]}; needs whole numbers below 2**63")
+            raise DataError(f"{where}: a {noun} is {values[wrong][0]}; needs whole numbers below 2**63")
+        if values.dtype.kind == "f":
+            _require_distinct(float(values[known].max(initial=0.0)), np.finfo(values.dtype), where, noun)
         return known, np.where(known, np.where(known, values, 0).astype(np.int64), UNKNOWN)
     if values.dtype.kind in "OU":
-        texts = [_text(value, where) for value in values.tolist()]
+        texts = [_text(value, where, noun) for value in values.tolist()]
+        unclear = next((text for text in UNCLEAR if text in texts), None)
+        if unclear is not None:
+            raise DataError(
+                f"{where}: the text {unclear!r} would be the name of a {noun}, and NumPy makes it of a number beside "
+                "texts; unknown ones are None or an empty text"
+            )
         if any(isinstance(text, int) for text in texts):
             if any(isinstance(text, str) and text for text in texts):
-                raise DataError(f"{where}: some labels are texts and some are numbers; give them in one form")
+                raise DataError(f"{where}: some are texts and some are numbers; give them in one form")
             numbers = [text if isinstance(text, int) else UNKNOWN for text in texts]
             if max(numbers) >= LARGEST:
-                raise DataError(f"{where}: a label is {shown(max(numbers))}; needs whole numbers below 2**63")
+                raise DataError(f"{where}: a {noun} is {shown(max(numbers))}; needs whole numbers below 2**63")
             whole = np.array([max(number, UNKNOWN) for number in numbers], np.int64)
             return whole >= 0, whole
         array = np.array(texts, str)
         return array != "", array
-    raise DataError(f"{where}: labels of dtype {values.dtype}; needs whole numbers or texts")
+    raise DataError(f"{where}: dtype {values.dtype}; needs whole numbers or texts")
 
 
-def _text(value: Any, where: str) -> str | int:
+def _require_distinct(largest: float, kind: Any, where: str, noun: str) -> None:
+    """DataError if this float, of a ``numpy.finfo``, stands for several whole numbers."""
+    if largest >= 2.0 / float(kind.eps):
+        raise DataError(
+            f"{where}: a {noun} is the {kind.dtype} {largest:.0f}, which whole numbers beside it round to as well; "
+            "give integers or texts (a column of integers with gaps: pandas' Int64)"
+        )
+
+
+def _text(value: Any, where: str, noun: str) -> str | int:
     """A label as text or number; "" for an unknown one."""
     if is_unknown(value):
         return ""
@@ -234,8 +261,9 @@ def _text(value: Any, where: str) -> str | int:
         if np.isnan(value):
             return ""
         if float(value).is_integer():
+            _require_distinct(float(value), np.finfo(type(value)), where, noun)
             return int(value)
-    raise DataError(f"{where}: {shown(value)} is neither text nor a whole number; unknown labels are None or -1")
+    raise DataError(f"{where}: {shown(value)} is neither text nor a whole number; unknown ones are None or -1")
 
 
 def _labelled(batch: Batch, values: np.ndarray) -> Batch:
@@ -256,7 +284,7 @@ def links_of(given: Any) -> Labels:
     Raises
     ------
     DataError
-        Not one-dimensional, neither texts nor whole numbers, or no group at all.
+        As :func:`labels_of`: truth values too, which would be two groups.
     """
     return labels_of(given, what="links")
 

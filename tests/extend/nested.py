@@ -1,7 +1,6 @@
-"""An allocation made of two: each group of rows draws a kind, and each kind has weights of its own over the clusters."""
+"""An allocation made of two: groups of rows draw a kind, and each kind has weights of its own over the clusters."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp, softmax, xlogy
@@ -9,27 +8,17 @@ from scipy.special import logsumexp, softmax, xlogy
 import bnp_dask as bnp
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.kernels.mixture.resp import cluster_sums
-from bnp_dask.structure.independent import Independent
+from bnp_dask.structure.independent import Independent, Strata
 from bnp_dask.structure.protocols import LocalStep
 
-REFUSED = "births and deletes sample rows without their groups, whose kinds would be lost; train with moves=[Merge()]"
+REFUSED = "rows without groups, such as births and deletes try: give as_source(x, groups=), train with moves=[Merge()]"
 
 
 class Kinds(Independent):
     """Rows are independent given the kind of their group."""
 
     is_tied = True
-
-    def screens(self, model):
-        return False
-
-    def check(self, model, batch):
-        model.observation.check(batch)
-        if batch.groups is None:
-            raise DataError(f"{batch.name}: rows without groups; give as_source(x, groups=offsets)")
-        if batch.weights is not None and (np.diff(batch.weights)[np.diff(group_of(batch)) == 0] != 0).any():
-            raise DataError(f"{batch.name}: rows of one group have different weights; a weight is that of its group")
+    screens = Strata.screens  # all clusters are needed
 
     def visit(self, model, posterior, batch, pairs, trials, sought, states, room):
         if trials:
@@ -37,43 +26,32 @@ class Kinds(Independent):
         return super().visit(model, posterior, batch, pairs, [], sought, states, room=0)
 
 
-def group_of(batch):
-    """Position of the group of each row, ``(n,)``; rows of a sample are by themselves."""
-    return np.arange(batch.n_atoms) if batch.groups is None else np.repeat(range(batch.n_groups), np.diff(batch.groups))
-
-
-@bnp.register
-@dataclass(frozen=True, eq=False)
-class NestedParams:
-    """Parameters of the weights of kinds, and of the weights of clusters in each kind."""
-
-    outer: Any
-    inner: tuple[Any, ...]
+def grouped(batch):
+    """Group of each row, ``(n,)``, and how often each group counts, ``(G,)``; rows of a sample are by themselves."""
+    offsets = np.arange(batch.n_atoms + 1) if batch.groups is None else batch.groups
+    group, times = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), np.ones(len(offsets) - 1)
+    times[group] = 1.0 if batch.weights is None else batch.weights
+    if batch.weights is not None and (batch.weights != times[group]).any():
+        raise DataError(f"{batch.name}: rows of one group differ in weight; give all rows the weight of their group")
+    return group, times
 
 
 @bnp.register
 @dataclass(frozen=True)
 class Nested:
-    """Group g draws a kind s_g from ``outer``, and its rows draw clusters from the weights that ``inner`` gives s_g.
+    """A group draws its kind from ``outer``, and its rows draw clusters from the weights that ``inner`` gives the kind.
 
-    All kinds share the clusters.  With two ``DPMixture``, this is the common atoms model (Denti, Camerlenghi, Guindani &
-    Mira 2023).  ``outer`` and ``inner`` are mixtures whose only statistics are counts and entropies; q knows ``n_kinds``.
+    All kinds share the clusters: a common atoms model (Denti et al. 2023).  Groups take at most ``n_kinds`` kinds.
     """
 
-    outer: Any = bnp.DPMixture()
-    inner: Any = bnp.DPMixture()
+    outer: object
+    inner: object
     n_kinds: int = 4
-    top = None
-    structure = Kinds()
+    top, structure, nonparametric = None, Kinds(), True
 
     def __post_init__(self):
-        for part in (self.outer, self.inner):
-            if set(part.fields) != {"H"} or part.top is not None:
-                raise SettingError(f"{part}: needs a mixture such as DPMixture(), with top=None")
-
-    @property
-    def nonparametric(self):
-        return self.inner.nonparametric
+        if {*self.outer.fields, *self.inner.fields} != {"H"} or self.outer.top or self.inner.top:
+            raise SettingError(f"{self.outer}, {self.inner}: needs mixtures such as DPMixture(), with top=None")
 
     @property
     def fields(self):
@@ -87,66 +65,46 @@ class Nested:
     def tiles(self, batch, n_clusters):
         if batch.groups is None:
             raise SettingError(REFUSED)
-        rows, first = 2**19 // (n_clusters * self.n_kinds), 0
-        while first < batch.n_groups:
-            stop = np.searchsorted(batch.groups, batch.groups[first] + rows, side="right") - 1
-            yield batch.take_groups(np.arange(first, max(first + 1, stop)))
-            first = max(first + 1, stop)
+        yield from (batch.take_groups(i) for i in np.split(np.arange(batch.n_groups), range(64, batch.n_groups, 64)))
 
     def local_step(self, params, log_lik, batch, pairs):
-        """q(s_g, z) is exact: rows are summed over their clusters given the kind, then the kinds are weighed."""
-        group, weights = group_of(batch), np.ones(batch.n_atoms) if batch.weights is None else batch.weights
-        times = np.ones(batch.n_atoms if batch.groups is None else batch.n_groups)  # how often each group counts
-        times[group] = weights
-        scores = log_lik[:, None] + np.array([self.inner.log_weights(own) for own in params.inner])
-        log_kind = np.tile(self.outer.log_weights(params.outer), (len(times), 1))
+        """Exact q(kind, clusters) of each group: sum over clusters of each row given the kind, then weigh the kinds."""
+        group, times = grouped(batch)
+        scores = log_lik[:, None] + np.array([self.inner.log_weights(own) for own in params[1:]])
+        log_kind = np.tile(self.outer.log_weights(params[0]), (len(times), 1))
         np.add.at(log_kind, group, logsumexp(scores, axis=2))
-        kind, given = softmax(log_kind, axis=1), softmax(scores, axis=2)  # q(s_g) and q(z_n | s_g)
-        mass = weights[:, None] * kind[group]
-        in_kind = np.einsum("ns,nsk->ks", mass, given)
-        unions = given[:, :, pairs[:, 0]] + given[:, :, pairs[:, 1]]
-        entropy, of_unions = (-np.einsum("ns,nsk->k", mass, xlogy(q, q)) for q in (given, unions))
-        own = {"in_kind": in_kind, "groups": times @ kind, "H_kinds": -np.sum(times @ xlogy(kind, kind))}
-        return LocalStep(np.einsum("ns,nsk->nk", mass, given), {"H": entropy, **own}, {"H": of_unions})
+        kind, given = softmax(log_kind, axis=1), softmax(scores, axis=2)
+        mass = (times[:, None] * kind)[group]
+        entropy, union = (-np.einsum("ns,nsk->k", mass, xlogy(q, q)) for q in (given, given[:, :, pairs].sum(axis=3)))
+        own = {"H": entropy, "H_kinds": -np.sum(times @ xlogy(kind, kind)), "groups": times @ kind}
+        both = mass[:, :, None] * given
+        return LocalStep(both.sum(axis=1), {**own, "in_kind": both.sum(axis=0).T}, {"H": union})
 
     def reassign(self, params, log_lik, batch, mass):
         raise SettingError(REFUSED)
 
     def sums(self, batch, resp):
-        """Of a start: the kind of a group is the position of its largest cluster, modulo their number."""
-        group, dense = group_of(batch), resp if isinstance(resp, np.ndarray) else resp.to_dense()
-        held = np.zeros((batch.n_atoms if batch.groups is None else batch.n_groups, dense.shape[1]))
+        """Statistics of a start: the kind of a group is the position of its largest cluster, modulo ``n_kinds``."""
+        (group, times), dense = grouped(batch), resp if isinstance(resp, np.ndarray) else resp.to_dense()
+        held = np.zeros((len(times), dense.shape[1]))
         np.add.at(held, group, dense)
         kind = np.eye(self.n_kinds)[held.argmax(axis=1) % self.n_kinds]
-        times = np.ones(len(kind))
-        times[group] = dense.sum(axis=1)
-        return {"in_kind": cluster_sums(dense, kind[group]), "groups": times @ kind}
+        return {"in_kind": dense.T @ kind[group], "groups": times @ kind}
 
     def terms(self, summary):
-        """The parts, and the statistics of each: counts of groups, and counts of the rows in each kind."""
-        yield self.outer, counts_only(self.outer, summary["groups"])
-        yield from ((self.inner, counts_only(self.inner, n)) for n in summary["in_kind"].T)
+        """The two allocations as terms: ``outer`` counts groups, and ``inner`` the rows of each kind."""
+        for part, n in ((self.outer, summary["groups"]), *((self.inner, n) for n in summary["in_kind"].T)):
+            yield part, Summary(np.arange(len(n)), {"N": Field(("cluster",)), **part.fields}, {"N": n, "H": 0.0 * n})
 
     def global_step(self, summary):
-        outer, *inner = (part.global_step(own) for part, own in self.terms(summary))
-        return NestedParams(outer, tuple(inner))
+        return tuple(part.global_step(own) for part, own in self.terms(summary))
 
     def elbo(self, params, summary):
-        each = zip(self.terms(summary), (params.outer, *params.inner), strict=True)
-        value = sum(part.elbo(beliefs, own)["allocation"] for (part, own), beliefs in each)
+        value = sum(part.elbo(q, own)["allocation"] for (part, own), q in zip(self.terms(summary), params, strict=True))
         return {"entropy": float(summary["H"].sum() + summary["H_kinds"]), "allocation": value}
 
     def weights(self, params):
-        """Expected weights in a group of unknown kind; kinds beyond ``n_kinds`` have the prior's."""
-        kinds, clusters = self.outer.weights(params.outer), [self.inner.weights(own) for own in params.inner]
-        prior = self.inner.global_step(counts_only(self.inner, np.zeros(len(clusters[0]))))
-        return kinds @ clusters + (1.0 - kinds.sum()) * self.inner.weights(prior)
+        return self.outer.weights(params[0]) @ [self.inner.weights(own) for own in params[1:]]
 
     def log_weights(self, params):
         return np.log(self.weights(params))
-
-
-def counts_only(part, n):
-    """Statistics of a mixture with counts ``n (K,)`` and no entropy."""
-    fields = {"N": Field(("cluster",)), **part.fields}
-    return Summary(np.arange(len(n)), fields, {name: n if name == "N" else np.zeros(len(n)) for name in fields})

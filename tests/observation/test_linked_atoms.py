@@ -572,9 +572,13 @@ def test_groups_that_batches_would_cut_are_refused_with_ways_out():
     ("links", "message"),
     [
         ([0, 1], "2 links for the 10 atoms"),
-        ([-1] * 10, "links: no label is known"),
-        ([0.5] * 10, "links: a label is 0.5"),
+        ([-1] * 10, "links: no group is known"),
+        ([0.5] * 10, "links: a group is 0.5"),
         ("column", "links='column': needs an array"),
+        (np.arange(10) < 4, "links are truth values; needs the number or name of a group"),
+        (np.array(["3", -1] * 5), "the text '-1' would be the name of a group"),
+        (np.array([2.0**60, np.nan] * 5), "links: a group is the float64 1152921504606846976, which"),
+        ({0: 1}, "links are a dict, .* one group for each atom"),
     ],
 )
 def test_links_that_are_none(links, message):

@@ -247,7 +247,7 @@ def test_the_estimator_predicts_classes_and_their_probabilities():
     ("responses", "message"),
     [
         (["a"] * 120, "needs two or more"),
-        ([None] * 120, "no label is known"),
+        ([None] * 120, "no class is known"),
         (np.full(120, 0.5), "whole numbers"),
         (["a", "b"], "2 responses for the 120 documents"),
     ],
