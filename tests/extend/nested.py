@@ -1,6 +1,6 @@
 """An allocation made of two: groups of rows draw a kind, and each kind has weights of its own over the clusters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import logsumexp, softmax, xlogy
@@ -44,13 +44,13 @@ class Nested:
     All kinds share the clusters: a common atoms model (Denti et al. 2023).  Groups take at most ``n_kinds`` kinds.
     """
 
-    outer: object
-    inner: object
+    outer: object = field(default_factory=bnp.DPMixture)
+    inner: object = field(default_factory=bnp.DPMixture)
     n_kinds: int = 4
     top, structure, nonparametric = None, Kinds(), True
 
     def __post_init__(self):
-        if {*self.outer.fields, *self.inner.fields} != {"H"} or self.outer.top or self.inner.top:
+        if any(set(getattr(part, "fields", ())) != {"H"} or part.top for part in (self.outer, self.inner)):
             raise SettingError(f"{self.outer}, {self.inner}: needs mixtures such as DPMixture(), with top=None")
 
     @property

@@ -28,7 +28,7 @@ def log_sticks(n, gamma):
 
 class TestNested(StructureSuite):
     def model(self):
-        return bnp.Model(Nested(bnp.DPMixture(), bnp.DPMixture(), n_kinds=2), bnp.DiagGaussian())
+        return bnp.Model(Nested(n_kinds=2), bnp.DiagGaussian())
 
     def batch(self, rng, n):
         return grouped(rng, n, size=2)[0]
@@ -76,7 +76,7 @@ def test_the_objective_is_below_the_evidence_summed_over_all_kinds_and_clusters(
 def test_merges_find_the_clusters_and_groups_their_kinds(tmp_path):
     batch, _ = grouped(np.random.default_rng(0), 30)
     source = bnp.as_source(batch.x, groups=batch.groups, batch_size=120)
-    model, start = bnp.Model(Nested(bnp.DPMixture(), bnp.DPMixture()), bnp.DiagGaussian()), bnp.RandomExamples(6)
+    model, start = bnp.Model(Nested(), bnp.DiagGaussian()), bnp.RandomExamples(6)
     schedule = bnp.Memoized(laps=40)
     found = bnp.train(model, source, init=start, moves=[bnp.Merge()], schedule=schedule, rng=1)
     values = [row["elbo"] for row in found.history if row["lap"] > 1]
@@ -96,7 +96,7 @@ def test_merges_find_the_clusters_and_groups_their_kinds(tmp_path):
 def test_moves_that_would_forget_the_kinds_are_refused(move):
     batch, _ = grouped(np.random.default_rng(0), 6)
     source = bnp.as_source(batch.x, groups=batch.groups)
-    model = bnp.Model(Nested(bnp.DPMixture(), bnp.DPMixture(), n_kinds=2), bnp.DiagGaussian())
+    model = bnp.Model(Nested(n_kinds=2), bnp.DiagGaussian())
     with pytest.raises(SettingError, match=r"train with moves=\[Merge\(\)\]"):
         bnp.train(model, source, init=bnp.RandomExamples(5), moves=[move], schedule=bnp.Memoized(laps=8))
 
@@ -106,7 +106,7 @@ def test_what_it_does_not_take():
         Nested(bnp.DPMixture(), bnp.DPMixture(top=2))
     with pytest.raises(SettingError, match="needs mixtures"):
         Nested(bnp.HDPTopics(), bnp.DPMixture())
-    model = bnp.Model(Nested(bnp.DPMixture(), bnp.DPMixture()), bnp.DiagGaussian())
+    model = bnp.Model(Nested(), bnp.DiagGaussian())
     with pytest.raises(SettingError, match="rows without groups.*groups="):
         bnp.train(model, np.arange(10.0)[:, None])
     source = bnp.as_source(np.arange(4.0)[:, None], weights=np.arange(1.0, 5.0), groups=[0, 2, 4])

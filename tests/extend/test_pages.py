@@ -12,6 +12,7 @@ PAGES = {
     "likelihood": "negbin",
     "allocation": "pitman_yor",
     "structure": "linked",
+    "nested": "nested",
     "move": "smallest",
     "source": "sqlite_rows",
     "executor": "pool",
