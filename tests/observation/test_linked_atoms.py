@@ -379,6 +379,22 @@ def test_links_beside_weights_and_missing_entries_in_other_schedules(schedule):
         assert (np.diff(values_of(found)) > -1e-6).all()
 
 
+@pytest.mark.parametrize("row", [[0.5, np.nan], [np.nan, np.nan]])
+def test_missing_entries_of_linked_rows_are_integrated_over_in_the_sum_over_all_assignments(row):
+    x = np.array([[0.0, 1.0], row, [5.0, 5.0], [5.1, np.nan]])
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(missing="marginalise"), linked=True)
+    model = model.with_prior(survey_of(Batch(np.nan_to_num(x))))
+    posterior = start_of(model, Batch(np.nan_to_num(x)), 2)
+    own = model.local_step(posterior, Batch(x, links=np.array([0, 0, -1, -1])))
+    log_lik = model.observation.expected_log_lik(posterior.observation, Batch(x))
+    scores = np.stack([log_lik[0] + log_lik[1], log_lik[2], log_lik[3]]) + model.allocation.log_weights(
+        posterior.allocation
+    )
+    every = [scores[np.arange(3), list(z)].sum() for z in itertools.product(range(2), repeat=3)]
+    without = sum(model.elbo(posterior, model.empty_summary(posterior.ids)).values())
+    assert_allclose(sum(model.elbo(posterior, own).values()) - without, logsumexp(every), rtol=1e-10)
+
+
 def test_linked_rows_are_not_screened():
     x, links, _, _ = linked_blobs(30)
     batch = Batch(x, links=links.astype(np.int64))
