@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.analysis.metrics import contingency
+from bnp_dask.inference.sampling import Gibbs
+from bnp_dask.inference.sampling.gibbs import STATES
 from bnp_dask.model import Posterior
 from bnp_dask.reports.plot import history
 from bnp_dask.reports.plots import new_figure
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 LEAST_DECAY = 0.51
 """Decay of learning rates where the thesis has 0.5, which does not settle (Robbins and Monro) and is refused."""
 
-COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#553c9a", "#b7791f", "#97266d", "#4a5568")
+COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#553c9a", "#b7791f", "#97266d", "#4a5568", "#000000")
 """Colours of runs in one picture."""
 
 
@@ -48,6 +50,32 @@ class Watch:
 
     def on_end(self, reason: str) -> None:
         """Nothing to do."""
+
+
+def sampler(laps: int, states: int = STATES) -> Gibbs:
+    """Gibbs sampling as the thesis compares with: the result of a run is its last sweep, the only one that is kept.
+
+    Without a burn-in no topics are united as wholes (see :class:`bnp_dask.Gibbs`): single tokens alone move.
+    """
+    return Gibbs(laps=laps, burn_in=0, thin=laps, states=states)
+
+
+def by_lap(
+    watch: Watch, result: TrainResult, measure: Callable[[Posterior], float], most: int = 8
+) -> tuple[list[int], list[float]]:
+    """Some laps of a run, from 1, closer together at the start, and a measure of their posteriors; the last is final.
+
+    The posterior of a result is not always the one after the last lap: the weights of topics are settled at the end.
+    """
+    n = len(watch.posteriors)
+    laps = np.unique(np.geomspace(1, n, most).round().astype(int)).tolist()
+    return laps, [measure(watch.posteriors[lap - 1] if lap < n else result.posterior) for lap in laps]
+
+
+def counts_by_lap(result: TrainResult) -> tuple[list[int], list[float]]:
+    """Laps of a run, from 1, and its numbers of clusters."""
+    rows = [row for row in result.history if row["lap"] >= 1]
+    return [row["lap"] for row in rows], [row["n_clusters"] for row in rows]
 
 
 def last_objective(result: TrainResult) -> float:
@@ -122,6 +150,17 @@ def lines(
     ax.set_ylabel(ylabel)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=7)
+
+
+def curves(ax: Axes, values: Mapping[str, tuple[Sequence[int], Sequence[float]]], ylabel: str) -> None:
+    """A measure of several runs by laps, on a logarithmic scale."""
+    for place, (name, (laps, y)) in enumerate(values.items()):
+        ax.plot(laps, y, "-", color=COLORS[place % len(COLORS)], label=name)
+    ax.set_xscale("log")
+    ax.set_xlabel("lap")
+    ax.set_ylabel(ylabel)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=6)
 
 
 def dots(ax: Axes, values: Mapping[str, Sequence[float]], ylabel: str) -> None:

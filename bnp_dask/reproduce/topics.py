@@ -13,7 +13,20 @@ from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate
 from bnp_dask.analysis.topics.completion import split_atoms
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure
-from bnp_dask.reproduce.measures import LEAST_DECAY, dots, grid, in_use, lines, pictures, traces
+from bnp_dask.reproduce.measures import (
+    LEAST_DECAY,
+    Watch,
+    by_lap,
+    counts_by_lap,
+    curves,
+    dots,
+    grid,
+    in_use,
+    lines,
+    pictures,
+    sampler,
+    traces,
+)
 
 TOKENS = bnp.Completion(split="tokens", share=0.5)
 """Half of each held-out document's tokens are predicted from the other half (5.59)."""
@@ -98,31 +111,40 @@ def variational_bound(counts: np.ndarray, gamma: float, alpha: float) -> float:
     return float(value)
 
 
-@figure("000-5.6", "Toy bars: fixed numbers of topics, and merges and deletes", "thesis, 5.6.1")
+@figure("000-5.6", "Toy bars: fixed numbers of topics, Gibbs sampling, and merges and deletes", "thesis, 5.6.1")
 def toy_bars(task: Task) -> Outcome:
-    """HDP topics of 1,000 documents of one to three bars, from 50 and 100 topics with and without moves."""
-    n, laps = task.size(1000, 200), task.size(40, 20)
+    """HDP topics of 1,000 documents of one to three bars, from 50 and 100 topics: with and without moves, sampled."""
+    n, laps, sweeps = task.size(1000, 200), task.size(40, 20), task.size(200, 60)
     starts = (50, 100) if not task.quick else (50,)
     x = data.mixed_bar_documents(n + 100, 200, task.seed)
     train, held = x[:n], x[n:]
     model = bnp.Model(bnp.HDPTopics(gamma=10.0, alpha=0.5), bnp.Multinomial(0.1))
 
-    def fit(schedule: Any, k: int, moves: tuple[Any, ...]) -> bnp.TrainResult:
-        init = bnp.RandomExamples(k)
-        return bnp.train(model, train, init=init, schedule=schedule, moves=moves, batch_size=-(-n // 10), rng=task.seed)
-
     runs: dict[str, bnp.TrainResult] = {}
+    heldout: dict[str, tuple[list[int], list[float]]] = {}
+
+    def fit(name: str, schedule: Any, init: Any, moves: tuple[Any, ...] = ()) -> None:
+        watch, size = Watch(), -(-n // 10)
+        runs[name] = bnp.train(
+            model, train, init=init, schedule=schedule, moves=moves, batch_size=size, rng=task.seed, callbacks=[watch]
+        )
+        heldout[name] = by_lap(watch, runs[name], lambda posterior: bnp.score(posterior, held, completion=TOKENS))
+
     for k in starts:
-        runs[f"MOfix {k}"] = fit(bnp.Memoized(laps=laps), k, ())
-        runs[f"MOdm {k}"] = fit(bnp.Memoized(laps=laps), k, MERGES)
-    runs["SOfix 50"] = fit(bnp.Stochastic(laps=laps, window=1, decay=LEAST_DECAY, delay=1.0), 50, ())
-    scores = {name: bnp.score(run.posterior, held, completion=TOKENS) for name, run in runs.items()}
+        fit(f"MOfix {k}", bnp.Memoized(laps=laps), bnp.RandomExamples(k))
+        fit(f"MOdm {k}", bnp.Memoized(laps=laps), bnp.RandomExamples(k), MERGES)
+        fit(f"Gibbs {k}", sampler(sweeps), bnp.RandomExamples(k))
+    fit("MOdm fromGibbs", bnp.Memoized(laps=laps), bnp.FromPosterior(runs["Gibbs 50"].posterior), MERGES)
+    slow = bnp.Stochastic(laps=laps, window=1, decay=LEAST_DECAY, delay=1.0)
+    fit("SOfix 50", slow, bnp.RandomExamples(50))
+    scores = {name: values[-1] for name, (_, values) in heldout.items()}
     moved = [run.posterior for name, run in runs.items() if name.startswith("MOdm")]
     phi = moved[0].observation.lam / moved[0].observation.lam.sum(axis=1, keepdims=True)
     distance = np.array([0.5 * np.abs(phi - bar).sum(axis=1).min() for bar in data.bar_topics()])
+    sampled = [in_use(run.posterior) for name, run in runs.items() if name.startswith("Gibbs")]
     picture, axes = grid(1, 3, 11.0, 3.2)
-    traces(axes[0, 0], runs, "n_clusters")
-    dots(axes[0, 1], {name.replace(" ", "\n"): [s] for name, s in scores.items()}, "nats a held-out token")
+    curves(axes[0, 0], {name: counts_by_lap(run) for name, run in runs.items()}, "topics")
+    curves(axes[0, 1], heldout, "nats a held-out token")
     pictures(axes[0, 2], phi[np.argsort(-moved[0].weights)], 30, columns=5, limit=15)
     return Outcome(
         data=f"{n:,} synthetic documents of one to three bars, 200 tokens each, 100 held out",
@@ -141,10 +163,30 @@ def toy_bars(task: Task) -> Outcome:
                 scores["MOdm 50"] - scores["MOfix 50"],
                 0.0,
             ),
+            Check(
+                "fewest topics of the sampler",
+                "a redundant set; does not merge down to the ideal 10 (> 10)",
+                min(sampled),
+                11,
+            ),
+            Check(
+                "topics with merges and deletes from the sampler's",
+                "easily recovers the ideal bars (10)",
+                runs["MOdm fromGibbs"].posterior.n_clusters,
+                10,
+                10,
+            ),
+            Check(
+                "score with moves over the sampler, nats a token",
+                "none; the curves' end (>= 0)",
+                scores["MOdm 50"] - scores["Gibbs 50"],
+                0.0,
+            ),
         ],
         picture=picture,
-        differences=f"{n:,} documents; the collapsed sampler, the stochastic CRF method and the split-merge method of "
-        "others are not run. Bars are six pixels wide with 5 % of words anywhere, which the text does not say.",
+        differences=f"{n:,} documents; the sampler (direct assignment) makes {sweeps} sweeps and opens topics among "
+        "the documents of one batch in turn. The stochastic CRF method and the split-merge method of others are not "
+        "run. Bars are six pixels wide with 5 % of words anywhere, which the text does not say.",
     )
 
 
@@ -155,26 +197,38 @@ def paper_topics(task: Task) -> Outcome:
     corpus = data.documents(task, "nips12", n, words)
     size = -(-corpus.train.shape[0] // 20)
     model = bnp.Model(bnp.HDPTopics(gamma=10.0, alpha=0.5), bnp.Multinomial(0.1))
+    sweeps = task.size(50, 40)
     schedules: dict[str, Any] = {
+        "Gibbs": sampler(sweeps),
         "MO": bnp.Memoized(laps=laps),
         "SO": bnp.Stochastic(laps=laps, window=1, decay=LEAST_DECAY, delay=1.0),
     }
 
-    def fit(schedule: str, init: Any, moves: tuple[Any, ...]) -> bnp.TrainResult:
-        return bnp.train(
-            model, corpus.train, init=init, schedule=schedules[schedule], moves=moves, batch_size=size, rng=task.seed
-        )
+    runs: dict[str, bnp.TrainResult] = {}
+    heldout: dict[str, tuple[list[int], list[float]]] = {}
 
-    runs = {
-        "MOdm anchor": fit("MO", bnp.AnchorWords(k, noise=0.0), MERGES),
-        "MOfix anchor": fit("MO", bnp.AnchorWords(k, noise=0.0), ()),
-        "MOfix rand": fit("MO", bnp.RandomExamples(k), ()),
-        "SOfix rand": fit("SO", bnp.RandomExamples(k), ()),
-    }
-    scores = {name: bnp.score(run.posterior, corpus.held, completion=TOKENS) for name, run in runs.items()}
+    def score(posterior: bnp.Posterior) -> float:
+        return bnp.score(posterior, corpus.held, completion=TOKENS)
+
+    def fit(name: str, schedule: str, init: Any, moves: tuple[Any, ...] = ()) -> Watch:
+        watch, chosen = Watch(), schedules[schedule]
+        runs[name] = bnp.train(
+            model, corpus.train, init=init, schedule=chosen, moves=moves, batch_size=size, rng=task.seed,
+            callbacks=[watch],
+        )  # fmt: skip
+        heldout[name] = by_lap(watch, runs[name], score)
+        return watch
+
+    fit("MOdm anchor", "MO", bnp.AnchorWords(k, noise=0.0), MERGES)
+    fit("MOfix anchor", "MO", bnp.AnchorWords(k, noise=0.0))
+    fit("MOfix rand", "MO", bnp.RandomExamples(k))
+    fit("SOfix rand", "SO", bnp.RandomExamples(k))
+    sampled = fit("Gibbs rand", "Gibbs", bnp.RandomExamples(k))
+    fit("MOdm fromGibbs", "MO", bnp.FromPosterior(runs["Gibbs rand"].posterior), MERGES)
+    scores = {name: values[-1] for name, (_, values) in heldout.items()}
     picture, axes = grid(1, 2)
-    traces(axes[0, 0], runs, "n_clusters")
-    dots(axes[0, 1], {name.replace(" ", "\n"): [s] for name, s in scores.items()}, "nats a held-out token")
+    curves(axes[0, 0], {name: counts_by_lap(run) for name, run in runs.items()}, "topics")
+    curves(axes[0, 1], heldout, "nats a held-out token")
     removed = runs["MOfix anchor"].posterior.n_clusters - runs["MOdm anchor"].posterior.n_clusters
     return Outcome(
         data=corpus.words,
@@ -192,11 +246,29 @@ def paper_topics(task: Task) -> Outcome:
                 scores["MOfix anchor"] - scores["MOfix rand"],
                 0.0,
             ),
+            Check(
+                f"sampler after {laps} laps over memoized, random, nats a token",
+                "needs many laps to make quality predictions (< 0)",
+                score(sampled.posteriors[laps - 1]) - scores["MOfix rand"],
+                high=0.0,
+            ),
+            Check(
+                "topics removed by merges and deletes from the sampler's",
+                "similar gains as from anchors (> 0)",
+                runs["Gibbs rand"].posterior.n_clusters - runs["MOdm fromGibbs"].posterior.n_clusters,
+                1,
+            ),
+            Check(
+                "score after that over the sampler's, nats a token",
+                "similar gains as from anchors (>= 0)",
+                scores["MOdm fromGibbs"] - scores["Gibbs rand"],
+                -0.005,
+            ),
         ],
         picture=picture,
-        differences=f"{n:,} papers, {k} topics at the start in place of up to 200, {laps} laps; Wikipedia, "
-        "Science and the New York Times are not at hand; the sampler and the programs of others are not run. So few "
-        "laps on so few papers leave merges and deletes little to remove.",
+        differences=f"{n:,} papers, {k} topics at the start in place of up to 200, {laps} laps, {sweeps} of "
+        "the sampler; Wikipedia, Science and the New York Times are not at hand; programs of others are not run. "
+        "So few laps on so few papers leave merges and deletes little to remove.",
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.reproduce import EXPERIMENTS, Check, Result, Task, chosen, data, run, topics
 from bnp_dask.reproduce.base import write_page
+from bnp_dask.reproduce.measures import by_lap, sampler
 from bnp_dask.reproduce.streams import true_score
 
 WANTED = [
@@ -118,6 +120,15 @@ def test_a_wrong_figure_or_folder_is_told_and_nothing_runs(tmp_path, monkeypatch
     with pytest.raises(DataError, match=r"001-2.json holds no result"):
         Result.read(tmp_path / "001-2.json")
     assert list(tmp_path.iterdir()) == [tmp_path / "001-2.json"]
+
+
+def test_a_course_ends_with_the_final_posterior_and_a_sampler_with_its_last_sweep():
+    watch, result = SimpleNamespace(posteriors=[10.0, 20.0, 30.0, 40.0, 50.0]), SimpleNamespace(posterior=51.0)
+    assert by_lap(watch, result, lambda posterior: posterior, most=3) == ([1, 2, 5], [10.0, 20.0, 51.0])
+    assert by_lap(SimpleNamespace(posteriors=[10.0]), result, lambda posterior: posterior) == ([1], [51.0])
+    schedule = sampler(60, 30)
+    assert [lap for lap in range(1, 61) if schedule._keeps(lap)] == [60]
+    assert (schedule._burnt, schedule.states) == (0, 30)  # no burn-in: topics are not united as wholes
 
 
 @pytest.mark.long
