@@ -553,7 +553,7 @@ def test_arrays_of_other_models_are_refused(summary):
         Summary.from_arrays(FIELDS, {n: a for n, a in arrays.items() if n != "value.S"})
     with pytest.raises(SummaryError, match=r"arrays \['pair.H'\] are missing"):
         Summary.from_arrays(FIELDS, {n: a for n, a in arrays.items() if n != "pair.H"})
-    with pytest.raises(SummaryError, match=r"value.T has shape \(3, 2\); needs .* with 3 clusters"):
+    with pytest.raises(SummaryError, match=r"value.T has shape \(3, 2\); needs .* with .'cluster': 3"):
         Summary.from_arrays(FIELDS, {**arrays, "value.T": np.zeros((3, 2))})
 
 

@@ -13,7 +13,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.initialize import BregmanKMeans, KMeansParallel
 from bnp_dask.initialize.divergence import best_joint, divergence, nearest
-from bnp_dask.initialize.kmeans import _draw
+from bnp_dask.initialize.kmeans import _draw_candidates
 from bnp_dask.model import Model
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian
@@ -193,9 +193,15 @@ def test_candidates_do_not_depend_on_the_lower_bound_of_the_cost():
     x, _ = blobs(4)
     setting = context(mixture(DiagGaussian()), cut(Batch(x), 4))
     candidates = setting.source.batches[0].rows(0, 2)
-    loose = [_draw(setting.source.reader(b), setting.model, 100, candidates, 10.0, 0.0, (1, 0, b)) for b in range(4)]
+    loose = [
+        _draw_candidates(setting.source.reader(b), setting.model, 100, candidates, 10.0, 0.0, (1, 0, b))
+        for b in range(4)
+    ]
     cost = sum(d.cost for d in loose)
-    tight = [_draw(setting.source.reader(b), setting.model, 100, candidates, 10.0, cost, (1, 0, b)) for b in range(4)]
+    tight = [
+        _draw_candidates(setting.source.reader(b), setting.model, 100, candidates, 10.0, cost, (1, 0, b))
+        for b in range(4)
+    ]
     assert sum(len(d.score) for d in loose) > sum(len(d.score) for d in tight)
     for a, b in zip(loose, tight, strict=True):
         assert np.array_equal(a.thin(10.0, cost).atoms.x, b.atoms.x)

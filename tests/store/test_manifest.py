@@ -160,7 +160,10 @@ def test_what_was_appended_is_what_a_checkpoint_refers_to(tmp_path):
     rows = np.zeros(5, ROW)
     for name in ROW.names:
         rows[name] = np.arange(1, 6)
-    pieces = [{"name": "week 1", "n_batches": 2}, {"name": "week 2", "n_batches": 3, "files": ["a", "b"]}]
+    pieces = [
+        {"place": None, "name": "week 1", "n_batches": 2},
+        {"place": None, "name": "week 2", "n_batches": 3, "files": ["a", "b"]},
+    ]
     first = GrowthLog.empty(tmp_path / "growth").appended(rows[:2], pieces[:1])
     both = first.appended(rows[2:], pieces[1:])
     in_memory = GrowthLog.empty(None).appended(rows[:2], pieces[:1]).appended(rows[2:], pieces[1:])
@@ -170,7 +173,8 @@ def test_what_was_appended_is_what_a_checkpoint_refers_to(tmp_path):
         found = GrowthLog.open(tmp_path / "growth", log.to_json())
         assert found.rows.tobytes() == log.rows.tobytes() and found.pieces == log.pieces
         assert found.to_json() == log.to_json()
-    other = GrowthLog.open(tmp_path / "growth", first.to_json()).appended(rows[4:], [{"name": "other", "n_batches": 1}])
+    piece = {"place": None, "name": "other", "n_batches": 1}
+    other = GrowthLog.open(tmp_path / "growth", first.to_json()).appended(rows[4:], [piece])
     found = GrowthLog.open(tmp_path / "growth", other.to_json())
     assert [piece["name"] for piece in found.pieces] == ["week 1", "other"]
     assert found.rows.tobytes() == rows[[0, 1, 4]].tobytes()

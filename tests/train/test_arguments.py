@@ -200,6 +200,7 @@ def test_moves_that_are_no_list_are_refused(moves):
 
 def test_only_a_run_that_is_resumed_stands_for_what_its_call_leaves_out(tmp_path):
     store = tmp_path / "run"
-    RunStore.create(store, {"rng": 5}).close()
-    assert Begun.at(store, resume=True).settings["rng"] == 5
+    model, x = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), np.random.default_rng(0).normal(size=(30, 2))
+    bnp.train(model, x, init=bnp.RandomExamples(1), moves=[], rng=5, store=store)
+    assert Begun.at(store, resume=True).seed() == 5
     assert Begun.at(store, resume=False) is None and Begun.at(tmp_path / "none", resume=True) is None

@@ -392,11 +392,17 @@ def _held(run: GrowingRun, state: State) -> Posterior:
     run.store = MemoryStore()
     state.seen[:] = len(state.edits)
     trim(state)
-    numbers = {**state_to_json(state), GROWTH: {}}
+    numbers = {**state_to_json(state), GROWTH: _growth(run, run.version)}
     arrays = {name: np.array(array) for name, array in state_to_arrays(state).items()}
     listing = Listing.of_latest(state.visits, state.receipts)
     run.checkpoint = replace(run.checkpoint, state=json.loads(json.dumps(numbers)), arrays=arrays, listing=listing)
     return posterior
+
+
+def _growth(run: GrowingRun, number: int) -> dict[str, Any]:
+    """What a version's checkpoint keeps of the run beside its state."""
+    numbers = {"version": number, "newest": number, "is_open": run.turn.is_open, "seconds": run.seconds}
+    return {**run.log.to_json(), **numbers, "names": sorted(run.names.items()), "lays_away": run.lays_away}
 
 
 def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, Any]]) -> Prepared:
@@ -406,9 +412,8 @@ def _prepared(run: GrowingRun, state: State, number: int, rows: list[dict[str, A
     numbers = {
         **state_to_json(state),
         "manifest": run.checkpoint.state["manifest"],
-        GROWTH: {**run.log.to_json(), "version": number, "newest": number, "is_open": run.turn.is_open},
+        GROWTH: _growth(run, number),
     }
-    numbers[GROWTH] |= {"names": sorted(run.names.items()), "seconds": run.seconds, "lays_away": run.lays_away}
     own = {"seen": run.turn.seen, "last": run.turn.last, "short": run.turn.short, "times": run.times}
     arrays = {**state_to_arrays(state), **{f"{GROWTH}/{name}": array for name, array in own.items()}}
     listing = Listing.of_latest(state.visits, state.receipts)
