@@ -186,8 +186,9 @@ def train(
         Groups of atoms that are known to share one cluster (must-links): an array ``(n,)`` in the order of the data,
         with the number or name of a group for each atom (negative or None: in no group), or the path of a .npy file of
         numbers or texts.  Mixtures; rows of a group must lie in one batch.  A group draws its cluster once, and its
-        rows are independent given the cluster; no move parts it, and weights of clusters are shares of groups and single
-        rows: see :mod:`bnp_dask.structure.linked`.  With ``labels``, a label that is known of a row is known of its group.
+        rows are independent given the cluster; no move parts it, and weights of clusters are shares of groups and
+        single rows: see :mod:`bnp_dask.structure.linked`.  With ``labels``, a label that is known of a row is known of
+        its group.
     responses
         Numbers that are observed for some documents: an array ``(n,)`` in the order of the documents, NaN where none is
         known, or the path of a .npy file.  Topic models of counts, ``HDPTopics()`` and ``LDA()``: their topics and a
