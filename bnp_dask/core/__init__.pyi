@@ -52,6 +52,7 @@ from bnp_dask.core.summary import difference as difference
 from bnp_dask.core.summary import edited as edited
 from bnp_dask.core.summary import replay as replay
 from bnp_dask.core.summary import replay_states as replay_states
+from bnp_dask.core.summary import sum_of as sum_of
 from bnp_dask.core.summary import with_pairs as with_pairs
 from bnp_dask.core.survey import NAMES_OF_COPIES as NAMES_OF_COPIES
 from bnp_dask.core.survey import NAMES_OF_JOINT as NAMES_OF_JOINT

@@ -22,6 +22,7 @@ from bnp_dask.kernels.numeric.compensated import SparseSum, is_mostly_zero, prod
 
 # -- fields -------------------------------------------------------------------------------------------------------
 CLUSTER = "cluster"
+"""Name of an axis that runs over clusters."""
 
 UNITS = "units"
 """Field of the counts of units, in models of linked atoms; see :mod:`bnp_dask.structure.linked`."""
@@ -201,7 +202,7 @@ def joined(
 
 
 def combine_links(a: Links | None, b: Links | None, sign: float) -> Links | None:
-    """Sum or difference; None stands for no atoms."""
+    """Sum of links (``sign=1``) or their difference (``sign=-1``); None stands for links of no atoms."""
     if a is None or b is None:
         return a if b is None else b.mapped(lambda x, _: sign * x, None)
     return a.mapped(lambda x, y: x + sign * y, b)
@@ -588,15 +589,20 @@ class Summary:
         return int(found[0])
 
 
-# -- edits: verbs as data -----------------------------------------------------------------------------------
-
-
 def add_in_place(total: Summary, part: Summary) -> None:
     """Add the statistics of a part to a total with the same clusters."""
     for name, value in part.values.items():
         total.values[name][...] += value
     for name, value in part.pair_values.items() if part.n_pairs else ():
         total.pair_values[name][...] += value
+
+
+def sum_of(summaries: Sequence[Summary]) -> Summary:
+    """Sum of statistics of disjoint sets of atoms, with the same clusters."""
+    total = summaries[0]
+    for own in summaries[1:]:
+        total = total + own
+    return total
 
 
 # -- edits of stored summaries ------------------------------------------------------------------------------------
@@ -703,9 +709,10 @@ class Widen:
 
 
 Edit = InsertEmpty | Take | Merge | Unite | Exchange | Forget | Fade | Widen
-
+"""Change of clusters, of weights or of the width of an axis, as data: ``apply`` makes it on a summary."""
 
 NO_PARTS: Mapping[str, Summary] = {}
+"""Statistics of no trials."""
 
 
 def replay(summary: Summary, edits: Iterable[Edit], parts: Mapping[str, Summary] = NO_PARTS) -> Summary:
@@ -974,7 +981,7 @@ def _contiguous(summary: Summary) -> Summary:
 
 
 # -- states of groups at their last visit -------------------------------------------------------------------------
-# They only start the next visit: no statistic depends on them.
+# They only start the next visit; no statistic depends on them.
 SMALL = 2.0**-100
 """Least count in float32, which avoids denormal numbers: above zero, and negligible beside one token."""
 

@@ -1,4 +1,4 @@
-"""Batches that go bad during a run (``on_bad_batch="skip"``): their empty substitutes, and the data that remain.
+"""Batches that leave a run: those that go bad (``on_bad_batch="skip"``), and those that are retired.
 
 The visit that finds a batch bad takes it out of every total; from then on a batch without atoms takes its place.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from bnp_dask.core import Batch, Survey, survey_batch
+import numpy as np
+
+from bnp_dask.core import Batch, RunningTotal, Survey, survey_batch, with_pairs
 from bnp_dask.data import CheckedSource, EmptyReader, Source, WithoutBatches, naming_batch, stand_in
-from bnp_dask.errors import DataError
-from bnp_dask.inference.state import Loss, State, Work
+from bnp_dask.errors import DataError, StoreError
+from bnp_dask.inference.batch_memo import is_assigned
+from bnp_dask.inference.state import Loss, Memo, State, Work, recall
 from bnp_dask.model import Model
 from bnp_dask.observation import correlated_columns
 
@@ -78,3 +81,51 @@ def require_enough(work: Work, lost: Mapping[int, Loss]) -> None:
         f"more than half of the data; the last: {lost[last].why}. See that the data can be reached; what was "
         "committed to the run directory is safe: resume=True goes on from there"
     )
+
+
+# -- batches leave the total ---------------------------------------------------------------------------------------
+def take_data(memo: Memo, state: State, batches: Collection[int]) -> bool:
+    """Whether the statistics of some batches must be recomputed from their data."""
+    kept = (memo.get_summary(b, int(state.visits[b]), state.receipt(b))[0] for b in batches if state.visits[b] >= 0)
+    return any(is_assigned(arrays) for arrays in kept)
+
+
+def subtract(work: Work, state: State, batches: Sequence[int]) -> None:
+    """Take the statistics of some batches out of the total.
+
+    If a batch left assignments, and its data are gone or have changed, the total is summed again from all other
+    batches; of these, batches that left assignments are read.
+
+    Raises
+    ------
+    StoreError
+        The data of another batch that left assignments are gone too.
+    """
+    why = ""
+    for batch in batches:
+        try:
+            state.total.subtract(recall(work, state, batch))
+        except (DataError, OSError) as error:
+            why = why or str(error)
+    if why:
+        logger.info("the total is summed again from all other batches: %s", why)
+        state.total = _of_others(work, state, {*batches, *state.lost}, why)
+
+
+def _of_others(work: Work, state: State, out: Collection[int], why: str) -> RunningTotal:
+    total = RunningTotal(state.total.high.zeros())
+    if state.sealed is not None:
+        state.sealed.catch_up(state.edits)
+        total.join(state.sealed.total)
+    for batch in np.flatnonzero(state.visits >= 0).tolist():
+        if batch in out:
+            continue
+        try:
+            own = recall(work, state, batch)
+        except (DataError, OSError) as error:
+            raise StoreError(
+                f"the statistics of a batch cannot be taken out: {why}. They take its data, or the data of all other "
+                f"batches, and one of these cannot be used either: {error}. Put the data of one of them back"
+            ) from error
+        total.add(with_pairs(own, total.high.pairs))
+    return total

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +53,20 @@ class Shelf(Protocol):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
 
+class Keeps(Enum):
+    """Results of a visit that are kept for the next visit of the batch."""
+
+    STATISTICS = auto()
+    """Statistics, or the assignments behind them, and the states of groups.  The change by the next visit is the
+    difference of the two visits' statistics."""
+
+    STATES = auto()
+    """States of groups only.  The change by a visit is all of its statistics."""
+
+    NOTHING = auto()
+    """Nothing: the batch is never visited again."""
+
+
 @dataclass(frozen=True, eq=False)
 class MemoSlot:
     """Place of the last visit's results of a batch, and of the results of the visit under way.
@@ -65,10 +80,8 @@ class MemoSlot:
         visit.  No two attempts share a number.
     edits
         Changes of clusters since the last visit.
-    is_full
-        Whether statistics are kept and differences taken; False: only states of groups are kept.
-    leaves
-        Whether this visit leaves anything; False if the batch is never visited again.
+    keeps
+        Results of this visit that are kept.
     """
 
     shelf: Shelf
@@ -77,25 +90,23 @@ class MemoSlot:
     receipt: Receipt
     new: int
     edits: tuple[Edit, ...]
-    is_full: bool = True
-    leaves: bool = True
+    keeps: Keeps = Keeps.STATISTICS
 
     def read(self, model: Model) -> Left:
         """Results of the last visit."""
-        if self.old < 0 or not (self.is_full or model.keeps_states):
+        is_full = self.keeps is not Keeps.STATES
+        if self.old < 0 or not (is_full or model.keeps_states):
             return NOTHING_LEFT
         arrays, _ = self.shelf.get(self.batch, self.old, self.receipt, late=True)
-        return Left(arrays, self.edits, self.is_full)
+        return Left(arrays, self.edits, is_full)
 
     def write(self, model: Model, found: Visit) -> Receipt | None:
         """Store the results of this visit; a batch without groups has no states, so its file may hold no arrays.
 
         Returns None if nothing is to be kept.
         """
-        if not (self.leaves and (self.is_full or model.keeps_states)):
-            return None
-        arrays = visit_to_arrays(model, found) if self.is_full else states_to_arrays(found)
-        return self.shelf.put(self.batch, self.new, arrays)
+        arrays = arrays_to_keep(model, found, self.keeps)
+        return None if arrays is None else self.shelf.put(self.batch, self.new, arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +147,13 @@ NOTHING_LEFT = Left({})
 def is_assigned(arrays: Mapping[str, np.ndarray]) -> bool:
     """Whether a visit left assignments in place of statistics."""
     return f"{ASSIGNED}value" in arrays
+
+
+def arrays_to_keep(model: Model, found: Visit, keeps: Keeps) -> dict[str, np.ndarray] | None:
+    """Arrays of a visit that are kept for the next one; None if nothing is to be kept."""
+    if keeps is Keeps.STATISTICS:
+        return visit_to_arrays(model, found)
+    return states_to_arrays(found) if keeps is Keeps.STATES and model.keeps_states else None
 
 
 def visit_to_arrays(model: Model, found: Visit) -> dict[str, np.ndarray]:

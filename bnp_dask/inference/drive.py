@@ -1,8 +1,8 @@
 """The only loop: the batches of a lap are sent out in groups, folded in order, and the lap is ended.
 
 A schedule is three functions: ``groups`` chooses the batches that are visited together, and their tasks; ``fold`` takes
-a group that came back into the state; ``end_lap`` closes a lap.  This module keeps the loop, the window, the step, the
-lap and the position.
+a group that came back into the state, or sends it back once; ``end_lap`` closes a lap.  This module keeps the loop, the
+window, the step, the lap and the position.
 """
 
 from __future__ import annotations
@@ -65,8 +65,11 @@ class Schedule(Protocol[G]):
         """Begin a lap, or continue it from ``state.position``; returns the flight of its remaining batches."""
         ...
 
-    def fold(self, work: Work, state: State, group: G) -> Told:
-        """Take the results of a group into the state; returns the row of the history, or nothing."""
+    def fold(self, work: Work, state: State, group: G) -> Told | None:
+        """Take the results of a group into the state; returns the row of the history, or an empty one.
+
+        None: nothing was taken; the group is to be visited once more, with the current posterior.
+        """
         ...
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
@@ -138,6 +141,9 @@ def drive_lap(schedule: Schedule[G], work: Work, state: State) -> Iterator[Step]
     while flight.is_left:
         group = flight.take()
         told = schedule.fold(work, state, group)
+        if told is None:
+            told = schedule.fold(work, state, flight.again(group))
+        assert told is not None, "a group is sent back once"
         batches = group.batches if told else None  # without a row for each group, the lap has one
         if flight.is_left:
             state.step += bool(told)
@@ -153,12 +159,12 @@ def drive_lap(schedule: Schedule[G], work: Work, state: State) -> Iterator[Step]
 class Visits(Protocol[Back]):
     """Tasks of a group, and their results."""
 
-    def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int) -> Any:
+    def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> Any:
         """Start the tasks; the posterior ``basis`` includes the first ``seen`` changes of clusters."""
         ...
 
     def collect(self, submitted: Any) -> Back:
-        """Wait for the tasks that :meth:`submit` started."""
+        """Wait for the tasks that :meth:`submit` started; batches that went bad leave the run."""
         ...
 
 
@@ -223,6 +229,11 @@ class Flight(Generic[G]):
         self._taken = self.state.position = self._taken + len(group.batches)
         return group
 
+    def again(self, group: G) -> G:
+        """Visit a group once more, with the current posterior."""
+        basis, seen = self.state.posterior, len(self.state.edits)
+        return self.visits.collect(self.visits.submit(group.batches, basis, seen, attempt=2))
+
     def outstanding(self) -> list[tuple[Summary, int]]:
         """Summary and number of edits behind each group in flight whose posterior is older than the state's."""
         out = []
@@ -274,7 +285,9 @@ class OneByOne(Generic[F]):
     state: State
     tasks: Callable[[tuple[int, ...]], Sequence[Task]]
 
-    def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int) -> tuple[tuple[int, ...], list[Handle]]:
+    def submit(
+        self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1
+    ) -> tuple[tuple[int, ...], list[Handle]]:
         return batches, submitted(self.work.executor, self.tasks(batches))
 
     def collect(self, submitted: tuple[tuple[int, ...], list[Handle]]) -> Results[F]:

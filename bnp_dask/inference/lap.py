@@ -16,7 +16,7 @@ from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
 from bnp_dask.inference.state import State, Work
-from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, record
+from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, row_of
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.merge import Merge, pair_empty
 from bnp_dask.moves.pairs import gains_of_pairs
@@ -138,7 +138,7 @@ def _decide_moves(work: Work, state: State, gain: float | None) -> list[dict[str
         return []
     if state.void:
         why = "not decided: a batch of this lap kept its older summary"
-        records = [record(p.kind, p.targets, p.others, None, False, why) for p in plan.proposals]
+        records = [row_of(proposal, None, False, why) for proposal in plan.proposals]
         _end(work, state, [])
         return records
     parts = {name: trial.value() for name, trial in state.trials.items()}

@@ -24,9 +24,10 @@ from bnp_dask.errors import StoreError
 from bnp_dask.execute.base import Handle, collected, is_remote, submitted
 from bnp_dask.execute.posted import Posted, opened, post
 from bnp_dask.execute.prefetch import Load, in_turn
-from bnp_dask.inference.batch_memo import Left, MemoSlot
+from bnp_dask.inference.bad_batches import leave_out, subtract
+from bnp_dask.inference.batch_memo import Keeps, Left, MemoSlot
 from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
-from bnp_dask.inference.state import State, Work, recall, recall_left, recall_states
+from bnp_dask.inference.state import State, Work, recall, recall_left, recall_states, remember
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
@@ -272,8 +273,12 @@ class Taken:
         Visits that workers have written.
     visits
         The other visits, to be kept by the coordinator.
-    by
-        Visits them again.
+    keeps
+        Results of these that are kept.
+    attempt
+        1, or 2 if the group was sent back once.
+    has_lost
+        Whether batches of the group went bad.  They have left the run, and are in ``batches`` only.
     """
 
     batches: tuple[int, ...]
@@ -281,7 +286,9 @@ class Taken:
     change: Change
     written: dict[int, Kept]
     visits: list[tuple[int, Visit]]
-    by: LocalSteps
+    keeps: Keeps = Keeps.STATISTICS
+    attempt: int = 1
+    has_lost: bool = False
 
 
 @dataclass(eq=False)
@@ -296,6 +303,8 @@ class InFlight:
         The posterior, and the argument of the tasks that stands for it.
     seen
         Number of changes of clusters in the posterior.
+    attempt
+        1, or 2 if the group was sent back once.
     numbers
         Numbers of the visits that workers may write, by batch.
     rounds
@@ -316,6 +325,7 @@ class InFlight:
     basis: Posterior
     beliefs: Any
     seen: int
+    attempt: int
     numbers: dict[int, int]
     rounds: list[list[LocalStep]]
     n_own: int
@@ -344,19 +354,16 @@ class LocalSteps:
     n_batches
         Batches that are visited in all.
     keeps
-        Whether the statistics of a batch's last visit are kept, so that the change by a visit is a difference.
+        Results of a visit that are kept for the next visit of its batch.
     is_whole
         Whether whole visits are wanted, not only their changes.
-    leaves
-        Whether visits leave anything for the next visit of their batches.
     """
 
     work: Work
     state: State
     n_batches: int
-    keeps: bool = True
+    keeps: Keeps = Keeps.STATISTICS
     is_whole: bool = False
-    leaves: bool = True
     _waiting: deque[InFlight] = field(default_factory=deque)
     _out: int = 0
 
@@ -368,12 +375,13 @@ class LocalSteps:
         is_slight = numbers * self.n_batches <= SLIGHT_TRIALS
         self._trials = self._argument(f"trials-lap{self.state.lap}", self._plain, is_slight) if trials else ()
 
-    def again(self, batches: Sequence[int], basis: Posterior | None = None) -> Taken:
-        """Visit a group once more, with the current posterior unless another is given."""
-        posterior = self.state.posterior if basis is None else basis
-        return self.collect(self.submit(tuple(batches), posterior, len(self.state.edits), attempt=2))
+    @property
+    def replaces(self) -> bool:
+        """Whether a visit's statistics replace the statistics of its batch's last visit."""
+        return self.keeps is not Keeps.STATES
 
     def submit(self, batches: tuple[int, ...], basis: Posterior, seen: int, attempt: int = 1) -> InFlight:
+        """Start the tasks of a group; no two attempts write the same file."""
         executor, reach = self.work.executor, self.work.reach
         steps = [self._step(batch, seen, attempt) for batch in batches]
         own = [[step] for step in steps if step.split is not None]
@@ -383,7 +391,16 @@ class LocalSteps:
         name = f"posterior-lap{self.state.lap}-batch{batches[0]}"
         beliefs = self._argument(name, basis.for_visits(self._most_atoms), slight)
         kept = {step.request.batch: step.slot.new for step in steps if step.slot is not None}
-        group = InFlight(batches, basis, beliefs, seen, kept, [*own, *rounds], len(own))
+        group = InFlight(
+            batches=batches,
+            basis=basis,
+            beliefs=beliefs,
+            seen=seen,
+            attempt=attempt,
+            numbers=kept,
+            rounds=[*own, *rounds],
+            n_own=len(own),
+        )
         by_workers = bool(kept) and not reach.is_rare
         if not by_workers and not self.work.in_ensemble and attempt == 1:
             group.in_turn = True
@@ -478,9 +495,8 @@ class LocalSteps:
             return step
         batch = step.request.batch
         states = recall_states(self.work, self.state, batch, seen)
-        return replace(
-            step, states=states, left=recall_left(self.work, self.state, batch, seen) if self.keeps else None
-        )
+        left = recall_left(self.work, self.state, batch, seen) if self.replaces else None
+        return replace(step, states=states, left=left)
 
     def _slot(self, batch: int, seen: int, attempt: int) -> MemoSlot:
         state = self.state
@@ -493,17 +509,44 @@ class LocalSteps:
             receipt=state.receipt(batch),
             new=old + attempt,
             edits=tuple(state.edits[int(state.seen[batch]) : seen]),
-            is_full=self.keeps,
-            leaves=self.leaves,
+            keeps=self.keeps,
         )
 
     def _assigns(self, batch: int) -> bool:
         """Whether assignments of a batch may be kept; then its data may be needed whenever its statistics are."""
         readable = self.work.readable
-        return self.keeps and readable is not None and bool(readable[batch]) and batch not in self.state.lost
+        return self.replaces and readable is not None and bool(readable[batch]) and batch not in self.state.lost
 
     def collect(self, group: InFlight) -> Taken:
-        """Wait for a group's tasks.  Batches that try a birth of their own are added last."""
+        """Wait for a group's tasks.  Batches that went bad leave the run, and the total.
+
+        From now on they are kept as batches without atoms, so nothing is subtracted twice, whether or not the rest of
+        the group is folded.
+        """
+        taken, work, state = self.results(group), self.work, self.state
+        lost = dict(taken.change.lost)
+        if not lost:
+            return taken
+        if self.replaces:
+            subtract(work, state, [batch for batch in lost if state.visits[batch] >= 0])
+        leave_out(work, state, lost)
+        for batch, kept in taken.written.items():
+            if batch in lost:
+                state.note(batch, kept.visit, taken.seen, kept.receipt)
+        for batch, found in taken.visits:
+            if batch in lost:
+                keeps = Keeps.STATISTICS if self.replaces else Keeps.STATES
+                remember(work, state, batch, found, taken.seen, keeps=keeps)
+        return replace(
+            taken,
+            change=replace(taken.change, lost=()),
+            written={batch: kept for batch, kept in taken.written.items() if batch not in lost},
+            visits=[(batch, found) for batch, found in taken.visits if batch not in lost],
+            has_lost=True,
+        )
+
+    def results(self, group: InFlight) -> Taken:
+        """Wait for a group's tasks.  Batches that try a birth of their own are added last; nothing else is done."""
         found: list[tuple[int, Visit]] = []
         unkept: list[str] = []
 
@@ -524,7 +567,15 @@ class LocalSteps:
         whole = joined(*([] if main is None else [main]), *own)
         self.work.reach.note(len(group.numbers) - len(unkept), unkept)
         written = {batch: Kept(group.numbers[batch], receipt) for batch, receipt in whole.written}
-        return Taken(group.batches, group.seen, whole, written, found, self)
+        return Taken(
+            batches=group.batches,
+            seen=group.seen,
+            change=whole,
+            written=written,
+            visits=found,
+            keeps=self.keeps,
+            attempt=group.attempt,
+        )
 
     def _results_in_turn(self, group: InFlight) -> Iterator[Change | Unkept | Unsummed]:
         """Results of a group in order, each followed by the next tasks that wait to be sent."""
@@ -542,7 +593,7 @@ class LocalSteps:
         """The change by a visit that came back whole; the visit is appended to ``found``."""
         found.append((batch, replace(seen, before=None)))
         old = seen.before
-        if old is None and self.keeps and self.state.visits[batch] >= 0:
+        if old is None and self.replaces and self.state.visits[batch] >= 0:
             old = recall(self.work, self.state, batch, group.seen)
         return change_of(seen, old, batch)
 

@@ -14,15 +14,15 @@ from bnp_dask.data import CheckedReader, Source, batch_reader
 from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.posted import Board
 from bnp_dask.inference.batch_memo import (
+    Keeps,
     Left,
     Shelf,
+    arrays_to_keep,
     counts_from,
     exact_from,
     is_assigned,
     parts_from,
     states_from,
-    states_to_arrays,
-    visit_to_arrays,
 )
 from bnp_dask.inference.chains import Sampler
 from bnp_dask.inference.gathered import ROOM, Gathered
@@ -410,30 +410,24 @@ def remember(
     found: Visit,
     seen: int | None = None,
     more: Mapping[str, np.ndarray] | None = None,
+    keeps: Keeps = Keeps.STATISTICS,
 ) -> None:
     """Keep a batch's visit for its next one; the first ``seen`` changes of clusters are in it (default: all).
 
     ``more`` are arrays of the schedule's own, which :func:`recall_more` returns.
     """
-    _keep(work, state, batch, {**visit_to_arrays(work.model, found), **(more or {})}, seen)
+    arrays = arrays_to_keep(work.model, found, keeps)
+    if arrays is None:
+        return
+    visit = int(state.visits[batch]) + 1
+    receipt = work.memo.put_summary(batch, visit, {**arrays, **(more or {})})
+    state.note(batch, visit, len(state.edits) if seen is None else seen, receipt)
 
 
 def recall_more(work: Work, state: State, batch: int, prefix: str) -> dict[str, np.ndarray]:
     """The schedule's own arrays of the batch's latest visit whose names begin with ``prefix``, without it."""
     kept = _kept(work, state, batch).items()
     return {name.removeprefix(prefix): array for name, array in kept if name.startswith(prefix)}
-
-
-def remember_states(work: Work, state: State, batch: int, found: Visit, seen: int | None = None) -> None:
-    """Keep the states of a batch's groups, and no statistics; for schedules that do not need statistics again."""
-    if work.model.keeps_states:
-        _keep(work, state, batch, states_to_arrays(found), seen)
-
-
-def _keep(work: Work, state: State, batch: int, arrays: Mapping[str, np.ndarray], seen: int | None) -> None:
-    visit = int(state.visits[batch]) + 1
-    receipt = work.memo.put_summary(batch, visit, arrays)
-    state.note(batch, visit, len(state.edits) if seen is None else seen, receipt)
 
 
 def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Summary | RunningTotal:

@@ -258,6 +258,12 @@ class Plan:
     given_up: tuple[dict[str, Any], ...] = ()
     gather: Gather = Gather()
 
+    def without(self, cluster: int) -> tuple[Plan, tuple[AnyProposal, ...]]:
+        """Plan without the proposals that name a cluster, and these; its trials stay, and its pairs are not tracked."""
+        gone = tuple(proposal for proposal in self.proposals if cluster in named_by(proposal))
+        kept = tuple(proposal for proposal in self.proposals if cluster not in named_by(proposal))
+        return replace(self, proposals=kept, pairs=self.pairs[~np.isin(self.pairs, cluster).any(axis=1)]), gone
+
     @property
     def n_proposed(self) -> int:
         """Number of proposals that this lap makes or prepares, with dropped ones; proposals made in every lap do not
@@ -556,6 +562,11 @@ def record(
         "accepted": accepted,
         "why": why,
     }
+
+
+def row_of(proposal: AnyProposal, gain: float | None, accepted: bool, why: str) -> dict[str, Any]:
+    """History row of a proposal; as :func:`record`."""
+    return record(proposal.kind, proposal.targets, proposal.others, gain, accepted, why)
 
 
 Parts = Mapping[str, Summary]

@@ -30,6 +30,7 @@ from bnp_dask.core import (
     Unite,
     replay,
     require_finite_terms,
+    sum_of,
 )
 from bnp_dask.core.summary import follow
 from bnp_dask.errors import NumericalError, SummaryError
@@ -42,9 +43,10 @@ from bnp_dask.moves.base import (
     Parts,
     Plan,
     record,
+    row_of,
 )
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
-from bnp_dask.moves.pairs import data_gains, returning, sum_of
+from bnp_dask.moves.pairs import data_gains, returning
 from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.structure import noun_of, without_data
 
@@ -135,26 +137,26 @@ class Judge:
         memory, noun = self.memory, noun_of(self.model)
         donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
         if not np.isin(proposal.targets, now.value.ids).all() or not now.exchanged.isdisjoint(donors):
-            return _row(proposal, None, False, CHANGED.format(one=noun.one))
+            return row_of(proposal, None, False, CHANGED.format(one=noun.one))
         counts = [float(now.value["N"][now.value.position(t)]) for t in proposal.targets]
         counts = counts or [float(now.value["N"].sum())]  # for a change of all clusters
         try:
             fewer = not isinstance(proposal, BirthProposal)
             gain, accepted = now.attempt(proposal.edit, fewer, _only_empty(proposal, counts))
         except SummaryError:
-            return _row(proposal, None, False, CHANGED.format(one=noun.one))
+            return row_of(proposal, None, False, CHANGED.format(one=noun.one))
         except NumericalError as error:  # a gain that is not finite is none; the state is unchanged
             memory.remember_failure(proposal.remembered_as, proposal.targets, counts)
-            return _row(proposal, None, False, f"refused: {error}")
+            return row_of(proposal, None, False, f"refused: {error}")
         if accepted:
             now.exchanged.update(donors)
             memory.sweeps.pop(_swept(proposal), None)
             memory.failures.pop((proposal.remembered_as, proposal.targets), None)
             why = "the objective rises" if gain > 0 else f"as good with fewer {noun.many}"
-            return _row(proposal, gain, True, why)
+            return row_of(proposal, gain, True, why)
         if self._sweep_again(proposal, gain, counts, now.parts):
             why = f"the objective would fall; tried again with re-estimated {noun.many}"
-            return _row(proposal, gain, False, why)
+            return row_of(proposal, gain, False, why)
         if isinstance(proposal, BirthProposal):
             memory.note_rejected(proposal.edit.donors, now.parts[proposal.edit.trial], gain)
         times = proposal.weight if _is_clear(proposal, gain, counts) else 1
@@ -163,7 +165,7 @@ class Judge:
                 memory.remember_failure(proposal.remembered_as, (target,), [count], times)
         else:
             memory.remember_failure(proposal.remembered_as, proposal.targets, counts, times)
-        return _row(proposal, gain, False, "the objective would fall")
+        return row_of(proposal, gain, False, "the objective would fall")
 
     def _sweep_again(self, proposal: AnyProposal, gain: float, counts: list[float], parts: Parts) -> bool:
         """Whether a rejected proposal is tried again in the next lap; the memory then keeps its statistics."""
@@ -219,54 +221,33 @@ class Judge:
         pends
             Whether a birth that does not pay at its batches waits for a trial on all data.
         """
-        if not parts:
-            return self._failed_split(total, target, None, "no split of this batch's atoms is better than none")
-        if pends and not self.model.structure.policy.splits_at_batches:
-            return _waiting(target, None, "what this batch found all data are to try")
+        gain = None
         try:
-            best, owner, shares = self._best_way(total, terms, parts, target, recent, stays)
+            if not parts:
+                why, pends = "no split of this batch's atoms is better than none", False
+            elif pends and not self.model.structure.policy.splits_at_batches:
+                why = "what this batch found all data are to try"
+            else:
+                shares = _Shares(self.model, total, terms, parts, target)
+                best, owner = shares.best(recent, stays)
+                if is_better(best.gain, sum(abs(t) for t in terms.values())):
+                    return self._accepted(target, best.gain, self._named(shares, owner))
+                gain, why = best.gain, "the objective would fall" + (" with this batch alone" if pends else "")
         except NumericalError as error:  # a result that is not finite is no gain; the state is unchanged
-            return self._failed_split(total, target, None, f"refused: {error}")
-        if not is_better(best.gain, sum(abs(t) for t in terms.values())):
-            if pends:
-                return _waiting(target, best.gain, "the objective would fall with this batch alone")
-            return self._failed_split(total, target, best.gain, "the objective would fall")
-        try:
-            born = self._named(best, owner, shares)
-        except NumericalError as error:
-            return self._failed_split(total, target, None, f"refused: {error}")
+            why, pends = f"refused: {error}", False
+        if not pends:
+            count = float(total.value_of("N")[total.high.ids == target][0])
+            self.memory.remember_failure("birth", (target,), [count])
+        return SplitDecision(None, gain, pends, [record("birth", (target,), (), gain, False, why)])
+
+    def _accepted(self, target: int, gain: float, born: Born) -> SplitDecision:
         self.memory.failures.pop(("birth", (target,)), None)
         why = "the objective rises" + (f"; united with {list(born.united)} of other batches" if born.united else "")
-        row = record("birth", (target,), (*born.new_ids, *born.united), best.gain, True, why)
+        row = record("birth", (target,), (*born.new_ids, *born.united), gain, True, why)
         back = [record("return", (cluster,), (), None, True, "it was laid away before") for cluster in born.returned]
-        return SplitDecision(born, best.gain, False, [row, *back])
+        return SplitDecision(born, gain, False, [row, *back])
 
-    def _best_way(
-        self,
-        total: RunningTotal,
-        terms: dict[str, float],
-        parts: Sequence[tuple[Summary, Summary]],
-        target: int,
-        recent: Sequence[int],
-        stays: bool,
-    ) -> tuple[Born, list[int | None], _Shares]:
-        """The best way found: newborn clusters stay separate or join a home, as the objective has it."""
-        shares = _Shares(self.model, total, terms, parts, target)
-        owner: list[int | None] = [None] * shares.newborn.n_clusters
-        best = shares.evaluate(owner)
-        for j, candidates in shares.likely_homes(recent, stays):
-            for home in candidates:
-                if home in owner:
-                    continue
-                trial = list(owner)
-                trial[j] = home
-                found = shares.evaluate(trial)
-                if found.gain > best.gain:
-                    best, owner = found, trial
-                    break
-        return best, owner, shares
-
-    def _named(self, born: Born, owner: Sequence[int | None], shares: _Shares) -> Born:
+    def _named(self, shares: _Shares, owner: Sequence[int | None]) -> Born:
         """Birth under permanent ids: ids of returning clusters, or new ones."""
         memory = self.memory
         fresh = [int(shares.newborn.ids[j]) for j, home in enumerate(owner) if home is None]
@@ -277,11 +258,6 @@ class Judge:
         for old in back.values():
             del memory.dormant[old]
         return replace(shares.evaluate(owner, ids), returned=tuple(back.values()))
-
-    def _failed_split(self, total: RunningTotal, target: int, gain: float | None, why: str) -> SplitDecision:
-        value = total.value()
-        self.memory.remember_failure("birth", (target,), [float(value["N"][value.position(target)])])
-        return SplitDecision(None, gain, False, [record("birth", (target,), (), gain, False, why)])
 
 
 def is_better(gain: float, size: float, fewer: bool = False, paid: float = 0.0) -> bool:
@@ -309,14 +285,6 @@ def gains_of(model: Model, value: Summary, parts: Parts, edits: Sequence[Merge |
     """
     now = _Clusters(model, value, parts, 0.0)
     return [now.gain_of(edit, *now.touched(edit)).gain for edit in edits]
-
-
-def _waiting(target: int, gain: float | None, why: str) -> SplitDecision:
-    return SplitDecision(None, gain, True, [record("birth", (target,), (), gain, False, why)])
-
-
-def _row(proposal: AnyProposal, gain: float | None, accepted: bool, why: str) -> dict[str, Any]:
-    return record(proposal.kind, proposal.targets, proposal.others, gain, accepted, why)
 
 
 def _swept(proposal: AnyProposal) -> int:
@@ -484,6 +452,22 @@ class _Shares:
         self.model, self.total, self.terms = model, total, terms
         self.parts, self.target = parts, target
         self.newborn = sum_of([newborn for _, newborn in parts])
+
+    def best(self, recent: Sequence[int], stays: bool) -> tuple[Born, list[int | None]]:
+        """The best way found, and the owners: newborn clusters stay separate or join a home, as the objective says."""
+        owner: list[int | None] = [None] * self.newborn.n_clusters
+        best = self.evaluate(owner)
+        for j, candidates in self.likely_homes(recent, stays):
+            for home in candidates:
+                if home in owner:
+                    continue
+                trial = list(owner)
+                trial[j] = home
+                found = self.evaluate(trial)
+                if found.gain > best.gain:
+                    best, owner = found, trial
+                    break
+        return best, owner
 
     def evaluate(self, owner: Sequence[int | None], new_ids: Sequence[int] | None = None) -> Born:
         """State in which newborn cluster j joins cluster ``owner[j]``, or stays separate if that is None."""

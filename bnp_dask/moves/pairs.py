@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -345,11 +345,3 @@ def are_alike(model: Model, some: Summary, others: Summary) -> bool:
     counts = np.maximum(both.units[both.positions(pairs)], 0.0)
     told = xlogy(counts.sum(axis=1), counts.sum(axis=1)) - xlogy(counts, counts).sum(axis=1)
     return bool((data_gains(model, both, pairs) + told > 0).any())
-
-
-def sum_of(summaries: Sequence[Summary]) -> Summary:
-    """Statistics of several batches together."""
-    total = summaries[0]
-    for own in summaries[1:]:
-        total = total + own
-    return total

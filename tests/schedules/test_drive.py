@@ -11,6 +11,7 @@ from bnp_dask.allocation import DPMixture
 from bnp_dask.core.summary import RunningTotal
 from bnp_dask.errors import DataError, NumericalError
 from bnp_dask.inference import FullBatch, State
+from bnp_dask.inference.batch_memo import Keeps
 from bnp_dask.inference.drive import Flight, drive
 from bnp_dask.inference.local_steps import LocalSteps
 from bnp_dask.inference.visit import Request, visit
@@ -32,7 +33,7 @@ class CoordinateAscent:
     def groups(self, work, state):
         state.partial = RunningTotal(work.model.empty_summary(state.posterior.ids))
         order = np.arange(work.source.n_batches)
-        visits = LocalSteps(work, state, len(order), keeps=False)
+        visits = LocalSteps(work, state, len(order), keeps=Keeps.STATES)
         return Flight(work, state, order, self.window, size=2, visits=visits)
 
     def fold(self, work, state, group):

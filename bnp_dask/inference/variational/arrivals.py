@@ -23,18 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core import Forget, Summary, concatenate
+from bnp_dask.core import Forget, Summary, concatenate, sum_of
 from bnp_dask.execute.base import Task, in_order
+from bnp_dask.inference.batch_memo import Keeps
 from bnp_dask.inference.drive import Flight, Step, Told, drive_lap
 from bnp_dask.inference.fold import (
-    Folded,
-    Remember,
     add_trials,
     fold_again,
     keep,
-    lose_with_step,
     newer_clusters,
-    pass_over,
     try_split,
     void_pairs,
     with_newer_clusters,
@@ -48,7 +45,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.moves.base import Gather, Plan, Split, named_by
 from bnp_dask.moves.birth import Birth
 from bnp_dask.moves.create import newborn_of
-from bnp_dask.moves.pairs import are_alike, sum_of
+from bnp_dask.moves.pairs import are_alike
 from bnp_dask.moves.policy import LAP
 from bnp_dask.moves.when import acts
 from bnp_dask.observation import numbers_per_cluster
@@ -252,26 +249,29 @@ class Stretch:
         is_whole = self._births(work, state) is not None
         half = max(1, self.window // 2)
         size = size_of_new(work, state, self.batches, self.window) if self.is_new else half
-        visits = LocalSteps(work, state, len(self.batches), is_whole=is_whole, leaves=self.leaves)
+        keeps = Keeps.STATISTICS if self.leaves else Keeps.NOTHING
+        visits = LocalSteps(work, state, len(self.batches), keeps=keeps, is_whole=is_whole)
         return Flight(work, state, np.asarray(self.batches), self.window, size, visits)
 
-    def fold(self, work: Work, state: State, group: Taken) -> Told:
+    def fold(self, work: Work, state: State, group: Taken) -> Told | None:
         """Add new batches, or replace the summaries of others."""
         turn, batches = self.turn, group.batches
         with self.lineage.visited(state, batches):
             regains = not self.is_new and _regains(work, state, turn, batches)
             if self.is_new or regains:
-                birth = self._births(work, state)
-                kept = remember if self.leaves else pass_over
-                action, gain, moves = fold_new(work, state, group, birth, self.window, kept)
+                folded = fold_new(work, state, group, self._births(work, state), self.window)
             else:
-                action, gain, moves = fold_again(work, state, group)
+                folded = fold_again(work, state, group)
+        if folded is None:
+            return None
+        if regains:
+            folded["action"] = REGAINED
         turn.note(batches, state.step + 1)
         if turn.is_open and turn.seen.all():
             with self.lineage.settled(state):
-                moves = [*moves, *settle_lap(work, state, gain)]
+                folded["moves"] += settle_lap(work, state, folded["gain"])
             turn.is_open = False
-        return {"exact": True, "action": REGAINED if regains else action, "gain": gain, "moves": moves}
+        return {"exact": True, **folded}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
         """Do nothing: a round may take many stretches."""
@@ -338,10 +338,11 @@ def size_of_new(work: Work, state: State, new: Sequence[int], window: int) -> in
     return half if most <= half else math.ceil(len(new) / math.ceil(len(new) / most))
 
 
-def fold_new(work: Work, state: State, taken: Taken, birth: Birth | None, window: int, remember: Remember) -> Folded:
+def fold_new(work: Work, state: State, taken: Taken, birth: Birth | None, window: int) -> Told | None:
     """Add batches that were never visited, take the global step, and decide their births.
 
-    The objective covers more data afterwards.
+    The objective covers more data afterwards.  Returns columns of the history's row; None if the group is to be visited
+    with the current posterior first, because clusters were born since it was sent out.
 
     Parameters
     ----------
@@ -349,25 +350,22 @@ def fold_new(work: Work, state: State, taken: Taken, birth: Birth | None, window
         The run, and the batches.
     birth, window
         Births that all of the batches seek together, and the number of tasks in flight; None: each batch seeks its own.
-    remember
-        Keeps their visits for the next one, or does nothing if there will be none.
     """
-    if birth is not None and any(_is_behind(state, found) for _, found in taken.visits):
-        taken = taken.by.again(taken.batches)
-    taken = lose_with_step(work, state, taken)
+    if birth is not None and taken.attempt == 1 and any(_is_behind(state, found) for _, found in taken.visits):
+        return None
     state.total.join(taken.change.with_clusters(state.total.high.ids).delta)
     state.settle()
     if birth is None:
-        known = dict(keep(work, state, taken, remember))
-        rows = _decided(work, state, known)
+        known = dict(keep(work, state, taken))
+        rows = _decided(state, known)
     else:
-        add_trials(work, state, taken.change)
+        add_trials(work, state, taken)
         together = NewBatches(work, state, birth, dict(taken.visits), window)
         rows = together.seek_births()
         known = together.known
     for batch, found in known.items():
-        remember(work, state, batch, with_newer_clusters(state, found), len(state.edits))
-    return "new", None, rows
+        remember(work, state, batch, with_newer_clusters(state, found), len(state.edits), keeps=taken.keeps)
+    return {"action": "new", "gain": None, "moves": rows}
 
 
 def _is_behind(state: State, found: Visit) -> bool:
@@ -375,11 +373,11 @@ def _is_behind(state: State, found: Visit) -> bool:
     return bool(newer_clusters(state, found)) or bool(void_pairs(state, found))
 
 
-def _decided(work: Work, state: State, known: dict[int, Visit]) -> list[dict[str, Any]]:
+def _decided(state: State, known: dict[int, Visit]) -> list[dict[str, Any]]:
     """Decide births that single batches found; history rows.  Changes ``known`` in place."""
     rows: list[dict[str, Any]] = []
     for batch, found in known.items():
-        (known[batch],), more = try_split(work, state, [found], is_new=True)
+        (known[batch],), more = try_split(state, [found], is_new=True)
         rows += more
     return rows
 
@@ -461,7 +459,7 @@ class NewBatches:
         """Decide a birth that replaces the batches' share of a cluster by the newborn clusters of each batch."""
         both = zip(self.known.values(), newborn, strict=True)
         visits = [replace(found, split=target, newborn=own) for found, own in both]
-        visits, rows = try_split(self.work, self.state, visits, is_new=True)
+        visits, rows = try_split(self.state, visits, is_new=True)
         self.known = dict(zip(self.known, visits, strict=True))
         if not any(row["accepted"] for row in rows):
             self.refused.add(target)
@@ -512,7 +510,9 @@ class NewBatches:
         work, state, plan = self.work, self.state, self.state.plan
         state.plan = replace(plan, splits={}, gather=gather or Gather(), trials=(*plan.trials, *trials))
         batches = list(self.known)
-        taken = LocalSteps(work, state, len(batches), is_whole=True).again(batches, basis)
+        steps = LocalSteps(work, state, len(batches), is_whole=True)
+        posterior = state.posterior if basis is None else basis
+        taken = steps.results(steps.submit(tuple(batches), posterior, len(state.edits), attempt=2))
         state.plan = plan
         known = [with_newer_clusters(state, found).summary for found in self.known.values()]
         if not state.attempt(taken.change.delta, instead_of=known):

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from bnp_dask.core import RunningTotal, register
 from bnp_dask.errors import SettingError
+from bnp_dask.inference.batch_memo import Keeps
 from bnp_dask.inference.drive import Flight, Step, Told, drive, in_flight
-from bnp_dask.inference.fold import keep, lose
+from bnp_dask.inference.fold import keep
 from bnp_dask.inference.lap import begin_lap
 from bnp_dask.inference.local_steps import LocalSteps, Taken
-from bnp_dask.inference.state import State, Work, remember_states
+from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.variational.memoized import lap_order
 from bnp_dask.inference.variational.stopping import end_exact_lap, hold_common
 
@@ -52,16 +53,15 @@ class FullBatch:
             state.partial = RunningTotal(work.model.empty_summary(state.posterior.ids))
             begin_lap(work, state, state.partial)
         order = lap_order(work, state.lap, "fixed")
-        visits = LocalSteps(work, state, len(order), keeps=False)
+        visits = LocalSteps(work, state, len(order), keeps=Keeps.STATES)
         window = in_flight(self.window, work.source.n_batches)
         return Flight(work, state, order, window, size=max(1, window // 2), visits=visits)
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
         """Add the summaries; the posterior stays."""
         assert state.partial is not None
-        group = lose(work, state, group, remember_states, keeps=False)
         state.partial.join(group.change.delta)
-        keep(work, state, group, remember_states)
+        keep(work, state, group)
         return {}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:

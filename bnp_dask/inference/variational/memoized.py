@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.core import register
 from bnp_dask.inference.drive import Flight, Step, Told, drive, in_flight
-from bnp_dask.inference.fold import Folded, fold_again, keep, lose_with_step
+from bnp_dask.inference.fold import fold_again, keep, settle_without_lost
 from bnp_dask.inference.lap import begin_lap
 from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work, remember
@@ -87,32 +87,33 @@ class Memoized:
         window = in_flight(self.window, work.source.n_batches)
         return Flight(work, state, order, window, size=max(1, window // 2), visits=visits)
 
-    def fold(self, work: Work, state: State, group: Taken) -> Told:
+    def fold(self, work: Work, state: State, group: Taken) -> Told | None:
         """Replace the batches' summaries and take the global step; in the first lap, only add them at first."""
         folded = self._add(work, state, group) if adds(state) else fold_again(work, state, group, pends=True)
-        action, gain, moves = folded
+        if folded is None:
+            return None
         sample = {} if state.sample is None or state.sample.is_whole else {"sample": state.sample.size}
         # exact: of all data, and comparable with the row before
         exact = not sample and not adds(state)
-        return {"exact": exact, "action": action, "gain": gain, "moves": moves, **sample}
+        return {"exact": exact, **folded, **sample}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
         """Decide the moves."""
         moves = end_exact_lap(self, on_sample(work, state.sample), state, told["gain"])
         return {**told, "exact": "sample" not in told, "moves": [*told["moves"], *moves]}
 
-    def _add(self, work: Work, state: State, group: Taken) -> Folded:
+    def _add(self, work: Work, state: State, group: Taken) -> Told:
         """Add batches that were never visited; in the first lap the posterior stays until ``delay`` of them were."""
-        group = lose_with_step(work, state, group)
+        settle_without_lost(state, group)
         state.total.join(group.change.delta)
         if state.lap > 0 or state.position / n_of_lap(state) >= self.delay:
             state.settle()
         else:
             state.terms = state.model.elbo(state.posterior, state.total.value())
-        for batch, found in keep(work, state, group, remember):  # no exact objective yet to decide births on
+        for batch, found in keep(work, state, group):  # no exact objective yet to decide births on
             note(state.model, state.pending, found)
             remember(work, state, batch, found, group.seen)
-        return "folded", None, []
+        return {"action": "folded", "gain": None, "moves": []}
 
 
 def lap_order(work: Work, lap: int, order: str) -> np.ndarray:

@@ -10,7 +10,6 @@ from bnp_dask.core import Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.drive import Flight, Step, Told, drive
-from bnp_dask.inference.fold import lose
 from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work, remember
 from bnp_dask.inference.variational.memoized import lap_order
@@ -85,7 +84,6 @@ class Stochastic:
 
     def fold(self, work: Work, state: State, group: Taken) -> Told:
         """Move the posterior towards the batch."""
-        group = lose(work, state, group, remember)
         state.total.join(group.change.delta)
         rate = self.learning_rate(state.step)
         for batch, found in group.visits:  # one, unless it went bad

@@ -23,9 +23,8 @@ from bnp_dask.core.frozen import frozen
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import State, Work
-from bnp_dask.inference.bad_batches import instead
+from bnp_dask.inference.bad_batches import instead, subtract, take_data
 from bnp_dask.inference.drive import history_row, in_flight
-from bnp_dask.inference.fold import subtract, take_data
 from bnp_dask.inference.local_steps import LocalStep, lose_batch
 from bnp_dask.inference.state import SEALED, Loss, are_sealed, recall_parts, remember
 from bnp_dask.inference.variational.arrivals import REGAINED, Round, abandon, visit_arrivals

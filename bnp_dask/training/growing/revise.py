@@ -19,7 +19,7 @@ from bnp_dask.errors import SettingError, StoreError, redacted
 from bnp_dask.execute.base import Executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import SavedState
-from bnp_dask.inference.fold import take_data
+from bnp_dask.inference.bad_batches import take_data
 from bnp_dask.inputs import POSTERIOR_NAME, path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
