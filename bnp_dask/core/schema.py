@@ -1,7 +1,8 @@
 """Whether content of a file has the types that its readers need.
 
-A checksum says that a file is as somebody wrote it, and not that this package did.  So the files of a run declare their
-fields, as a ``TypedDict`` or a dataclass, and :func:`fault` walks once over what was read, before anything uses it.
+A checksum says that a file is as it was written, and not that this package wrote it.  So the files of a run declare
+their fields, as a ``TypedDict`` or a dataclass, and :func:`fault` walks once over what was read, before anything uses
+it.
 """
 
 from __future__ import annotations

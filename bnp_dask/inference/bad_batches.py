@@ -1,4 +1,4 @@
-"""Batches that leave a run: those that go bad (``on_bad_batch="skip"``), and those that are retired.
+"""Batches that leave a run because they go bad (``on_bad_batch="skip"``) or are retired.
 
 The visit that finds a batch bad takes it out of every total; from then on a batch without atoms takes its place.
 """

@@ -104,7 +104,7 @@ def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
 
 def _better(model: Model, value: Summary, calm: bool = False) -> Model:
     """The model with a better prior of its likelihood, or the model itself; ``calm``: whether clusters are calm."""
-    used = value["N"] > LAP.nobody
+    used = value["N"] > LAP.unused
     if not used.any():
         return model
     n_atoms = float(value["N"].sum())

@@ -134,8 +134,8 @@ def _distances_by_clusters(model: Model, batch: Batch, best: Best, index: np.nda
 def best_joint_by_clusters(model: Model, batch: Batch) -> Best:
     """Largest J that each atom can reach, for any likelihood: each atom becomes a cluster."""
     observation = model.observation
-    nobody = observation.at_mode(observation.global_step(model.empty_summary(np.zeros(1, np.int64))))
-    prior = Centres(nobody, observation.log_prior(nobody))
+    of_no_atoms = observation.at_mode(observation.global_step(model.empty_summary(np.zeros(1, np.int64))))
+    prior = Centres(of_no_atoms, observation.log_prior(of_no_atoms))
     values, sizes = [], []
     for tile in _tiles(model, batch):
         summary = single_summary(model, tile)

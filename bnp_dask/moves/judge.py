@@ -111,7 +111,7 @@ class Judge:
     def decide(self, value: Summary, parts: Parts, plan: Plan, spare: float = 0.0) -> Decision:
         """Accept each proposal of a lap that raises the objective, one after the other.
 
-        Clusters that stand for no atom (``LAP.nobody``) may go even at a small cost (``DECISION.negligible``), as long
+        Clusters that stand for no atom (``LAP.unused``) may go even at a small cost (``DECISION.negligible``), as long
         as the gains of accepted proposals and ``spare`` cover it: over the step and its decisions the objective never
         falls.
 
@@ -295,8 +295,8 @@ def _swept(proposal: AnyProposal) -> int:
 def _only_empty(proposal: AnyProposal, counts: list[float]) -> bool:
     """Whether a proposal only removes clusters that stand for no atom."""
     if isinstance(proposal, MergeProposal):
-        return min(counts) < LAP.nobody
-    return isinstance(proposal, DeleteProposal) and max(counts) < LAP.nobody
+        return min(counts) < LAP.unused
+    return isinstance(proposal, DeleteProposal) and max(counts) < LAP.unused
 
 
 def _is_clear(proposal: AnyProposal, gain: float, counts: list[float]) -> bool:

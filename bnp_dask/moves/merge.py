@@ -106,7 +106,7 @@ def pair_empty(context: PlanContext) -> None:
     ids = context.value.ids.tolist()
     tracked = {frozenset(pair) for pair in context.pairs}
     named = context.claimed() | set().union(*tracked)
-    empty = [i for i in ids if context.count(i) < LAP.nobody]
+    empty = [i for i in ids if context.count(i) < LAP.unused]
     # a birth at one batch changes the statistics of its target there alone, but pairs are tracked over all batches
     left = set(ids) - context.draft.at_stake - {split.target for split in context.draft.splits.values()}
     for drop in empty[: LAP.empty_pairs]:

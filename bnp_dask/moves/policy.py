@@ -30,8 +30,8 @@ class LapPolicy:
     calm_gain
         Nats per unit of weight by which a lap may raise the objective while clusters count as calm.  When only counts
         were measured, overlapping clusters that slowly changed places used up their attempts too soon.
-    nobody
-        Atoms below which a cluster stands for none, whatever it gains: it is one of the unused clusters that the prior
+    unused
+        Atoms below which a cluster counts as unused, whatever it gains: it is one of the empty clusters that the prior
         of a nonparametric model holds anyway.  A cluster equal to the prior takes a share of atoms that falls with the
         number of features: of 450 and 3,000 atoms in three clusters, 1e-3 with one feature, 1e-7 with two, less than
         rounding with five.
@@ -71,7 +71,7 @@ class LapPolicy:
     same_count: float = 0.1
     calm_count: float = 0.05
     calm_gain: float = 1e-4
-    nobody: float = 0.1
+    unused: float = 0.1
     more: int = 8
     gathered: int = 2**22
     sampled: int = 2**22

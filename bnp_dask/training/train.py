@@ -471,7 +471,7 @@ def grain_line(posterior: Posterior) -> str | None:
     if not isinstance(observation, RoundedObservation) or summary is None:
         return None
     rounding, spread = rounding_variance(observation.grain), variances(observation, params)
-    used = summary["N"] > LAP.nobody
+    used = summary["N"] > LAP.unused
     if rounding is None or spread is None or not used.any():
         return None
     sunk = (spread[used] < 2.0 * rounding) & (rounding > 0)
@@ -500,7 +500,7 @@ def copies_line(posterior: Posterior) -> str | None:
     if summary is None or not rounded or "x" not in summary.fields:
         return None
     n, same = summary["N"], _holds_copies(summary)
-    used = n > LAP.nobody
+    used = n > LAP.unused
     if same.sum() < 2 or same.sum() < MANY * used.sum():
         return None
     return (

@@ -73,7 +73,7 @@ def test_a_cluster_that_stands_for_no_atom_goes_where_other_gains_pay_for_it(two
     for _ in range(20):
         value = model.local_step(model.global_step(value), batch)
     value = model.local_step(model.global_step(value), batch, pairs)
-    assert value["N"][2] < LAP.nobody
+    assert value["N"][2] < LAP.unused
 
     def united(a, b, spare):
         plan = Plan(pairs, (), (MergeProposal(Merge(a, b)),))
@@ -103,7 +103,7 @@ def test_gains_pay_for_one_cluster_that_stands_for_no_atom_only_once(two_blobs):
         return [record["accepted"] for record in records]
 
     lost = [-record["gain"] for record in Judge(model, Memory(9)).decide(value, {}, plan, 1.0).records]
-    assert min(lost) > 0.0 and value["N"][2:].max() < LAP.nobody
+    assert min(lost) > 0.0 and value["N"][2:].max() < LAP.unused
     assert decided(0.9 * min(lost)) == [False, False]
     assert decided(max(lost) + 0.5 * min(lost)) == [True, False]
     assert decided(0.25) == [True, True]
