@@ -27,8 +27,7 @@ from bnp_dask.kernels.numeric.quantiles import merge_rows, thin_rows
 
 # -- moments ------------------------------------------------------------------------------------------------------
 TILE_BYTES = 2**20
-"""Dense rows are looked at in tiles of this size: temporaries stay small beside the batch."""
-
+"""Bytes of a tile of dense rows: temporaries stay small beside the batch."""
 
 NONE_MISSING = np.zeros(0)
 """``missing`` of data in which no entry is missing."""
@@ -47,6 +46,7 @@ class Moments:
 
 
 def combine_moments(a: Moments, b: Moments) -> Moments:
+    """Moments of two disjoint sets of atoms together, by the update of Chan, Golub and LeVeque (1983)."""
     if a.missing.size or b.missing.size:
         return _combine_by_feature(a, b)
     weight = a.weight + b.weight
@@ -82,6 +82,11 @@ def _no_moments(n_features: int) -> Moments:
 
 
 def dense_moments(x: np.ndarray, weights: np.ndarray | None, batch: Batch, may_miss: bool) -> Moments:
+    """Moments of dense rows ``x (n, D)`` with ``weights (n,)``, a tile at a time.
+
+    ``may_miss``: NaN is an entry that is missing.  DataError names batch, row and column of a number that is not
+    finite.
+    """
     total = _no_moments(x.shape[1])
     if x.shape[1] == 0:
         return replace(total, weight=float(len(x) if weights is None else weights.sum()))
@@ -154,6 +159,10 @@ def _gappy_moments(tile: np.ndarray, weights: np.ndarray | None, held: np.ndarra
 
 
 def sparse_moments(x: sparse.csr_array, weights: np.ndarray | None, batch: Batch) -> Moments:
+    """Moments of sparse counts ``x (n, V)`` with ``weights (n,)``; entries that are not stored are zeros.
+
+    DataError names batch, row and column of a count that is not finite.
+    """
     n, v = x.shape
     if n == 0:
         return _no_moments(v)
@@ -308,15 +317,21 @@ POINTS = 64
 TOTAL_POINTS = 128
 """Points per feature of several batches together, at most."""
 
-MOST_POINTS, LEAST_POINTS = 2**15, 32
+MOST_POINTS = 2**15
 """Points of all features together, at most (0.5 MB), unless each has the least number.  The coordinator holds this much
 for each doubling of the number of batches."""
+
+LEAST_POINTS = 32
+"""Points of each feature, at least, however many features there are."""
 
 MOST_SPARSE = 1024
 """Most columns of sparse counts for which quantiles are kept; quantiles of a vocabulary are never used."""
 
-NOTHING, NO_SETS = (np.zeros((0, 0)), np.zeros((0, 0))), np.zeros((0, 2), np.int64)
-"""Points of unknown quantiles, and their sets of batches."""
+NOTHING = np.zeros((0, 0)), np.zeros((0, 0))
+"""Values and weights of unknown quantiles."""
+
+NO_SETS = np.zeros((0, 2), np.int64)
+"""Sets of batches of unknown quantiles."""
 
 _TILE_NUMBERS = 2**17
 """Numbers that are sorted at a time (1 MB)."""
@@ -382,7 +397,7 @@ def unknown() -> Quantiles:
 
 
 def quantiles_of(x: np.ndarray | sparse.csr_array, weights: np.ndarray | None) -> Quantiles:
-    """Quantiles of the columns of one batch ``(n, D)``; atoms whose weight ``(n,)`` is 0 do not count, nor does NaN."""
+    """Quantiles of the columns of one batch ``(n, D)``; atoms of weight 0 (``weights (n,)``) and NaN do not count."""
     if not isinstance(x, np.ndarray):
         return unknown() if x.shape[1] > MOST_SPARSE else _of_sparse(sparse.csc_array(x), weights)
     n, d = x.shape
@@ -479,7 +494,7 @@ NO_BATCHES = QuantileTotal()
 
 
 def joined(a: Quantiles, b: Quantiles) -> Quantiles:
-    """Quantiles of two sets of atoms together; unknown if either is unknown."""
+    """Quantiles of two disjoint sets of atoms together; unknown if either is unknown."""
     if a.is_unknown or b.is_unknown:
         return unknown()
     if 0 in (a.values.shape[1], b.values.shape[1]):  # one of them has no atoms
@@ -582,7 +597,7 @@ def combine_distinct(a: DistinctRows, b: DistinctRows) -> DistinctRows:
 
 
 def row_hashes(x: np.ndarray | sparse.csr_array) -> np.ndarray:
-    """Hash of each row of ``x (n, D)``, ``(n,)`` uint64; equal rows have equal hashes, dense or sparse."""
+    """Hash of each row of ``x (n, D)``, ``(n,)`` uint64; rows of equal numbers have equal hashes, dense or sparse."""
     n, d = x.shape
     factors = _spread(FACTORS[0] * np.arange(1, d + 1, dtype=np.uint64)) | np.uint64(1)
     if not isinstance(x, np.ndarray):
@@ -914,9 +929,9 @@ def _combine_two(a: Survey, b: Survey) -> Survey:
 
 
 # -- the bulk of the data, and the grain of its values ------------------------------------------------------------
-# The points of :class:`~bnp_dask.core.survey.Quantiles` are values of the data.  If all differences of points
-# are multiples of a step, that step is the grain of the column: its values were rounded, or recorded on a grid.
-# Continuous values give steps too small to matter.
+# The points of :class:`Quantiles` are values of the data.  If all differences of points are multiples of a step, that
+# step is the grain of the column: its values were rounded, or recorded on a grid.  Continuous values give steps too
+# small to matter.
 OUTER = 0.05
 """Share of the weight in each tail that the range of the bulk leaves out."""
 
@@ -926,7 +941,6 @@ REACH = 1.5
 For a Gaussian this is 6.6 standard deviations, for uniform values 3.6 times the half width: data without outliers lose
 no value.  Up to 5 % of the atoms on either side may lie anywhere.
 """
-
 
 FUZZ = 1e-5
 """Share of a column's deviation by which values may miss their grid: single precision does."""
@@ -1025,7 +1039,7 @@ def grain_of(survey: Survey) -> np.ndarray:
 
 
 def _step(values: np.ndarray, deviation: float) -> float:
-    """Largest step of which all differences of ascending ``values`` are multiples; 0 if it is too small to matter."""
+    """Largest step that divides all differences of ascending ``values``; 0 if it is too small to matter."""
     fuzz = FUZZ * deviation + 8 * np.finfo(np.float64).eps * float(np.abs(values).max())
     step, near = 0.0, np.sort(np.diff(values))  # small ones first: errors of large multiples would add up
     for i, gap in enumerate(near.tolist(), 1):
