@@ -1,4 +1,4 @@
-"""Changes of a state between the visits of a growing run: words, sealed batches, unions, age, dormant clusters.
+"""Changes of a state between the visits of a growing run: words, sealed and retired batches, unions, age, dormancy.
 
 * Words new to a run: its statistics get columns for them, in which no older atom counts.
 * A pure stream: only the sum of new batches is kept, so the state of a run does not grow with its data.
@@ -6,6 +6,7 @@
   clusters share.  With a bound in place of the union's entropy, the objective after a merge is bounded from below, so a
   merge that raises this bound raises the objective.  The bound is exact for clusters that share all of their atoms
   evenly, and for clusters that share none (:meth:`Summary.unite`).
+* Batches that are retired: their statistics leave the total, and a batch without atoms takes the place of each.
 * Time that passes: all batches fade together, so that totals are scaled and stay exact.  A batch weighs
   ``2 ** (-age / half_life)``.  The objective is computed on the weighted data.  Fading changes it only when time
   passes; otherwise it never falls.
@@ -14,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +23,14 @@ import numpy as np
 
 from bnp_dask.core import NO_PARTS, Fade, RunningTotal, Summary, Take, Unite, Widen
 from bnp_dask.core.summary import WORDS
+from bnp_dask.inference.bad_batches import instead, subtract
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.lap import plan_context, trim
-from bnp_dask.inference.state import SEALED, Sealed, State, Work
+from bnp_dask.inference.local_steps import LocalStep, lose_batch
+from bnp_dask.inference.state import SEALED, Loss, Sealed, State, Work, recall_parts, remember
 from bnp_dask.inference.variational.arrivals import Round, abandon
 from bnp_dask.inference.variational.lineage import Lineage
+from bnp_dask.inference.visit import Request
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import MergeProposal, Plan, record
@@ -134,6 +138,38 @@ def unite(work: Work, state: State, lineage: Lineage) -> Iterator[dict[str, Any]
     state.step += 1
     row = history_row(state, state.lap, None, exact=True, action=UNITED, gain=0.0, moves=found.records)
     yield {**row, "n_batches": 0}
+
+
+# -- batches that are retired --------------------------------------------------------------------------------------
+RETIRED = "retired"
+"""Action of a history row in which batches left, and the reason why they are left out."""
+
+
+def take_out(
+    work: Work, state: State, turn: Round, batches: Sequence[int], keeps_round: bool = False
+) -> dict[str, Any]:
+    """Subtract the statistics of batches from the total; returns the row of the history that records it.
+
+    Statistics without atoms take the place of each batch.  An open round goes on without these batches if it is to be
+    kept; otherwise it ends undecided, and its sums are dropped.
+    """
+    if turn.is_open and not keeps_round:
+        abandon(state, turn)
+    state.step += 1
+    subtract(work, state, batches)
+    for batch in batches:
+        if turn.is_open and turn.seen[batch]:
+            for name, part in recall_parts(work, state, batch).items():
+                if name in state.trials:
+                    state.trials[name].subtract(part)
+        state.lost[batch] = Loss(RETIRED, state.lap, state.step)
+        empty = instead(work, batch)
+        step = LocalStep(Request(batch, f"batch {batch}", empty, work.seed, empty=empty), state.total.high.pairs)
+        trials = state.plan.trials if turn.is_open else ()
+        remember(work, state, batch, lose_batch(state.posterior, trials, step, RETIRED))
+    turn.note(batches, state.step)
+    state.settle()
+    return history_row(state, state.lap, batches, exact=True, action=RETIRED, gain=None, moves=[])
 
 
 # -- time that passes ----------------------------------------------------------------------------------------------

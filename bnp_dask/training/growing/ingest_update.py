@@ -23,14 +23,12 @@ from bnp_dask.core.frozen import frozen
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import State, Work
-from bnp_dask.inference.bad_batches import instead, subtract, take_data
-from bnp_dask.inference.drive import history_row, in_flight
-from bnp_dask.inference.local_steps import LocalStep, lose_batch
-from bnp_dask.inference.state import SEALED, Loss, are_sealed, recall_parts, remember
-from bnp_dask.inference.variational.arrivals import REGAINED, Round, abandon, visit_arrivals
-from bnp_dask.inference.variational.growing import Before, fade, lay_away, seal, unite, widen
+from bnp_dask.inference.bad_batches import take_data
+from bnp_dask.inference.drive import in_flight
+from bnp_dask.inference.state import SEALED, are_sealed
+from bnp_dask.inference.variational.arrivals import REGAINED, abandon, visit_arrivals
+from bnp_dask.inference.variational.growing import Before, fade, lay_away, seal, take_out, unite, widen
 from bnp_dask.inference.variational.lineage import Lineage, inherited, told
-from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import hold, shown
 from bnp_dask.model import Posterior
 from bnp_dask.structure import count_of
@@ -354,38 +352,8 @@ def _fresh_of(row: dict[str, Any], scores: np.ndarray, n_old: int) -> dict[str, 
 
 
 # -- batches leave -------------------------------------------------------------------------------------------------
-RETIRED = "retired"
-"""Reason why batches of such data are left out."""
-
 SHOWN = 5
 """Most names of pieces of data in an error."""
-
-
-def take_out(
-    work: Work, state: State, turn: Round, batches: Sequence[int], keeps_round: bool = False
-) -> dict[str, Any]:
-    """Subtract the statistics of batches from the total; return the row of the history for it.
-
-    Statistics without atoms take the place of each batch.  An open round goes on without these batches if it is to be
-    kept; otherwise it ends undecided, and its sums are dropped.
-    """
-    if turn.is_open and not keeps_round:
-        abandon(state, turn)
-    state.step += 1
-    subtract(work, state, batches)
-    for batch in batches:
-        if turn.is_open and turn.seen[batch]:
-            for name, part in recall_parts(work, state, batch).items():
-                if name in state.trials:
-                    state.trials[name].subtract(part)
-        state.lost[batch] = Loss(RETIRED, state.lap, state.step)
-        empty = instead(work, batch)
-        step = LocalStep(Request(batch, f"batch {batch}", empty, work.seed, empty=empty), state.total.high.pairs)
-        trials = state.plan.trials if turn.is_open else ()
-        remember(work, state, batch, lose_batch(state.posterior, trials, step, RETIRED))
-    turn.note(batches, state.step)
-    state.settle()
-    return history_row(state, state.lap, batches, exact=True, action=RETIRED, gain=None, moves=[])
 
 
 def held(run: GrowingRun, state: State) -> np.ndarray:

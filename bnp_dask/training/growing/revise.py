@@ -20,6 +20,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import SavedState
 from bnp_dask.inference.bad_batches import take_data
+from bnp_dask.inference.variational.growing import take_out
 from bnp_dask.inputs import POSTERIOR_NAME, path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
@@ -31,7 +32,7 @@ from bnp_dask.training.growing.grown import place_again, weights_in_file
 from bnp_dask.training.growing.incoming.aside import Aside
 from bnp_dask.training.growing.incoming.pieces import Piece, Time, moment_of, pieces_of
 from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
-from bnp_dask.training.growing.ingest_update import KEPT, UpdateResult, batches_of, held, require_kept, take_out
+from bnp_dask.training.growing.ingest_update import KEPT, UpdateResult, batches_of, held, require_kept
 from bnp_dask.training.growing.update import rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
 from bnp_dask.training.results import load, save
