@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +14,8 @@ from tests.crossed.cells import CELLS, FACTORS
 def pairs_of(cells: Sequence[Any], factors: Sequence[Sequence[str]] = FACTORS) -> np.ndarray:
     """Numbers of the pairs of levels that each cell has, ``(cells, pairs of factors)``."""
     sizes = [len(levels) for levels in factors]
-    level = np.array([[own.index(v) for own, v in zip(factors, astuple(c), strict=True)] for c in cells])
+    number = [{level: i for i, level in enumerate(levels)} for levels in factors]
+    level = np.array([[own[v] for own, v in zip(number, vars(cell).values(), strict=True)] for cell in cells])
     out, first = [], 0
     for i, j in combinations(range(len(sizes)), 2):
         out.append(first + level[:, i] * sizes[j] + level[:, j])
@@ -34,8 +34,9 @@ def covering(
     left, chosen = np.ones(pairs.max() + 1, np.bool_), []
     refused = np.array([is_refused(cell) for cell in cells])
     for group in (np.flatnonzero(~refused), np.flatnonzero(refused)):
+        own = pairs[group]
         while True:
-            gain = left[pairs[group]].sum(axis=1)
+            gain = left[own].sum(axis=1)
             best = int(gain.argmax())
             if gain[best] == 0:
                 break
