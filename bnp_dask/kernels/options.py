@@ -15,7 +15,8 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import numba
 from llvmlite.binding import get_host_cpu_name
 from numba import config
+from numba.core.types import unliteral
 
 INNER: dict[str, Any] = {"nogil": True, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Options without wrappers for Python and for C: a call from Python fails.
@@ -42,10 +44,22 @@ _IMPORTED = re.compile(r"^from bnp_dask\.kernels\.([\w.]+) import ([\w ,]*)", re
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Numba's decorator; with ``cache`` compiled code is kept in :func:`cache_folder`.
 
-    If no folder is writable, each process compiles its own kernels.
+    If no folder is writable, each process compiles its own kernels.  A kernel that others call with constants is
+    compiled for the types of these, once, and not for each constant: the compiler still sees those of kernels that it
+    puts into their callers.
     """
 
     def decorated(function: Callable[..., Any]) -> Any:
+        kernel = compiled(function)
+        of_types = kernel.get_call_template
+
+        def get_call_template(args: Sequence[Any], kws: dict[str, Any]) -> Any:
+            return of_types([unliteral(of) for of in args], {name: unliteral(of) for name, of in kws.items()})
+
+        kernel.get_call_template = get_call_template
+        return kernel
+
+    def compiled(function: Callable[..., Any]) -> Any:
         if not cache:
             return numba.njit(**options)(function)
         with _ONE_AT_A_TIME:
@@ -113,10 +127,16 @@ def _temporary() -> Path | None:
     return folder if _is_writable(folder) else None
 
 
-def n_kept() -> int:
-    """Number of compiled kernels in :func:`cache_folder`."""
-    folder = cache_folder()
-    return 0 if folder is None else sum(name.endswith(".nbc") for *_, names in os.walk(folder) for name in names)
+def n_kept(since: float) -> int:
+    """Number of compiled kernels that were put in :func:`cache_folder` since a time of ``time.time()``."""
+    folder, found = cache_folder(), 0
+    if folder is None:
+        return 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # someone tidies up
+                found += name.endswith(".nbc") and os.stat(os.path.join(path, name)).st_mtime >= since
+    return found
 
 
 @lru_cache

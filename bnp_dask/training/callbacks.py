@@ -237,9 +237,13 @@ def telling(
 
 
 def tell_of_compiling(
-    patience: float = PATIENCE, every: float = EVERY, count: Callable[[], int] | None = None
+    patience: float = PATIENCE, every: float = EVERY, count: Callable[[float], int] | None = None
 ) -> AbstractContextManager[None]:
-    """Log a line if the block takes longer than loading kernels does; ``count`` returns the number of kept kernels."""
-    before = 0 if count is None else count()
-    so_far = None if count is None else lambda: f"{count() - before} kernels, "
+    """Log a line if the block takes longer than loading kernels does.
+
+    ``count(since)`` returns the number of kernels that were kept since a time of ``time.time()``: it looks at all that
+    are kept, so it is asked only if there is something to tell.
+    """
+    begun = time.time()
+    so_far = None if count is None else lambda: f"{count(begun)} kernels, "
     return telling(COMPILING, "compiling", "compiled", patience, every, so_far)

@@ -13,7 +13,7 @@ import numba
 import pytest
 from numba.core.caching import CacheImpl
 
-from bnp_dask.kernels.options import cache_folder, compiler_stamp, njit, sources_digest
+from bnp_dask.kernels.options import cache_folder, compiler_stamp, n_kept, njit, sources_digest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bnp_dask"
 
@@ -146,6 +146,34 @@ def test_where_nothing_can_be_written_kernels_are_compiled_all_the_same(monkeypa
         return 2 * x
 
     assert twice(3) == 6
+
+
+def test_kernels_are_compiled_for_types_and_not_for_constants():
+    @njit()
+    def scaled(x, by, turn):
+        return -by * x if turn else by * x
+
+    @njit()
+    def some(x, by):
+        return scaled(x, 2, True) + scaled(x, 3, turn=False) + scaled(x, by, True)
+
+    assert some(1.5, 5) == 1.5 * (-2 + 3 - 5)
+    assert scaled.signatures == [(numba.float64, numba.int64, numba.boolean)]
+
+
+def test_kernels_that_are_kept_are_counted_from_a_time_on(monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    cache_folder.cache_clear()
+    try:
+        for i, name in enumerate(["old.nbc", "new.nbc", "new.nbi"]):
+            path = cache_folder() / "of some sources" / name
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+            os.utime(path, (100 * i, 100 * i))
+        assert [n_kept(since) for since in (0.0, 50.0, 150.0)] == [2, 1, 0]
+    finally:
+        monkeypatch.undo()
+        cache_folder.cache_clear()
 
 
 def test_the_folder_of_numba_goes_first(monkeypatch, tmp_path):

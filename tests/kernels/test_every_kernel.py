@@ -37,7 +37,6 @@ UNTESTED = {
     "log_gamma_hyperprior": LEARNED,
     "log_scale_hyperprior": LEARNED,
     "matrix_of": "scratch of fit_groups",
-    "n_kept": "no kernel: counts the files of compiled ones",
     "pair_sums": "part of fit_groups and of the sweeps",
     "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
     "places_for": "scratch of fit_groups",

@@ -2,7 +2,10 @@
 
 import logging
 import threading
+import time
 from types import SimpleNamespace
+
+import pytest
 
 from bnp_dask.training.callbacks import LogLaps, RunInfo, logger, tell_of_compiling, telling
 
@@ -31,10 +34,15 @@ def heard_in(caplog, block):
 
 
 def test_compiling_says_that_it_began_how_far_it_is_and_that_it_ended(caplog):
-    kernels = iter(range(10, 1000))
+    kernels = iter(range(1, 1000))
+    began = time.time()
+
+    def count(since):
+        assert began <= since <= time.time()
+        return next(kernels)
 
     def block(heard):
-        with tell_of_compiling(patience=0.0, every=0.001, count=lambda: next(kernels)):
+        with tell_of_compiling(patience=0.0, every=0.001, count=count):
             assert heard.any.wait(60.0)
             while len(heard.messages) < 3:
                 heard.any.clear()
@@ -48,7 +56,7 @@ def test_compiling_says_that_it_began_how_far_it_is_and_that_it_ended(caplog):
 
 def test_kernels_that_are_only_loaded_are_no_news(caplog):
     def block(heard):
-        with tell_of_compiling(patience=3600.0):
+        with tell_of_compiling(patience=3600.0, count=lambda since: pytest.fail("looked at all kernels")):
             pass
 
     assert heard_in(caplog, block) == []
