@@ -22,6 +22,9 @@ from tests.warm import forked_workers
 
 DaskClient = Callable[..., Client]
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+"""Some hundred processes would compile all modules anew, which takes each a second."""
+
 os.environ[CHILD] = "1"
 """All processors are busy with tests: no run, of this process or of others that a test starts, has one compile for it.
 
@@ -150,14 +153,15 @@ def disk_is_not_waited_for() -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Tests are collected without the collector of garbage, and are none for it later.
+    """Tests are collected without the collector of garbage, and are none for it later; and it comes seldom.
 
     Nine thousand tests and all that they import would be looked through again and again: a third of the time of
-    collecting them, and a tenth of that of the first tests, which compile much.
+    collecting them, and a tenth of that of tests that compile much or read all sources.
     """
     gc.disable()
     yield
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 
@@ -174,6 +178,12 @@ FIRST = (
     "schedules/test_prior.py",
     "train/test_defaults.py",
     "schedules/test_reach.py",
+    "faults/test_hung.py",
+    "faults/test_damage.py",
+    "twins/test_whole_runs.py",
+    "faults/test_begin.py",
+    "moves/test_toys.py",
+    "moves/test_same_bits.py",
 )
 """Files of tests that are run before all others, by two workers side by side.
 

@@ -198,7 +198,8 @@ def test_every_flipped_bit_of_a_frame_is_noticed(saved):
     for place in range(0, len(content), 7):
         damaged = bytearray(content)
         damaged[place] ^= 1 << (place % 8)
-        path.write_bytes(damaged)
+        with path.open("r+b") as file:  # a file that is written anew is on the disk before the next line
+            file.write(damaged)
         with pytest.raises(StoreError, match="damaged") as error:
             load(saved)
         size = {name: np.dtype(f["dtype"]).itemsize * math.prod(f["shape"]) for name, f in body.items()}

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bnp_dask.kernels.options import INNER, njit
+from bnp_dask.kernels.options import INNER, copy_into, njit
 from bnp_dask.kernels.streaming.nggp import seat_rule, weight_of
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing, weigh
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, prior_weights, wider
@@ -241,7 +241,7 @@ def gibbs_counts(rows, prior, weights, believed, gamma, uniform, labels):
             members[k] += 1
             _move(words, held, weights[i], k, table, totals)
         if sweep >= first:
-            labels[sweep - first] = z
+            copy_into(labels[sweep - first], z)
             for i in range(n):
                 if z[i] != NONE:
                     kept[z[i]] = True

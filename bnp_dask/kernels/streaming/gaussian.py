@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bnp_dask.kernels.options import INNER, njit
+from bnp_dask.kernels.options import INNER, copy_into, njit
 from bnp_dask.kernels.streaming.counts import NONE
 from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated, seat_atom, standing, weigh
 from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, prior_weights
@@ -103,13 +103,16 @@ def take_point(x, share, k, means, roots, inverse, nu, kappa, constant, v):
     return True
 
 
-@njit(nogil=True, cache=True)
-def _clear(k, prior, means, roots, inverse, nu, kappa, constant):
-    """Give position ``k`` the parameters of position ``prior``."""
-    means[:, k] = means[:, prior]
-    roots[:, :, k] = roots[:, :, prior]
-    inverse[:, k] = inverse[:, prior]
-    nu[k], kappa[k], constant[k] = nu[prior], kappa[prior], constant[prior]
+@njit(**INNER)
+def _reset(k, place, tables, start):
+    """Give position ``k`` of ``tables`` the parameters that ``place`` has in ``start``."""
+    means, roots, inverse, nu, kappa, constant = tables
+    means0, roots0, inverse0, nu0, kappa0, constant0 = start
+    for i in range(len(means)):
+        means[i, k], inverse[i, k] = means0[i, place], inverse0[i, place]
+        for j in range(len(means)):
+            roots[i, j, k] = roots0[i, j, place]
+    nu[k], kappa[k], constant[k] = nu0[place], kappa0[place], constant0[place]
 
 
 @njit(nogil=True, cache=True)
@@ -145,7 +148,7 @@ def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, ou
                 mass, expected = mass - less, expected - fall
                 if empty:
                     vacant = k
-                    _clear(k, n_clusters, means, roots, inverse, nu, kappa, constant)
+                    _reset(k, n_clusters, tables[:6], tables[:6])
                 elif not take_point(x[n], share, k, means, roots, inverse, nu, kappa, constant, v):
                     return n_clusters, n
         new, mode = weigh(urn, counts, absent, n_clusters, mass, expected, mode, seats)
@@ -173,30 +176,16 @@ def filter_gaussian(x, weights, urn, epsilon, old, tables, n_clusters, first, ou
 
 
 # -- Gibbs sampling of a minibatch, given the posterior before it -------------------------------------------------
-@njit(**INNER)
-def _reset(k, place, tables, start):
-    """Give position ``k`` the parameters that ``place`` had before the minibatch."""
-    means, roots, inverse, nu, kappa, constant = tables
-    means0, roots0, inverse0, nu0, kappa0, constant0 = start
-    means[:, k] = means0[:, place]
-    roots[:, :, k] = roots0[:, :, place]
-    inverse[:, k] = inverse0[:, place]
-    nu[k], kappa[k], constant[k] = nu0[place], kappa0[place], constant0[place]
-
-
 @njit(nogil=True, cache=True)
 def _widened(tables, start, more):
     """Tables with room for more clusters, whose parameters are the prior's, the last position of ``start``."""
-    means, roots, inverse, nu, kappa, constant = tables
-    d, room = means.shape
+    d, room = tables[0].shape
     wide = room + more
     out = (
         np.empty((d, wide)), np.empty((d, d, wide)), np.empty((d, wide)), np.empty(wide), np.empty(wide), np.empty(wide)
     )  # fmt: skip
-    out[0][:, :room] = means
-    out[1][:, :, :room] = roots
-    out[2][:, :room] = inverse
-    out[3][:room], out[4][:room], out[5][:room] = nu, kappa, constant
+    for k in range(room):
+        _reset(k, k, out, tables)
     for k in range(room, wide):
         _reset(k, len(start[3]) - 1, out, start)
     return out
@@ -258,7 +247,7 @@ def gibbs_gaussian(x, weights, believed, start, gamma, uniform, labels):
             members[k] += 1
             add_point(x[i], weights[i], k, means, roots, inverse, nu, kappa, constant, v)
         if sweep >= first:
-            labels[sweep - first] = z
+            copy_into(labels[sweep - first], z)
             for i in range(n):
                 if z[i] != NONE:
                     kept[z[i]] = True

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bnp_dask.kernels.options import INNER, njit
+from bnp_dask.kernels.options import INNER, copy_into, njit
 from bnp_dask.kernels.streaming.counts import NONE
 from bnp_dask.kernels.streaming.sticks import free_position, longer
 from bnp_dask.kernels.topics.gibbs import next_uniform
@@ -18,9 +18,9 @@ def _widened(table, totals, own_words, prior_total, more):
     rows, room = table.shape
     out, sums = np.empty((rows, room + more)), np.full(room + more, prior_total)
     for r in range(rows):
-        out[r, :room] = table[r]
+        copy_into(out[r], table[r])
         out[r, room:] = own_words[r]
-    sums[:room] = totals
+    copy_into(sums, totals)
     return out, sums
 
 
@@ -33,7 +33,7 @@ def _take_token(v, k, times, n_known, prior, weight, members, table, totals):
     totals[k] -= times
     if members[k] > 0 or k < n_known:
         return 0.0
-    table[:, k] = own_words
+    copy_into(table[:, k], own_words)
     totals[k] = prior_total
     free = weight[k]
     weight[k] = 0.0
