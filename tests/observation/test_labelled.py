@@ -234,17 +234,17 @@ def test_every_label_has_a_cluster_at_the_start():
 def test_the_same_bits_after_a_resume_and_from_a_file(tmp_path):
     x, side = two_in_one()
     codes = labels_of(side).codes
-    whole = trained(x, codes)
+    np.save(tmp_path / "labels.npy", codes)
+    whole, few = trained(x, codes), bnp.Memoized(laps=3)
     with stopped():
-        trained(x, codes, store=tmp_path / "run", schedule=bnp.Memoized(laps=3))
+        short = trained(x, codes, store=tmp_path / "run", schedule=few)
+        assert_array_equal(values_of(trained(x, str(tmp_path / "labels.npy"), schedule=few)), values_of(short))
     again = trained(x, codes, store=tmp_path / "run", resume=True)
     assert_array_equal(values_of(again), values_of(whole))
     loaded = bnp.load(tmp_path / "run" / "posterior.zarr")
     assert_array_equal(loaded.observation.table, whole.posterior.observation.table)
     assert_array_equal(loaded.summary[KNOWN], whole.posterior.summary[KNOWN])
     assert loaded.model == whole.posterior.model
-    np.save(tmp_path / "labels.npy", codes)
-    assert_array_equal(values_of(trained(x, str(tmp_path / "labels.npy"))), values_of(whole))
     codes[np.flatnonzero(codes >= 0)[0]] = -1
     with pytest.raises(StoreError, match="labels"):
         trained(x, codes, store=tmp_path / "run", resume=True)
