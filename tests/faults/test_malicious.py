@@ -60,7 +60,7 @@ def test_the_package_cannot_unpickle_or_load_yaml_unsafely():
                 assert not banned & {name.split(".")[0] for name in names}, path
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
-                text = ast.unparse(node)
+                text = ast.unparse(node) if node.keywords or called in ("np.load", "yaml.load") else called
                 assert called not in ("eval", "exec", "os.system", "yaml.unsafe_load", "yaml.full_load"), (path, text)
                 assert "allow_pickle=True" not in text, path
                 if called == "np.load":
