@@ -15,8 +15,9 @@ import stat
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -406,13 +407,17 @@ def _texts_in(options: Any) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Copy:
-    """A temporary file, removed with the last reference to it."""
+    """A temporary file by its name; removed with the last reference to this, or when the process ends."""
 
-    file: IO[bytes]
+    name: str
 
-    @property
-    def name(self) -> str:
-        return self.file.name
+    def __post_init__(self) -> None:
+        weakref.finalize(self, _remove, self.name)
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        os.unlink(name)
 
 
 @lru_cache(_COPIES)
@@ -422,9 +427,12 @@ def _copy_if_needed(fs: Any, path: str, size: int | None, stamp: tuple[str, ...]
         return None
     # its suffixes name its compression
     suffix = f"-{posixpath.basename(path)}"[-80:]
-    file = tempfile.NamedTemporaryFile(prefix="bnp-dask-", suffix=suffix)  # noqa: SIM115 (closed with the copy)
-    fs.get_file(path, file.name)
-    return _Copy(file)
+    # no open file is held: one in a circle of references would be closed with a warning
+    handle, name = tempfile.mkstemp(prefix="bnp-dask-", suffix=suffix)
+    os.close(handle)
+    copy = _Copy(name)
+    fs.get_file(path, copy.name)
+    return copy
 
 
 def _gives_parts(fs: Any, path: str, size: int) -> bool:

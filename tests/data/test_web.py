@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import warnings
@@ -12,6 +13,7 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.core.location import Location
 from tests.web import served
 
 SERVERS = {
@@ -81,9 +83,20 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path, server):
             np.testing.assert_array_equal(bnp.as_source(f"{url}/x.npy").reader(0)().x, x)
 
 
+def test_a_copy_in_a_circle_of_references_is_removed_without_a_word(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with served(folder, **SERVERS["nothing told"]) as url:
+        circle = [Location(f"{url}/rows.npy")._copy()]
+    circle.append(circle)
+    assert len(list(tmp_path.iterdir())) == 1
+    del circle
+    gc.collect()  # a warning would fail this test
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_server_that_gives_no_parts_is_asked_once_for_a_file(tmp_path, monkeypatch):
-    made, original = [], tempfile.NamedTemporaryFile
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **more: made.append(more) or original(**more))
+    made, original = [], tempfile.mkstemp
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **more: made.append(more) or original(**more))
     np.save(tmp_path / "x.npy", ROWS)
     with served(tmp_path, parts=False) as url:
         run(f"{url}/x.npy")
