@@ -23,8 +23,7 @@ from typing import Any
 
 import numba
 from llvmlite.binding import get_host_cpu_name
-from numba import config
-from numba.core.types import unliteral
+from numba import config, types
 
 INNER: dict[str, Any] = {"nogil": True, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Options without wrappers for Python and for C: a call from Python fails.
@@ -54,7 +53,8 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
         of_types = kernel.get_call_template
 
         def get_call_template(args: Sequence[Any], kws: dict[str, Any]) -> Any:
-            return of_types([unliteral(of) for of in args], {name: unliteral(of) for name, of in kws.items()})
+            plain = types.unliteral
+            return of_types([plain(of) for of in args], {name: plain(of) for name, of in kws.items()})
 
         kernel.get_call_template = get_call_template
         return kernel

@@ -433,6 +433,7 @@ def test_the_same_bits_after_a_resume_and_from_files(tmp_path):
     whole, few = trained(x, links, offsets), bnp.Memoized(laps=2)
     with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
         short = trained(x, links, offsets, store=tmp_path / "run", schedule=few)
+    with pytest.warns(ConvergenceWarning, match="stopped at the limit"):
         found = trained(x, str(tmp_path / "links.npy"), offsets, schedule=few)
     assert_array_equal(values_of(found), values_of(short))
     again = trained(x, links, offsets, store=tmp_path / "run", resume=True)
