@@ -174,10 +174,10 @@ class DataSpec:
     weights
         Weight of each atom: name of a column (tables), or path of a ``.npy`` file.
     labels
-        Known labels of the atoms: path of a ``.npy`` file of whole numbers ``(n,)``, negative where unknown; see
+        Known labels of the atoms: path of a ``.npy`` file of whole numbers ``(n,)``, -1 where unknown; see
         ``labels`` of :func:`bnp_dask.train`.
     links
-        Groups of atoms that share one cluster: path of a ``.npy`` file of whole numbers ``(n,)``, negative for atoms in
+        Groups of atoms that share one cluster: path of a ``.npy`` file of whole numbers ``(n,)``, -1 for atoms in
         no group; see ``links`` of :func:`bnp_dask.train`.
     responses
         Responses of the documents: path of a ``.npy`` file of numbers ``(n,)``, NaN where none is known; see

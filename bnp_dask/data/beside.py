@@ -153,8 +153,8 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "la
     Parameters
     ----------
     given
-        ``(n,)``: whole numbers, negative where unknown; or texts, None, NaN or an empty text where unknown; or the path
-        of a .npy file of numbers or texts.  Masked entries are unknown.
+        ``(n,)``: whole numbers, one negative number where unknown; or texts, None, NaN or an empty text where unknown;
+        or the path of a .npy file of numbers or texts.  Masked entries are unknown.
     names
         Names that a run has already; others are refused.  None: the names that occur.
     what
@@ -164,7 +164,8 @@ def labels_of(given: Any, names: tuple[Name, ...] | None = None, what: str = "la
     ------
     DataError
         Not one-dimensional, labels that are neither texts nor whole numbers, floats that stand for several whole
-        numbers, texts "-1" or "nan", no known label, or unknown names.  Truth values as ``links``.
+        numbers, several negative numbers, texts "-1" or "nan", no known label, or unknown names.  Truth values as
+        ``links``.
     """
     noun = NOUNS[what]
     given, where = loaded(given, what, f"{noun} for each atom", texts=True)
@@ -213,6 +214,8 @@ def _known(values: np.ndarray, where: str, noun: str) -> tuple[np.ndarray, np.nd
         values = values.astype(np.int64)
     if values.dtype.kind in "iuf":
         known = ~np.isnan(values) & (values >= 0)
+        low = values[values < 0]
+        _require_one_mark([low.min(), low.max()] if len(low) else [], where, noun)
         wrong = known & ~((values < LARGEST) & (values == np.floor(values)))
         if wrong.any():
             raise DataError(f"{where}: a {noun} is {values[wrong][0]}; needs whole numbers below 2**63")
@@ -231,6 +234,7 @@ def _known(values: np.ndarray, where: str, noun: str) -> tuple[np.ndarray, np.nd
             if any(isinstance(text, str) and text for text in texts):
                 raise DataError(f"{where}: some are texts and some are numbers; give them in one form")
             numbers = [text if isinstance(text, int) else UNKNOWN for text in texts]
+            _require_one_mark([text for text in texts if isinstance(text, int) and text < 0], where, noun)
             if max(numbers) >= LARGEST:
                 raise DataError(f"{where}: a {noun} is {shown(max(numbers))}; needs whole numbers below 2**63")
             whole = np.array([max(number, UNKNOWN) for number in numbers], np.int64)
@@ -238,6 +242,15 @@ def _known(values: np.ndarray, where: str, noun: str) -> tuple[np.ndarray, np.nd
         array = np.array(texts, str)
         return array != "", array
     raise DataError(f"{where}: dtype {values.dtype}; needs whole numbers or texts")
+
+
+def _require_one_mark(negative: Sequence[Any], where: str, noun: str) -> None:
+    """DataError if these negative numbers are several: they mark what is unknown, and names were taken for marks."""
+    if len(negative) and min(negative) != max(negative):
+        raise DataError(
+            f"{where}: {min(negative)} and {max(negative)} are negative, and one negative number marks atoms without a "
+            f"known {noun}, -1 as a rule; if these are names, such as hashes, give them as texts: values.astype(str)"
+        )
 
 
 def _require_distinct(largest: float, kind: Any, where: str, noun: str) -> None:

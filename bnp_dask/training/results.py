@@ -272,8 +272,10 @@ def replaceable(place: Location, kind: str) -> str | None:
     raise StoreError(f"{place.name} exists and is not a saved model; refusing to overwrite it. Choose a new directory")
 
 
-def clear_for(kind: str, path: str | os.PathLike[str]) -> None:
-    """Remove a damaged archive from a run directory, whose checkpoints hold what it held, so that it is written again.
+def clear_for(kind: str, path: str | os.PathLike[str], again: str = "train(..., resume=True)") -> None:
+    """Remove a damaged archive from a run directory, which holds its content elsewhere, so that it is written again.
+
+    ``again`` is the call that does so.
 
     Raises
     ------
@@ -287,8 +289,8 @@ def clear_for(kind: str, path: str | os.PathLike[str]) -> None:
         names = place.names() if place.is_dir() else []
         if not names or not all(name == ROOT or _is_ours(name) for name in names):
             raise StoreError(
-                f"{error}. Nothing is lost, since the checkpoints beside it hold the run: move {place.name} away, then "
-                "train(..., resume=True) writes it again"
+                f"{error}. Nothing is lost, since the run directory holds its content: move {place.name} away, then "
+                f"{again} writes it again"
             ) from error
         logger.warning("%s is damaged, and is written again", place.name)
         for name in names:

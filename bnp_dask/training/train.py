@@ -177,14 +177,14 @@ def train(
         they are in one batch.  Weights are amounts of evidence: 300 that sum to one are together one atom's worth, and
         a warning says so.
     labels
-        Labels that are known for some atoms: an array ``(n,)`` in the order of the data, of whole numbers (negative
+        Labels that are known for some atoms: an array ``(n,)`` in the order of the data, of whole numbers (-1
         where unknown) or texts (None where unknown), or the path of a .npy file of numbers.  An atom with a label can
         only come from clusters of this label; all others may come from any.  A label may own several clusters, and a
         cluster belongs to one label or to none: :func:`bnp_dask.label_of`.  Mixtures, and states of sequences (a label
         for each step).  The objective and all moves respect it, see :class:`~bnp_dask.observation.labelled.Labelled`.
     links
         Groups of atoms that are known to share one cluster (must-links): an array ``(n,)`` in the order of the data,
-        with the number or name of a group for each atom (negative or None: in no group), or the path of a .npy file of
+        with the number or name of a group for each atom (-1 or None: in no group), or the path of a .npy file of
         numbers or texts.  Mixtures; rows of a group must lie in one batch.  A group draws its cluster once, and its
         rows are independent given the cluster; no move parts it, and weights of clusters are shares of groups and
         single rows: see :mod:`bnp_dask.structure.linked`.  With ``labels``, a label that is known of a row is known of

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,6 +142,87 @@ def test_a_posterior_that_is_replaced_while_it_is_read_is_read_again(tmp_path, m
         with pytest.raises(StoreError, match="faster than it can be read" if replaced else "an array is missing"):
             bnp.load(place)
         assert len(tries) == (reading.READ_TRIES if replaced else 1)
+
+
+# -- a damaged posterior of a version -----------------------------------------------------------------------------
+def flip(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 16
+    file.write_bytes(data)
+
+
+HARMS = {
+    "gone": Path.unlink,
+    "empty": lambda file: file.write_bytes(b""),
+    "half": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "one bit": flip,
+}
+
+KINDS_OF_HARM = [("zarr.json", "half"), *(("state-*", name) for name in HARMS), ("zarr.json", "gone")]
+
+
+@pytest.fixture(scope="module")
+def two_versions(tmp_path_factory):
+    """A run of two updates."""
+    folder = tmp_path_factory.mktemp("damaged")
+    begin(folder / "run", day(0), laps=1)
+    for number in (1, 2):
+        grow(folder / "run", day(number), versions=2, revisit=0)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def next_bits(two_versions, tmp_path_factory):
+    """Bits of the run after one more update."""
+    store = shutil.copytree(two_versions, tmp_path_factory.mktemp("quiet") / "run")
+    grow(store, day(3), versions=3, revisit=0)
+    return bits_of(store)[2]
+
+
+def damaged(run, folder, harm, places):
+    """A copy of a run, of which each file has one name, in which a file of each place is harmed."""
+    shutil.copytree(run, folder / "run")
+    for place in places:
+        for file in (folder / "run" / place).glob(harm[0]):
+            HARMS[harm[1]](file)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("harm", KINDS_OF_HARM, ids=str)
+def test_a_damaged_version_in_force_is_read_from_its_copy_and_written_again(
+    two_versions, next_bits, tmp_path, harm, caplog
+):
+    store = damaged(two_versions, tmp_path, harm, ["versions/00000002.zarr"])
+    whole = bnp.load(two_versions).summary["x"].tobytes()
+    assert bnp.load(store).summary["x"].tobytes() == whole
+    assert "its copy posterior.zarr serves in its place" in caplog.text
+    grow(store, day(3), versions=3, revisit=0)
+    assert bnp.load(f"{store}@2").summary["x"].tobytes() == whole
+    assert bits_of(store)[2] == next_bits
+
+
+@pytest.mark.parametrize("harm", KINDS_OF_HARM, ids=str)
+def test_where_the_copy_is_damaged_too_the_error_says_how_to_go_back(two_versions, tmp_path, harm):
+    store = damaged(two_versions, tmp_path, harm, ["versions/00000002.zarr", "posterior.zarr"])
+    for call in (lambda: bnp.load(store), lambda: grow(store, day(3)), lambda: bnp.rollback(store, 2)):
+        with pytest.raises(StoreError, match=r"00000002.zarr.*go back to version 1, rollback\(.*run', 1\)"):
+            call()
+    known = bnp.rollback(store, 1)
+    assert bnp.load(store).summary["x"].tobytes() == known.summary["x"].tobytes()
+
+
+def test_going_back_to_a_damaged_version_changes_nothing(two_versions, tmp_path):
+    store = damaged(two_versions, tmp_path, ("state-*", "half"), ["versions/00000001.zarr"])
+
+    def content():  # but for the notes of who has the run open
+        files = [file for file in store.rglob("*") if file.is_file() and file.name not in ("LOCK", "SESSION")]
+        return {file: file.read_bytes() for file in files}
+
+    before = content()
+    with pytest.raises(StoreError, match=r"00000001.zarr"):
+        bnp.rollback(store, 1)
+    assert content() == before
+    assert bnp.load(store).summary["N"].sum() == pytest.approx(720)
 
 
 def test_changes_say_what_became_of_clusters():

@@ -598,6 +598,9 @@ def test_groups_that_batches_would_cut_are_refused_with_ways_out():
         (np.arange(10) < 4, "links are truth values; needs the number or name of a group"),
         (np.array(["3", -1] * 5), "the text '-1' would be the name of a group"),
         (np.array([2.0**60, np.nan] * 5), "links: a group is the float64 1152921504606846976, which"),
+        (np.array([-7, 3, -2] * 3 + [3]), "links: -7 and -2 are negative, and one negative number marks"),
+        ([3.0, -1.0, -2.0] * 3 + [3.0], "links: -2.0 and -1.0 are negative"),
+        ([3, None, -1, -2, 3] * 2, "links: -2 and -1 are negative"),
         ({0: 1}, "links are a dict, .* one group for each atom"),
     ],
 )

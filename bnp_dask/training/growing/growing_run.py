@@ -54,7 +54,8 @@ from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, first_data, opened_again, place_again, survey_of
 from bnp_dask.training.growing.incoming.pieces import moment_of, times_of
 from bnp_dask.training.growing.incoming.words import n_words, placed_again, widens
-from bnp_dask.training.results import load, save, save_again
+from bnp_dask.training.growing.versions import clusters_of, in_its_place
+from bnp_dask.training.results import clear_for, load, save, save_again
 from bnp_dask.training.run_settings import OPENED, Begun, settings_of_run
 from bnp_dask.training.survey_pass import GROWTH
 
@@ -134,10 +135,12 @@ class GrowingRun:
             )
         growth = checkpoint.state.get(GROWTH)
         versions = Versions(store.path)
-        place = store.path / POSTERIOR_NAME if growth is None else versions.posterior(growth["version"])
-        if not place_of(place).exists(place):
+        if growth is not None:
+            base = posterior_of(store, versions, growth["version"])
+        elif place_of(place := store.path / POSTERIOR_NAME).exists(place):
+            base = load(place)
+        else:
             raise StoreError(f"{place} is missing; train(..., resume=True) writes it, then update() takes in more data")
-        base = load(place)
         found = first_data(store, begun, checkpoint, base)
         if growth is None:
             turn = Round.begin(found.survey.n_batches, checkpoint.state["step"])
@@ -303,8 +306,21 @@ class GrowingRun:
         if growth is not None and self.versions.current != growth["version"]:
             self.on_disk.require_lock()
             self.versions.point_at(growth["version"])
-            save(load(self.versions.posterior(growth["version"])), self.on_disk.path / POSTERIOR_NAME)
+            save_again(self.base, self.versions.posterior(growth["version"]), self.on_disk.path / POSTERIOR_NAME)
             self.versions.keep([number for number in self.versions.kept() if number <= growth["version"]])
+
+
+def posterior_of(store: RunStore, versions: Versions, number: int) -> Posterior:
+    """The posterior of a version; if it is damaged it is written again from its copy, or it is a StoreError."""
+    place = versions.posterior(number)
+    try:
+        return load(place)
+    except StoreError as error:
+        base = in_its_place(versions, number, error)
+    store.require_lock()
+    clear_for("posterior", place, "update(...)")
+    save(base, place)
+    return base
 
 
 def _arrays_of_growth(checkpoint: Checkpoint, store: RunStore) -> list[np.ndarray]:
@@ -427,12 +443,6 @@ def published(run: GrowingRun, state: State) -> Posterior:
     return replace(
         state.posterior, ids=summary.ids, summary=summary, words=run.counting.words, columns=run.counting.columns
     )
-
-
-def clusters_of(posterior: Posterior) -> dict[str, Any]:
-    """Ids and counts of clusters, for a record."""
-    assert posterior.summary is not None
-    return {"ids": posterior.ids.tolist(), "counts": posterior.summary["N"].tolist()}
 
 
 def _note_first(run: GrowingRun) -> None:

@@ -34,11 +34,11 @@ from bnp_dask.model import Posterior
 from bnp_dask.structure import count_of
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.found import Found
-from bnp_dask.training.growing.growing_run import GrowingRun, clusters_of, commit, extended, published
+from bnp_dask.training.growing.growing_run import GrowingRun, commit, extended, published
 from bnp_dask.training.growing.grown import Absent, GrownSource
 from bnp_dask.training.growing.incoming.aside import SetAside
 from bnp_dask.training.growing.incoming.words import n_words, widens
-from bnp_dask.training.growing.versions import Change, changes_between
+from bnp_dask.training.growing.versions import Change, changes_between, clusters_of
 from bnp_dask.training.results import History
 from bnp_dask.training.run_settings import OPENED
 

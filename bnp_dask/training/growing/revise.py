@@ -27,7 +27,7 @@ from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.store.layout import run_folder
 from bnp_dask.training.growing.found import Found, OpenedPiece, look_for_new
-from bnp_dask.training.growing.growing_run import GrowingRun, commit
+from bnp_dask.training.growing.growing_run import GrowingRun, commit, posterior_of
 from bnp_dask.training.growing.grown import place_again, weights_in_file
 from bnp_dask.training.growing.incoming.aside import Aside
 from bnp_dask.training.growing.incoming.pieces import Piece, Time, moment_of, pieces_of
@@ -35,7 +35,7 @@ from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_coun
 from bnp_dask.training.growing.ingest_update import KEPT, UpdateResult, batches_of, held, require_kept
 from bnp_dask.training.growing.update import rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
-from bnp_dask.training.results import load, save
+from bnp_dask.training.results import save_again
 from bnp_dask.training.run_settings import OPENED
 from bnp_dask.training.survey_pass import GROWTH
 
@@ -284,7 +284,8 @@ def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
     Raises
     ------
     StoreError
-        No run, one that was never updated, one that another process is writing to, or a version that is not kept.
+        No run, one that was never updated, one that another process is writing to, or a version that is not kept, or
+        whose posterior is damaged; nothing is changed then.
     """
     folder = run_folder(path_text("store", store))
     number = whole_number("version", version)
@@ -296,6 +297,7 @@ def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
         if number not in kept or number > now.state[GROWTH]["version"]:
             known = ", ".join(str(n) for n in kept if n <= now.state[GROWTH]["version"])
             raise StoreError(f"{folder} keeps no version {number} to go back to; it keeps {known}")
+        posterior = posterior_of(opened, versions, number)  # before anything is written
         found = opened.at(versions.record(number)["checkpoint"], SavedState)
         state, arrays = _as_version_0(found.state, found.arrays) if number == 0 else (found.state, found.arrays)
         growth = {**state[GROWTH], **{name: now.state[GROWTH][name] for name in ("newest", "seconds")}}
@@ -308,8 +310,7 @@ def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
         opened.write(prepared)
         opened.require_lock()
         versions.point_at(number)
-        posterior = load(versions.posterior(number))
-        save(posterior, folder / POSTERIOR_NAME)
+        save_again(posterior, versions.posterior(number), folder / POSTERIOR_NAME)
         versions.keep([*earlier, number])
     return posterior
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from bnp_dask.inputs import POSTERIOR_NAME, number_from, path_text, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.store import Key, Versions, holds_run, place_of, read_history, run_folder, version_named
 from bnp_dask.store.layout import read_about, read_settings
+from bnp_dask.training.callbacks import logger
 from bnp_dask.training.results import load as load_saved
 
 DEEP = 3
@@ -282,10 +284,40 @@ def load(path: str | os.PathLike[str]) -> Posterior:
             return _load_while_replaced(versions.path / POSTERIOR_NAME)
         try:
             return load_saved(versions.posterior(wanted))
-        except StoreError:  # another process published newer ones, and removed this one
-            if number is not None or versions.current == wanted:
+        except StoreError as error:  # perhaps another process published newer ones, and removed this one
+            if versions.current == wanted:
+                return in_its_place(versions, wanted, error)
+            if number is not None:
                 raise
     raise StoreError(f"{versions.path}: its versions are replaced faster than they can be read; load() again")
+
+
+def in_its_place(versions: Versions, number: int, error: StoreError) -> Posterior:
+    """The copy, beside the run, of the posterior in force, whose own file has an ``error``.
+
+    Raises
+    ------
+    StoreError
+        The copy is damaged too, or of another version.
+    """
+    with contextlib.suppress(StoreError):
+        record, copy = versions.record(number), load_saved(versions.path / POSTERIOR_NAME)
+        if clusters_of(copy) == {name: record[name] for name in ("ids", "counts")}:
+            logger.warning("%s is damaged; its copy %s serves in its place", versions.posterior(number), POSTERIOR_NAME)
+            return copy
+    others = [other for other in versions.kept() if other < number]
+    way = "begin a new run"
+    if others:
+        way = f"go back to version {others[-1]}, rollback({str(versions.path)!r}, {others[-1]}), and update() again"
+    raise StoreError(
+        f"{error}; {POSTERIOR_NAME} in {versions.path} does not serve in its place. Put it back from a copy, or {way}"
+    ) from error
+
+
+def clusters_of(posterior: Posterior) -> dict[str, Any]:
+    """Ids and counts of clusters, for a record."""
+    assert posterior.summary is not None
+    return {"ids": posterior.ids.tolist(), "counts": posterior.summary["N"].tolist()}
 
 
 def _in_force(versions: Versions) -> list[int]:
