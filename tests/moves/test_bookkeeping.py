@@ -17,7 +17,9 @@ from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.inference import lap as laps
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import Gather, PlanContext
+from bnp_dask.moves.base import DeleteProposal, Draft, Gather, PlanContext
+from bnp_dask.moves.birth import Target
+from bnp_dask.moves.delete import _Group
 from bnp_dask.moves.memory import Memory, Sweep
 from bnp_dask.moves.policy import LAP, DeletePolicy
 from bnp_dask.observation import DiagGaussian
@@ -124,6 +126,68 @@ def test_a_sample_has_no_more_numbers_than_a_lap_may_hold(wide, atoms, most):
 def test_gathering_once_more_keeps_the_larger_limit():
     both = Gather(key=(3,)).also((4, 7), 10).also((7, 9), 2).also((4,), 20)
     assert both == Gather((4, 7, 9), (20, 10, 2), (3,))
+
+
+@pytest.mark.parametrize(("left", "most"), [(1e-9, 1), (2.5, 2), (3.0, 3), (100.0, 5)])
+def test_targets_are_as_many_as_the_work_of_a_lap_covers_and_one_in_any_case(left, most):
+    birth, sample = Birth(refine=6), 100
+    each = birth.policy.dearer * sample * sum(birth._widths(0)) * birth.refine
+    birth = replace(birth, policy=replace(birth.policy, work_share=0.0, work_always=left * each))
+    context = SimpleNamespace(survey=SimpleNamespace(n_atoms=1), value=SimpleNamespace(n_clusters=5), calm=False)
+    targets = [Target(i, 1000.0, 0, -1.0) for i in range(5)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Birth, "_sizes", lambda *_: (sample, sample))
+        assert birth._within_budget(context, targets) == targets[:most]
+        assert birth._within_budget(context, []) == []
+
+
+def joined(failures, number, together=16):
+    """Small clusters that join a group one after the other, by how often each has failed."""
+    group, made = _Group(), []
+    small = set(range(100, 100 + number))
+    context = SimpleNamespace(
+        policy=SimpleNamespace(together=together, spares_absorbers=False),
+        value=SimpleNamespace(ids=np.array([1, 2, *sorted(small)])),
+        untouched=lambda: {1, 2, *small},
+        free={1, 2, *small},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Delete, "_absorbing_set", lambda *_: {1})
+        for target, failed in zip(sorted(small), failures, strict=False):
+            Delete()._join(context, target, small, group, failed)
+            made.append(len(group.targets))
+    assert context.free == {2, *small} - set(group.targets)
+    return made[-1]
+
+
+@pytest.mark.parametrize(
+    ("failed", "number", "most"), [(0, 16, 16), (0, 40, 16), (1, 16, 4), (1, 12, 3), (2, 40, 1), (3, 40, 1)]
+)
+def test_small_clusters_that_failed_together_are_tried_a_quarter_as_many_at_a_time(failed, number, most):
+    assert joined([failed] * number, number) == most
+
+
+def test_small_clusters_go_together_with_those_that_failed_as_often():
+    assert joined([0, 1, 0, 0, 2], 30) == 3
+    assert joined([1, 0, 1, 0, 1], 30) == 3
+
+
+def test_a_draft_becomes_a_plan_with_all_that_moves_put_there():
+    split, delete = object(), DeleteProposal((1,), (2,), Exchange("t", (1, 2)), 1)
+    draft = Draft(
+        free={3},
+        pairs=[(1, 2), (3, 4)],
+        trials=["trial"],
+        proposals=[delete],
+        splits={5: split},
+        given_up=[{"kind": "birth"}],
+        gather=Gather((7,), (10,)),
+    )
+    plan = draft.plan()
+    assert plan.pairs.tolist() == [[1, 2], [3, 4]] and plan.trials == ("trial",) and plan.proposals == (delete,)
+    assert plan.splits == {5: split} and plan.given_up == ({"kind": "birth"},) and plan.gather == draft.gather
+    assert plan.n_proposed == 4
+    assert Draft(set()).plan().pairs.shape == (0, 2)
 
 
 def test_every_proposal_is_recorded(plans):

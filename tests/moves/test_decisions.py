@@ -13,7 +13,7 @@ from bnp_dask.core.summary import Exchange, Merge, RunningTotal, replay
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
-from bnp_dask.moves.judge import Judge
+from bnp_dask.moves.judge import Judge, _Clusters, _Shares, _sorted
 from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import DiagGaussian
@@ -124,6 +124,23 @@ def test_a_birth_that_gains_nothing_is_not_taken(two_blobs):
 
 
 # -- births at a batch --------------------------------------------------------------------------------------------
+def test_a_birth_at_a_batch_forgets_unions_of_its_target_and_leaves_the_total_alone(two_blobs):
+    """Unions of newborn clusters with others are unknown; those of other clusters stay."""
+    model, batch = two_blobs
+    whole, pairs = Batch(np.concatenate([batch.x, batch.x[:20] - 40.0])), np.array([[0, 1], [1, 2], [0, 2]])
+    first = model.summarize(np.arange(3), whole, np.eye(3)[np.repeat([0, 1, 2], [40, 30, 20])])
+    value = model.local_step(model.global_step(first), whole, pairs)
+    newborn = model.summarize(np.array([-1, -2]), Batch(whole.x[:40]), np.eye(2)[np.arange(40) % 2])
+    total, terms = RunningTotal(value), model.elbo(model.global_step(value), value)
+    shares = _Shares(model, total, terms, [(value, newborn)], 0)
+    assert shares.total.high.pairs.tolist() == shares.parts[0][0].pairs.tolist() == [[1, 2]]
+    assert total.high.pairs.tolist() == pairs.tolist()
+    plain = _Shares(model, RunningTotal(value.without_pairs()), terms, [(value.without_pairs(), newborn)], 0)
+    assert shares.evaluate([None, None]).gain == pytest.approx(plain.evaluate([None, None]).gain, abs=1e-9)
+    apart = _Shares(model, RunningTotal(value.without_pairs_of((0,))), terms, [(value, newborn)], 0)
+    assert apart.total.high.pairs.tolist() == [[1, 2]]
+
+
 @pytest.mark.parametrize("share", [1e-9, 1e-3, 0.1])
 def test_a_birth_at_a_batch_of_parts_that_are_alike_is_not_taken(two_blobs, share):
     model, batch = two_blobs
@@ -154,6 +171,20 @@ def test_a_birth_at_a_batch_is_taken_from_the_first_nat_on_that_it_gains(two_blo
         found.append(gain)
     found = np.array(found)
     assert ((found > -0.5) & (found < 0)).any() and ((found > 0) & (found < 0.5)).any()
+
+
+# -- the order of clusters --------------------------------------------------------------------------------------------
+def test_the_row_of_an_order_says_whether_the_objective_rises(two_blobs, monkeypatch):
+    """Sticks are broken in order: the small cluster first costs, the large one first gains."""
+    model, batch = two_blobs
+    value = assigned(model, batch, (0, 1), np.eye(2)[(np.arange(70) < 65).astype(int)])
+    (row,) = _sorted(_Clusters(model, value, {}, 0.0))
+    assert row["accepted"] and row["targets"] == [1, 0] and row["gain"] > 0 and row["why"] == "the objective rises"
+    monkeypatch.setattr(_Clusters, "attempt", lambda *_: (-5.0, False))
+    (row,) = _sorted(_Clusters(model, value, {}, 0.0))
+    assert not row["accepted"] and row["gain"] == -5.0 and row["why"] == "the objective would fall"
+    monkeypatch.setattr(_Clusters, "attempt", lambda *_: (-1e-12, False))
+    assert _sorted(_Clusters(model, value, {}, 0.0)) == []
 
 
 # -- several proposals in a lap -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.inference import FullBatch
 from bnp_dask.inference import lap as laps
 from bnp_dask.inference.variational.growing import fade
+from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, Plan
@@ -22,8 +23,8 @@ from bnp_dask.moves.create import Forecast
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import allocation_gains, data_gains, gains_of_pairs, rough_allocation_gains
-from bnp_dask.moves.pools import counting
-from bnp_dask.observation import DiagGaussian
+from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, counting
+from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.structure.base import Trial
 from tests.moves.parts import blobs, prepare, start_random
 
@@ -55,6 +56,25 @@ def test_a_sample_of_a_clusters_atoms_counts_as_much_as_all_of_them(weights):
     found = counting(Batch(np.zeros((4, 2)), weights), 40.0)
     assert found.weights.sum() == pytest.approx(40.0)
     assert_allclose(found.weights / found.weights[0], np.ones(4) if weights is None else weights)
+
+
+def test_numbers_of_samples_are_compiled_where_they_can_be_and_the_same_where_not(monkeypatch):
+    _, batch = near_blobs(9.0)
+    model = Model(DPMixture(1.0), Gaussian()).with_prior(survey_batch(batch))
+    value = of_labels(model, batch, (0, 1), np.arange(70) // 40)
+    calls = {
+        "best terms": lambda: best_terms(model, value),
+        "best value": lambda: np.array(best_value(model, value)),
+        "a step": lambda: a_step(model, value, batch)["x"],
+        "rounds": lambda: np.array(climb(model, value.scale(0.0), value, batch, 0.0, 3, 0.0)[1]),
+    }
+    with monkeypatch.context() as patch:
+        for name in ("best_data_terms", "objective_with", "local_step", "best_objective"):
+            patch.setattr(Model, name, lambda *_, name=name: pytest.fail(f"{name} is called"))
+        compiled = {name: call() for name, call in calls.items()}
+    with fixed_order(True):
+        for name, call in calls.items():
+            assert_allclose(call(), compiled[name], rtol=1e-9, err_msg=name)
 
 
 def test_of_two_new_clusters_of_a_batch_one_at_most_joins_what_another_batch_found():

@@ -15,7 +15,8 @@ from bnp_dask.inference import lap as laps
 from bnp_dask.inference.lap import plan_lap
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
-from bnp_dask.moves.base import BirthProposal, Draft, PlanContext, Turn
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, PlanContext, Turn
+from bnp_dask.moves.delete import SET
 from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.pairs import gains_of_pairs
 from bnp_dask.moves.policy import DECISION
@@ -144,6 +145,21 @@ class Splits:
         context.draft.at_stake.discard(self.target)
         if self.succeeds:
             context.propose(BirthProposal((self.target,), (90, 91), Exchange("birth", (self.target,))))
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_small_clusters_leave_their_prior_mass_to_future_ones_in_one_trial_of_a_lap(is_taken):
+    """Clusters 2 and 3 hold next to nothing; ``is_taken``: a set of others already does so."""
+    context = context_of(SerialExecutor())
+    context.value = context.value.exchange((2, 3), context.value.take([2, 3]).scale(1e-9))
+    context.atoms = {3: context.source.batches[0]}
+    if is_taken:
+        context.proposals.append(DeleteProposal((2,), (0, 1), Exchange("set", (2, 0, 1)), 8, remembered_as=SET))
+    for _ in Delete().plan(context):
+        pass
+    (trial,) = context.trials
+    assert trial.donors[0] == 3 and trial.freed == (() if is_taken else (3,))
+    assert context.proposals[-1].edit.shifts is not is_taken
 
 
 @pytest.mark.parametrize("succeeds", [True, False])

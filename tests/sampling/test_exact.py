@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -11,16 +12,19 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.inference.chains import Pins
+from bnp_dask.inference.chains import Pins, Sampler, sampler_from_saved, sampler_to_arrays, sampler_to_json
+from bnp_dask.inference.sampling.chain import begin_sweep, draw_clusters
 from bnp_dask.inference.sampling.reseating import Others, density_of, urn_of
-from bnp_dask.inference.sampling.visit import pins_of, statistics
+from bnp_dask.inference.sampling.sweep import assign
+from bnp_dask.inference.sampling.visit import generator, pins_of, statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.streaming.counts import propose, reseat_counts
 from bnp_dask.kernels.streaming.split_merge import split_and_merge
 from bnp_dask.kernels.streaming.urn import Urn
-from tests.sampling.chains import Few, canonical, distance, halves, left_by_one_lap, variation
+from bnp_dask.store.checkpoint import Part
+from tests.sampling.chains import Few, canonical, distance, halves, left_by_one_lap, request, variation
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, log_prior
 
@@ -227,3 +231,42 @@ def test_probability_of_a_partition_is_that_of_its_prior():
     inverse = bnp.NGGPMixture(2.0, 0.5, 1.0)
     assert_allclose(inverse.log_partition(counts), log_prior(inverse, counts), rtol=1e-9)
     assert_allclose(np.exp(dp), 2.0**3 * 2.0 * 1.0 * 1.0 / np.prod(2.0 + np.arange(6)), rtol=1e-12)
+
+
+# -- random numbers, and what a checkpoint keeps ------------------------------------------------------------------
+def test_random_numbers_depend_on_seed_chain_lap_purpose_and_batch():
+    keys = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1)]
+    keys += [(0, 1, 1, 0, 0), (0, 0, 1, 1, 0), (0, 0, 0, 1, 1)]
+    drawn = [tuple(generator(*key).integers(2**62, size=3)) for key in keys]
+    assert len(set(drawn)) == len(keys)
+    assert drawn == [tuple(generator(*key).integers(2**62, size=3)) for key in keys]
+
+
+def test_a_checkpoint_brings_back_chains_with_their_pins_between_sweeps_and_within_one():
+    model, batch = case("DiagGaussian", bnp.DPMixture(1.0), 6)
+    few = Few.of(model, halves(batch))
+    few.place((0, 1, 0, 1, 1, 2), 1)
+    few.lap(1, None)
+    between = replace(few.chain)
+    few.lap(2, 1)
+    begin_sweep(model, few.chain, few.chain.total.ids, 4)
+    few._take(0, assign(model, draw_clusters(model, few.chain, 0, 3, 0, 8), few.batches[0], request(0), few.labels[0]))
+    few.chain.sweep.rows[:] = [3, 1, 2, 0]
+    sampler = Sampler([between, few.chain], [(2, Part("draw", 10, 3))])
+    saved = {name: array.copy() for name, array in sampler_to_arrays(sampler).items()}
+    again = sampler_from_saved(model, json.loads(json.dumps(sampler_to_json(sampler))), saved)
+    assert [again.draws, again.kind] == [sampler.draws, sampler.kind]
+    assert_same(sampler_to_arrays(again), saved)
+    for old, new in zip(sampler.chains, again.chains, strict=True):
+        assert (old.next_id, old.log_joint) == (new.next_id, new.log_joint)
+        assert_same(vars(new.pins), vars(old.pins))
+    assert again.chains[0].sweep is None
+    assert_same(vars(again.chains[1].sweep.pins), vars(few.chain.sweep.pins))
+    assert again.chains[1].sweep.rows.tolist() == [3, 1, 2, 0]
+    assert sampler_from_saved(model, sampler_to_json(None), {}) is None
+
+
+def assert_same(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
