@@ -199,7 +199,9 @@ def refusals(cell: Cell) -> list[str]:
     if cell.links != "none" and schedule in SEATING:
         words.append(rf"links: {schedule}\(\) seats atoms one by one.*use Memoized\(\)")
     if cell.missing == "holes" and own in NEVER_MISSING:
-        words.append(r"is nan.*([Dd]rop or impute|missing=\"marginalise\")")
+        words.append(
+            r"is nan.*([Dd]rop or impute|missing=\"marginalise\")|column 0 is missing; a row is in one stratum"
+        )
     return words
 
 
