@@ -64,6 +64,10 @@ from bnp_dask.observation.priors import (
     width,
 )
 
+LEAST_LOG_PRECISION = -600.0
+"""Logarithm of the least precision of which a variance is computed; with tiny nu draws of empty clusters have less, and
+no atom has a density there."""
+
 
 @register
 @dataclass(frozen=True, eq=False)
@@ -227,7 +231,7 @@ class DiagGaussian:
     def at_draw(self, params: NormalGamma, rng: np.random.Generator) -> NormalGamma:
         nu, kappa = by_column(params.nu), by_column(params.kappa)
         log_precision = log_gammas(np.broadcast_to(nu / 2, params.beta.shape), rng) - log(params.beta / 2)
-        precision = exp(log_precision)
+        precision = exp(np.maximum(log_precision, LEAST_LOG_PRECISION))
         m = _centred(params) + rng.standard_normal(precision.shape) / np.sqrt(kappa * precision)
         levels = log_precision - LOG_2PI - precision * m**2 - self._unrecorded_loss(precision)
         return NormalGamma(

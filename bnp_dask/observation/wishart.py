@@ -61,6 +61,12 @@ mean                         0.45           0.49           0.50           0.48
 LEAST_LENGTH = 1e-300
 """Squared length of an atom at the prior mean, by which it can be divided."""
 
+WIDEST = 1e6
+"""Greatest width of a draw along one direction, in units of B: its square times the rounding is below 1e-3."""
+
+LEAST_SQUARE = 1e-290
+"""Least draw of a chi-square variate, of which there is a logarithm."""
+
 ROUNDINGS = (10.0, 100.0, 1000.0, 10_000.0)
 """Multiples of D roundings of its diagonal by which a matrix may be widened, before it counts as wrong."""
 
@@ -288,6 +294,10 @@ class DrawnPrecisions:
 def draw_precisions(scale: np.ndarray, nu: np.ndarray, rng: np.random.Generator) -> DrawnPrecisions:
     """A draw of each precision by Bartlett's decomposition: ``Lam = R' A A' R`` with ``B^-1 = R' R``.
 
+    With nu just above D - 1 a cluster without atoms is next to infinitely wide in one direction.  Its matrices are at
+    most :data:`WIDEST` times as wide as B says, so that their other directions keep their digits; its ``log_det`` is
+    that of the draw, by which no atom has a density there.
+
     Parameters
     ----------
     scale, nu
@@ -298,11 +308,11 @@ def draw_precisions(scale: np.ndarray, nu: np.ndarray, rng: np.random.Generator)
     k, d = scale.shape[:2]
     lower, roots, _ = cholesky_factors(scale)
     bartlett = np.tril(rng.standard_normal((k, d, d)), -1)
-    diagonal = np.sqrt(rng.chisquare(nu[:, None] - np.arange(d)))
-    bartlett[:, np.arange(d), np.arange(d)] = diagonal
+    squares = np.maximum(rng.chisquare(nu[:, None] - np.arange(d)), LEAST_SQUARE)
+    bartlett[:, np.arange(d), np.arange(d)] = np.sqrt(np.maximum(squares, WIDEST**-2))
     outer = matmul(roots.transpose(0, 2, 1), bartlett)
     half = matmul(np.linalg.inv(bartlett), lower.transpose(0, 2, 1))
-    log_det = 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1) - 2.0 * log(diagonal).sum(axis=1)
+    log_det = 2.0 * log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1) - 2.0 * log(np.sqrt(squares)).sum(axis=1)
     return DrawnPrecisions(
         matmul(outer, outer.transpose(0, 2, 1)), matmul(half.transpose(0, 2, 1), half), half, log_det
     )

@@ -10,6 +10,8 @@ from numpy.testing import assert_allclose
 from scipy.stats import kstest
 
 import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.inference.chains import Chain, Pins
 from bnp_dask.inference.sampling.chain import draw_clusters
 from bnp_dask.inference.sampling.draws import Draws
@@ -64,6 +66,48 @@ def test_forms_and_scores_of_draws_are_their_likelihoods(likelihood):
             away = y - forms.shift[k]
             squares = np.einsum("ni,ij,nj->n", away, np.linalg.inv(forms.scale[k]), away)
             assert_allclose(forms.level[k] - 0.5 * forms.nu[k] * squares, log_lik[:, k], rtol=1e-9)
+
+
+D1 = 2.0  # features of the rows less one
+BORDERS = {
+    "Gaussian": (bnp.Gaussian, [{"nu": D1 + 1e-12}, {"nu": D1 + 1e-3}, {"nu": D1 + 0.05}, {"kappa": 1e-12}]),
+    "ZeroMeanGaussian": (bnp.ZeroMeanGaussian, [{"nu": D1 + 1e-12}, {"nu": D1 + 1e-3}]),
+    "SemiConjugateGaussian": (bnp.SemiConjugateGaussian, [{"nu": D1 + 1e-12}, {"nu": D1 + 1e-3}]),
+    "DiagGaussian": (bnp.DiagGaussian, [{"nu": 1e-12}, {"nu": 1e-3}, {"kappa": 1e-12}]),
+    "Bernoulli": (bnp.Bernoulli, [{"lam1": 1e-100, "lam0": 1e-100}, {"lam1": 1e-12}]),
+    "Poisson": (bnp.Poisson, [{"a": 1e-100}, {"a": 1e-3}]),
+    "Categorical": (bnp.Categorical, [{"lam": 1e-100}]),
+    "Multinomial": (bnp.Multinomial, [{"lam": 1e-100}]),
+}
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_draws_of_clusters_without_atoms_have_likelihoods_at_the_borders_of_priors(name):
+    make, all_settings = BORDERS[name]
+    rows = np.random.default_rng(0).integers(0, 2, size=(30, 3)) * 1.0
+    rows += np.random.default_rng(1).normal(size=rows.shape) if "Gaussian" in name else 0.0
+    batch = Batch(np.maximum(rows, [1.0, -np.inf, -np.inf]) if name == "Multinomial" else rows)
+    for settings in all_settings:
+        model = bnp.Model(bnp.FiniteMixture(), make(**settings)).with_prior(survey_batch(batch))
+        total = model.empty_summary(np.arange(50))
+        found = model.observation.at_draw(model.observation.global_step(total), np.random.default_rng(0))
+        log_lik = model.observation.expected_log_lik(found, batch)
+        assert not np.isnan(log_lik).any() and log_lik.max() < 100.0, settings
+        if settings.get("nu", 1.0) in (D1 + 1e-12, 1e-12):
+            assert log_lik.max() < -100.0  # next to infinitely wide: no atom has a density there
+
+
+def test_a_draw_that_is_next_to_flat_in_one_direction_has_the_predictive_density():
+    """One of three draws or so is wider than its matrices are."""
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    model = bnp.Model(bnp.FiniteMixture(), bnp.Gaussian(nu=1.08)).with_prior(survey_batch(Batch(rows)))
+    params = model.observation.global_step(model.empty_summary(np.arange(COPIES)))
+    found = model.observation.at_draw(params, np.random.default_rng(0))
+    assert 0.1 < np.mean(np.einsum("kii->k", found.B) > 1e11) < 0.6
+    one = Batch(rows[:1])
+    at = np.exp(model.observation.expected_log_lik(found, one)[0])
+    expected = np.exp(model.observation.log_predictive(params, one)[0, 0])
+    assert abs(at.mean() - expected) < 5.0 * at.std() / np.sqrt(COPIES)
 
 
 def test_weights_of_an_nggp_are_gamma_draws_of_counts_less_the_discount():

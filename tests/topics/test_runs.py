@@ -10,11 +10,19 @@ from scipy import sparse
 
 from bnp_dask.allocation import HDPTopics
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange
+from bnp_dask.core.summary import Exchange, Forget, InsertEmpty, RunningTotal
 from bnp_dask.core.summary import Merge as MergeEdit
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, Stochastic
-from bnp_dask.inference.batch_memo import pack_sparse, unpack_sparse
+from bnp_dask.inference.batch_memo import (
+    exact_from,
+    pack_sparse,
+    summary_from,
+    total_from,
+    unpack_sparse,
+    visit_to_arrays,
+)
 from bnp_dask.inference.state import recall, recall_states, remember
 from bnp_dask.initialize import BregmanKMeans, RandomExamples
 from bnp_dask.model import Model
@@ -154,6 +162,29 @@ def test_mostly_zero_arrays_are_packed_exactly():
     assert back.keys() == arrays.keys()
     for name, value in arrays.items():
         np.testing.assert_array_equal(back[name], value)
+
+
+def test_packed_words_of_the_last_visit_leave_a_total_without_a_trace():
+    """They stay packed as long as no cluster changed; after changes, they are those of the whole statistics."""
+    counts = sparse.csr_array(np.eye(6, 60, dtype=float) * 3.0 + np.eye(6, 60, k=7))
+    batch = Batch(counts)
+    model = Model(HDPTopics(), Multinomial(lam=0.1)).with_prior(survey_batch(batch))
+    resp = np.eye(3)[np.arange(6) % 3]
+    posterior = model.global_step(model.summarize(np.arange(3), batch, resp))
+    found = model.visit(posterior, batch)
+    rounded = found.summary.values["x"]
+    rounded[np.abs(rounded) < 0.05] = 0.0
+    arrays = visit_to_arrays(model, found)
+    assert "value.x.csr.width" in arrays
+    for edits in ((), (Forget(),), (Forget((1,)),), (InsertEmpty((9,)),), (Forget(), InsertEmpty((9,)))):
+        own = total_from(model, arrays, edits)
+        is_packed = not any(isinstance(edit, InsertEmpty) for edit in edits)
+        assert (isinstance(own, RunningTotal) and set(own.sparse) == {"x"}) == is_packed
+        total = RunningTotal(model.empty_summary(summary_from(model, arrays, edits).ids))
+        total.add(exact_from(model, arrays, edits))
+        assert total.value_of("x").sum() > 20.0
+        total.subtract(own)
+        assert not any(np.any(total.value_of(name)) for name in ("N", "x"))
 
 
 def at_batches(x, client=None, model=None, k=1, batch_size=200, **more):

@@ -18,6 +18,7 @@ from bnp_dask.execute.base import Task
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.inputs import as_a
+from bnp_dask.kernels.gaussian.factors import cholesky_factors
 from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_rows
 from bnp_dask.kernels.numeric.arithmetic import log
 from bnp_dask.kernels.streaming.counts import filter_counts
@@ -231,7 +232,10 @@ def _after(
 
 def columns_of(params: Any, d: int) -> list[np.ndarray]:
     """Parameters with the cluster axis last: means, roots, inverse diagonals of the roots, nu, kappa, constants."""
-    roots = np.linalg.cholesky(params.B)
+    try:
+        roots = np.linalg.cholesky(params.B)
+    except np.linalg.LinAlgError:  # LAPACK rounds otherwise than the factors by which these matrices were accepted
+        roots = cholesky_factors(params.B)[0]
     inverse = 1.0 / np.diagonal(roots, axis1=1, axis2=2)
     log_det = -2.0 * np.log(inverse).sum(axis=1)
     constant = [student_constant(*row, float(d)) for row in zip(params.nu, params.kappa, log_det, strict=True)]
