@@ -163,18 +163,24 @@ def require_scale(name: str, scale: np.ndarray, survey: Survey, center: np.ndarr
         )
 
 
-def require_near(center: np.ndarray, scale: np.ndarray, survey: Survey) -> None:
-    """Raise SettingError if the center of statistics, ``(D,)``, is too far from the data for double precision."""
+def require_near(
+    center: np.ndarray, scale: np.ndarray, survey: Survey, name: str = "center", farthest: float = FARTHEST
+) -> None:
+    """Raise SettingError if the center of statistics, ``(D,)``, is too far from the data for double precision.
+
+    Or another location, the setting ``name``; ``scale (D,)`` is its scale in squared units of the data, and
+    ``farthest`` the number of ranges of the data, or of roots of the scale, that it may be away.
+    """
     held = np.isfinite(survey.minimum)  # others are columns without atoms
     least, most = np.where(held, survey.minimum, center), np.where(held, survey.maximum, center)
     away = np.maximum(np.maximum(least - center, center - most), 0.0)
-    wrong = away > FARTHEST * np.maximum(most - least, np.sqrt(scale))
+    wrong = away > farthest * np.maximum(most - least, np.sqrt(scale))
     if np.any(wrong):
         column = int(np.argmax(wrong))
         raise SettingError(
-            f"center of {column_name(survey.names, column)} is {center[column]:.6g}, and its values lie between "
+            f"{name} of {column_name(survey.names, column)} is {center[column]:.6g}, and its values lie between "
             f"{least[column]:.6g} and {most[column]:.6g}: too far from it for double precision to tell them apart. "
-            "Leave center out, or give a point near the data"
+            f"Leave {name} out, or give a point near the data"
         )
 
 

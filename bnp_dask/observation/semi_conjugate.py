@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
+from bnp_dask.errors import SettingError
 from bnp_dask.inputs import MOST_MASS
 from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.factors import cholesky_factors, eigenvectors
@@ -33,10 +34,23 @@ from bnp_dask.observation.interface import (
     mean_and_deviation,
 )
 from bnp_dask.observation.normal_wishart import NormalWishart, at_level, coefficients, posterior_scale
-from bnp_dask.observation.priors import LOG_2PI, check_dense, known, usual_variance, width
+from bnp_dask.observation.priors import (
+    LARGEST,
+    LOG_2PI,
+    check_dense,
+    known,
+    require_near,
+    require_scale,
+    usual_variance,
+    width,
+)
 
 FINER = 1.0 / 8.0
 """Part of the usual distance of nodes at which draws of w are interpolated: a 16th of a standard deviation."""
+
+FARTHEST_MEAN = 1e5
+"""Ranges of the data, or prior deviations, that m may be away from the data: at 1e7, draws of clusters of single atoms
+lose all digits."""
 
 ROOM = 1.0 - 1e-12
 """Share of the prior's least eigenvalue that is surely below those of any posterior."""
@@ -214,6 +228,13 @@ class SemiConjugateGaussian:
         d = survey.n_features
         found = self._gaussian.with_prior(survey)
         spread = np.diag(usual_variance(bulk_of(survey))) if self.V is None else wishart.scale_matrix(self.V, d, "V")
+        require_scale("V", spread.diagonal(), survey, known("center", found.center))
+        require_near(known("m", found.m), spread.diagonal(), survey, "m", FARTHEST_MEAN)
+        if spread.diagonal().max() > LARGEST:
+            raise SettingError(
+                f"V has a variance of {spread.diagonal().max():.3g}; double precision holds the integrals of means "
+                f"for up to {LARGEST:g}. Pass a smaller V, or rescale the columns"
+            )
         settings = {name: getattr(found, name) for name in ("nu", "B", "m", "center", "grain", "null")}
         return replace(self, V=spread, **settings)
 

@@ -245,3 +245,32 @@ def test_what_is_not_given_is_refused_by_name():
     x[3, 1] = np.nan
     with pytest.raises(DataError, match="nan"):
         bnp.train(Model(bnp.DPMixture(), SemiConjugateGaussian()), x)
+
+
+# -- priors at the borders of double precision ----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"V": 5e-324}, "V of column 0 is 4.94e-324"),
+        ({"V": 1e200}, r"V has a variance of 1e\+200"),
+        ({"V": 1e300}, r"V of column 0 is 1e\+300"),
+        ({"m": 1e14}, r"m of column 0 is 1e\+14, and its values lie between"),
+        ({"m": [0.0, -1e100]}, r"m of column 1 is -1e\+100.*Leave m out"),
+    ],
+)
+def test_priors_beyond_double_precision_are_refused_by_name(settings, message):
+    with pytest.raises(SettingError, match=message):
+        SemiConjugateGaussian(**settings).with_prior(survey_of(Batch(blobs(20)[0])))
+
+
+@pytest.mark.parametrize("settings", [{"V": 1e-277}, {"V": 1e139}, {"m": 1e5}, {"m": -1e6, "V": 1e4}])
+def test_priors_just_within_have_all_numbers(settings):
+    batch = Batch(blobs(20)[0])
+    model = Model(bnp.DPMixture(1.0), SemiConjugateGaussian(**settings)).with_prior(survey_of(batch))
+    n, observation = batch.n_atoms, model.observation
+    for total in (model.empty_summary(np.arange(3)), model.summarize(np.arange(n), batch, np.eye(n))):
+        params = observation.global_step(total)
+        drawn = observation.at_draw(params, np.random.default_rng(0))
+        for found in (params, drawn, observation.at_mode(params)):
+            assert np.isfinite(observation.expected_log_lik(found, batch)).all()
+        assert np.isfinite(observation.kl(params)).all() and np.isfinite(model.best_data_terms(total)).all()
