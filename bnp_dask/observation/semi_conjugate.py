@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
+from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, column_name, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import MOST_MASS
 from bnp_dask.kernels.gaussian.bounds import Forms
@@ -40,7 +40,6 @@ from bnp_dask.observation.priors import (
     check_dense,
     known,
     require_near,
-    require_scale,
     usual_variance,
     width,
 )
@@ -140,6 +139,20 @@ class SingleAtoms:
         return out
 
 
+def _require_variance(variance: np.ndarray, scale: np.ndarray, survey: Survey) -> None:
+    """SettingError unless float64 holds squares of B, diagonal ``scale (D,)``, and of data in units of V, and back."""
+    reach = survey.maximum - survey.minimum
+    least = np.maximum(scale, np.where(np.isfinite(reach), reach, 0.0) ** 2) / LARGEST
+    wrong = ~((variance >= least) & (variance <= LARGEST))
+    if wrong.any():
+        column = int(wrong.argmax())
+        raise SettingError(
+            f"V of {column_name(survey.names, column)} is {variance[column]:.3g}, in squared units of the data; double "
+            f"precision holds the integrals over means for {least[column]:.2g} to {LARGEST:g}. Pass another V, or "
+            "rescale the column"
+        )
+
+
 class _Prior(NamedTuple):
     """Settings that are derived: inverse Cholesky factor of V, and the least eigenvalue of B in units of V."""
 
@@ -228,13 +241,8 @@ class SemiConjugateGaussian:
         d = survey.n_features
         found = self._gaussian.with_prior(survey)
         spread = np.diag(usual_variance(bulk_of(survey))) if self.V is None else wishart.scale_matrix(self.V, d, "V")
-        require_scale("V", spread.diagonal(), survey, known("center", found.center))
+        _require_variance(spread.diagonal(), known("B", found.B).diagonal(), survey)
         require_near(known("m", found.m), spread.diagonal(), survey, "m", FARTHEST_MEAN)
-        if spread.diagonal().max() > LARGEST:
-            raise SettingError(
-                f"V has a variance of {spread.diagonal().max():.3g}; double precision holds the integrals of means "
-                f"for up to {LARGEST:g}. Pass a smaller V, or rescale the columns"
-            )
         settings = {name: getattr(found, name) for name in ("nu", "B", "m", "center", "grain", "null")}
         return replace(self, V=spread, **settings)
 
