@@ -12,7 +12,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.store import RunStore
+from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import versions as reading
 from bnp_dask.training.growing.versions import changes_between
 from tests.growing.parts import begin, bits_of, day, files, gap, grow
@@ -287,3 +287,23 @@ def test_the_command_line_updates_tells_and_goes_back(tmp_path, capsys):
     assert "version 0 is in force" in capsys.readouterr().out
     assert main(["update", store, str(tmp_path / "nothing"), "--quiet"]) == 2
     assert main(["follow", store, str(tmp_path / "nothing"), "--quiet"]) == 2
+
+
+def test_packed_records_of_versions_are_known_as_those_in_files_are(tmp_path):
+    """From 64 files on, all but the newest 32 are in one."""
+    versions = Versions(tmp_path)
+    facts = {"checkpoint": 3, "before": None, "ids": [1], "counts": [2.5], "pieces": [], "moves": []}
+    for number in range(63):
+        versions.write(number, facts)
+    versions.pack()
+    assert len(list((tmp_path / "versions").glob("*.json"))) == 63
+    for number in range(63, 70):
+        versions.write(number, {**facts, "checkpoint": number})
+    versions.pack()
+    assert sorted(int(file.stem) for file in (tmp_path / "versions").glob("*.json")) == list(range(38, 70))
+    assert versions.numbers() == list(range(70))
+    assert all(versions.has(number) for number in range(70)) and not versions.has(70)
+    assert [versions.record(number)["number"] for number in (0, 37, 38, 69)] == [0, 37, 38, 69]
+    assert versions.record(69)["checkpoint"] == 69
+    with pytest.raises(StoreError, match="00000070.json"):
+        versions.record(70)
