@@ -197,10 +197,10 @@ class Delete:
         return tuple(target for target in targets if target in leftovers)
 
     def _set_of_leftovers(self, context: PlanContext) -> tuple[int, ...]:
-        """Leftovers that are to go together while all other clusters are re-estimated; empty for none.
+        """Leftovers and topics far below the mean, to go together while all others are re-estimated; empty for none.
 
         Such a topic costs more, for each of its tokens, than its tokens gain: it changes the weights of all documents.
-        One local step shows little of that, and fewer receivers than all show less.  All leftovers are tried first,
+        One local step shows little of that, and fewer receivers than all show less.  All are tried first,
         and after each failure the smaller half.  Only once clusters are calm, and one set at a time: a lap with a set
         takes up to twice as long.
         """
@@ -208,7 +208,8 @@ class Delete:
         is_refined = any(sweep.remembered_as == SET for sweep in context.memory.sweeps.values())
         if policy.refines_on_samples or not context.calm or is_refined:
             return ()
-        found = sorted(self.policy.leftovers(value), key=lambda i: (context.count(i), i))
+        light = value.ids[value["N"] < self.policy.set_of_mean * value["N"].mean()].tolist()
+        found = sorted({*self.policy.leftovers(value), *light}, key=lambda i: (context.count(i), i))
         while found and len(found) < value.n_clusters:
             targets = tuple(found)
             if not context.memory.failed(SET, targets, context.counts(targets), self.change):
@@ -224,12 +225,11 @@ class Delete:
         receivers = tuple(int(i) for i in basis.ids)
         name = f"delete-lap{context.lap}-set-of-cluster{targets[0]}"
         donors = (*targets, *receivers)
-        freed = self._leftovers(context, list(targets))
-        edit = Exchange(name, donors, bool(freed))
+        edit = Exchange(name, donors, shifts=True)
         proposal = DeleteProposal(
             targets, receivers, edit, self.sweeps, hopeless=self.policy.set_hopeless, remembered_as=SET
         )
-        trial = Trial(name, donors, context.beliefs_of_all(basis), freed=freed)
+        trial = Trial(name, donors, context.beliefs_of_all(basis), freed=targets)
         context.propose(proposal, trial, takes=targets)
 
     def _failed(self, context: PlanContext, target: int) -> int:

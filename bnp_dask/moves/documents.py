@@ -14,7 +14,7 @@ number, to which no sequence of single merges and deletes may lead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +32,7 @@ from bnp_dask.initialize.sampled import (
 )
 from bnp_dask.inputs import flag, hold, whole_number
 from bnp_dask.inputs.settings import MOST
+from bnp_dask.kernels.numeric.arithmetic import exp, log
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE
@@ -41,8 +42,11 @@ from bnp_dask.moves.usual import usual_number
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.structure import Trial
 
-SMOOTHED, ATTEMPTS = "documents smoothed", "documents smoothed at all"
-"""Names under which failures with smoothed topics are remembered, and attempts, by number of topics."""
+SHARPENED, SMOOTHED = "documents sharpened", "documents smoothed"
+"""Names under which failures with changed words of all topics are remembered; attempts, by number of topics, under
+these names and ``ATTEMPT``."""
+
+ATTEMPT = " at all"
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,9 @@ class DocumentBirth:
       somewhat fewer than usual;
     * once clusters are calm: far fewer than usual, sampled without the existing topics.
 
-    Besides, once clusters are calm, all topics are tried with smoothed words, once for each number of topics
-    (``smoothed`` of the policy).  It takes no sampler: documents then need fewer topics for words that fit none of
-    theirs.
+    Besides, once clusters are calm, all topics are tried with sharpened words, and then with smoothed ones, once each
+    for each number of topics (``sharpened`` and ``smoothed`` of the policy).  These take no sampler.  With sharpened
+    words documents use more topics for words that fit none of theirs, with smoothed ones fewer.
 
     Numbers are in the policy.  No other candidate of a size is made after ``tries`` failures in a row, of the half and
     of the topics sampled anew after one.
@@ -206,10 +210,12 @@ class DocumentBirth:
         if before is not None:
             self._propose(context, before.part, before.remembered_as, context.beliefs_of_all(before.part))
             return
-        if self._smooths(context):
-            context.memory.remember_failure(ATTEMPTS, (), [context.value.n_clusters])
-            basis = smoothed(context, self.policy.smoothed)
-            self._propose(context, basis, SMOOTHED)
+        change = self._next_change(context)
+        if change is not None:
+            context.memory.remember_failure(change + ATTEMPT, (), [context.value.n_clusters])
+            is_sharp = change == SHARPENED
+            basis = sharpened(context, self.policy.sharpened) if is_sharp else smoothed(context, self.policy.smoothed)
+            self._propose(context, basis, change)
             context.free.clear()
             return
         if WHOLE not in context.atoms:
@@ -252,12 +258,17 @@ class DocumentBirth:
         """Most topics of a candidate whose tables of all words may take memory."""
         return MEMORY // (self.policy.number_bytes * context.source.n_features)
 
-    def _smooths(self, context: PlanContext) -> bool:
-        """Whether all topics are to be tried with smoothed words."""
-        k = context.value.n_clusters
-        if self.kept or not context.calm or not 2 <= k <= self._most_topics(context) or self.policy.smoothed == 0.0:
-            return False
-        return not context.memory.failed(ATTEMPTS, (), [k], 0.0)
+    def _next_change(self, context: PlanContext) -> str | None:
+        """Change of the words of all topics that is to be tried now, if any.
+
+        Smoothed topics come last: they lead from more topics in documents than the best state has to fewer.
+        """
+        k, policy = context.value.n_clusters, self.policy
+        if self.kept or not context.calm or not 2 <= k <= self._most_topics(context):
+            return None
+        changes = {SHARPENED: policy.sharpened > 0.0, SMOOTHED: policy.smoothed > 0.0}
+        left = (name for name, is_on in changes.items() if is_on)
+        return next((name for name in left if not context.memory.failed(name + ATTEMPT, (), [k], 0.0)), None)
 
     def _propose(self, context: PlanContext, basis: Summary, name: str, beliefs: Posterior | None = None) -> None:
         beliefs = context.model.global_step(basis) if beliefs is None else beliefs
@@ -275,11 +286,33 @@ def smoothed(context: PlanContext, share: float) -> Summary:
     A word that fits no topic of its document goes to whichever topic has it.  That topic then keeps such words, and the
     others lose them: a fixed point of the steps, in which documents have shares of a few tokens in too many topics.
     """
-    counts, words = context.value["x"], np.asarray(context.survey.mean, np.float64)
-    out, words = context.model.empty_summary(context.value.ids), words / words.sum()
-    for own, topic, tokens in zip(counts, out.values["x"], counts.sum(axis=1), strict=True):  # no second large table
-        np.multiply(own, 1.0 - share, out=topic)
-        topic += (share * tokens) * words
+    words = np.asarray(context.survey.mean, np.float64)
+    words = words / words.sum()
+    return _with_words(context, lambda own: (1.0 - share) * own + (share * own.sum()) * words)
+
+
+def sharpened(context: PlanContext, more: float) -> Summary:
+    """Statistics of all topics, without documents; the shares of a topic's words are raised to the power ``1 + more``.
+
+    For a document this is as if its words counted ``1 + more`` times beside its prior, so that it uses more topics.
+    The words that fit none of its topics then go to topics that have them: a run in which few topics of many took all
+    such words ends where documents have too few topics, another fixed point of the steps.
+    """
+
+    def of_topic(own: np.ndarray) -> np.ndarray:
+        tokens, words = own.sum(), np.zeros(len(own))
+        held = own > 0.0
+        words[held] = exp((1.0 + more) * log(own[held] / tokens))
+        return words * (tokens / words.sum()) if held.any() else words
+
+    return _with_words(context, of_topic)
+
+
+def _with_words(context: PlanContext, change: Callable[[np.ndarray], np.ndarray]) -> Summary:
+    """Statistics of all topics, without documents, after a change of the counts of words ``(V,)`` of each."""
+    out = context.model.empty_summary(context.value.ids)
+    for own, topic in zip(context.value["x"], out.values["x"], strict=True):  # no second large table
+        topic[...] = change(own)
     out.values["N"][...] = out["x"].sum(axis=1)
     return out
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange
+from bnp_dask.core.summary import Exchange, Field, Summary
 from bnp_dask.moves.base import DeleteProposal, Gather, Plan
 from bnp_dask.moves.create import gather_atoms
-from bnp_dask.moves.delete import SET
+from bnp_dask.moves.delete import SET, Delete
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep, as_start, with_rejected
-from bnp_dask.moves.policy import DECISION
-from bnp_dask.structure.base import Visit
+from bnp_dask.moves.policy import DECISION, DeletePolicy
+from bnp_dask.structure.base import OF_GROUPS, Visit
 from tests.moves.test_promises import near_blobs, of_labels
 
 
@@ -56,6 +58,26 @@ def test_the_last_lap_of_a_delete_is_its_last():
     _, memory, _ = decided(sweeps=4, tried=2, before=nearly)
     assert memory.sweeps[1].tried == 3
     assert memory.sweeps[1].step == pytest.approx(record["gain"] - nearly)
+
+
+def test_topics_far_below_the_mean_go_as_a_set_and_after_a_failure_the_smaller_half():
+    counts, memory = np.array([5000.0, 3000.0, 130.0, 120.0, 4000.0]), Memory(9)
+    value = Summary(np.arange(5), {"N": Field(("cluster",))}, {"N": counts})
+    context = SimpleNamespace(
+        value=value,
+        memory=memory,
+        policy=OF_GROUPS,
+        calm=True,
+        free={0, 1, 2, 3, 4},
+        count=lambda i: counts[i],
+        counts=lambda targets: [counts[i] for i in targets],
+    )
+    assert counts[2] > DeletePolicy().leftover * counts.sum()
+    assert Delete()._set_of_leftovers(context) == (3, 2)
+    memory.remember_failure(SET, (3, 2), [120.0, 130.0])
+    assert Delete()._set_of_leftovers(context) == (3,)
+    memory.remember_failure(SET, (3,), [120.0])
+    assert Delete()._set_of_leftovers(context) == ()
 
 
 def test_a_set_of_leftovers_is_tried_again_and_fails_as_one():

@@ -20,7 +20,16 @@ from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.moves.base import PlanContext
-from bnp_dask.moves.documents import Size, in_places, smoothed, topics_again
+from bnp_dask.moves.documents import (
+    ATTEMPT,
+    SHARPENED,
+    SMOOTHED,
+    Size,
+    in_places,
+    sharpened,
+    smoothed,
+    topics_again,
+)
 from bnp_dask.moves.memory import WHOLE, Memory
 from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
@@ -116,7 +125,7 @@ def test_all_topics_are_tried_with_smoothed_words_once_for_each_number_of_topics
     x, start = thin_bars(1, side=6, n_docs=200, length=60)[0], SampledTopics(12, 20)
     model, ends, accepted = Model(HDPTopics(), Multinomial()), [], []
     for share in (0.0, DocumentBirthPolicy().smoothed):
-        move = DocumentBirth(passes=5, policy=DocumentBirthPolicy(smoothed=share))
+        move = DocumentBirth(passes=5, policy=DocumentBirthPolicy(smoothed=share, sharpened=0.0))
         result = train(model, x, init=start, moves=[move], rng=1, client=SerialExecutor())
         check_steps(result)
         accepted.append([m for m in births(result) if m["accepted"] and not m["targets"] and not m["others"]])
@@ -138,12 +147,37 @@ def test_smoothed_topics_keep_their_tokens_and_get_a_share_of_the_words_of_the_c
     assert found["docs"] == 0.0
 
 
+def test_sharpened_topics_keep_their_tokens_and_have_powers_of_their_shares_of_words():
+    x = corpus(60, length=30)[0]
+    model = Model(HDPTopics(), Multinomial(lam=0.1)).with_prior(survey_of(Batch(x)))
+    value = summarize_assigned(model, Batch(x), np.arange(60) % 3, 4)  # the last topic has no token
+    found = sharpened(SimpleNamespace(value=value, model=model), 0.5)
+    powers, tokens = value["x"] ** 1.5, value["x"].sum(axis=1)
+    expected = tokens[:, None] * powers / np.maximum(powers.sum(axis=1), 1.0)[:, None]
+    np.testing.assert_allclose(found["x"], expected, rtol=1e-12)
+    np.testing.assert_allclose(found["N"], tokens)
+    assert found["docs"] == 0.0
+
+
+def test_words_of_all_topics_are_sharpened_and_then_smoothed_once_for_each_number_of_topics():
+    memory = Memory(12)
+    context = SimpleNamespace(
+        value=SimpleNamespace(n_clusters=12), calm=True, memory=memory, source=SimpleNamespace(n_features=400)
+    )
+    tried = []
+    while (change := DocumentBirth()._next_change(context)) is not None:
+        memory.remember_failure(change + ATTEMPT, (), [context.value.n_clusters])
+        tried.append(change)
+        context.value.n_clusters = 12 if len(tried) < 2 else 13
+    assert tried == [SHARPENED, SMOOTHED, SHARPENED, SMOOTHED]
+
+
 @pytest.mark.parametrize(("n_words", "tried"), [(400, True), (60_000_000, False)])
-def test_smoothed_topics_are_tried_only_where_tables_of_all_words_may_take_memory(n_words, tried):
+def test_words_of_all_topics_change_only_where_tables_of_all_words_may_take_memory(n_words, tried):
     context = SimpleNamespace(
         value=SimpleNamespace(n_clusters=12), calm=True, memory=Memory(12), source=SimpleNamespace(n_features=n_words)
     )
-    assert DocumentBirth()._smooths(context) is tried
+    assert (DocumentBirth()._next_change(context) is not None) is tried
 
 
 def test_a_trial_on_all_topics_is_re_estimated_with_weights_of_documents():
