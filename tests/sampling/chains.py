@@ -16,7 +16,8 @@ from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clust
 from bnp_dask.inference.sampling.reseating import Others, seat_again
 from bnp_dask.inference.sampling.split_merge import Asked, clusters_of, decide, follow, lead, relabelled
 from bnp_dask.inference.sampling.sweep import assign
-from bnp_dask.inference.sampling.visit import Assigned, Labels, pins_of, positions, statistics
+from bnp_dask.inference.sampling.visit import Assigned, Labels, pins_of, positions
+from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.model import Model
 from tests.streaming.oracle import Oracle, Partition

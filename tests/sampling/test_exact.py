@@ -16,7 +16,8 @@ from bnp_dask.inference.chains import Pins, Sampler, sampler_from_saved, sampler
 from bnp_dask.inference.sampling.chain import begin_sweep, draw_clusters
 from bnp_dask.inference.sampling.reseating import Others, density_of, urn_of
 from bnp_dask.inference.sampling.sweep import assign
-from bnp_dask.inference.sampling.visit import generator, pins_of, statistics
+from bnp_dask.inference.sampling.visit import generator, pins_of
+from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
 from bnp_dask.kernels.mixture.resp import ScreenedWeights

@@ -26,7 +26,8 @@ from bnp_dask.inference.sampling.split_merge import (
     union_chance,
     union_gains,
 )
-from bnp_dask.inference.sampling.visit import Labels, statistics
+from bnp_dask.inference.sampling.visit import Labels
+from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.testing.parts import survey_of
 from tests.sampling.chains import (

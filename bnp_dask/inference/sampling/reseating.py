@@ -19,7 +19,8 @@ import numpy as np
 from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core import Batch, Summary, add_in_place, require_finite_arrays
 from bnp_dask.inference.sampling.sweep import Drawn, drawn_places
-from bnp_dask.inference.sampling.visit import RESEAT, Assigned, Labels, Swept, generator, pins_of, statistics, visited
+from bnp_dask.inference.sampling.visit import RESEAT, Assigned, Labels, Swept, generator, pins_of, visited
+from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels.streaming.counts import propose, reseat_counts

@@ -18,7 +18,8 @@ import numpy as np
 from bnp_dask.core import Batch, add_in_place, require_finite_arrays
 from bnp_dask.errors import NumericalError
 from bnp_dask.inference.chains import Pins
-from bnp_dask.inference.sampling.visit import ASSIGN, Assigned, Labels, Swept, generator, pins_of, statistics, visited
+from bnp_dask.inference.sampling.visit import ASSIGN, Assigned, Labels, Swept, generator, pins_of, visited
+from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists

@@ -8,14 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation, SampledStates
+from bnp_dask.allocation.base import SampledStates
 from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.chains import Pins, empty_of_chain
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, request_of, visit
-from bnp_dask.inputs import as_a
-from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
 from bnp_dask.model import Model
 from bnp_dask.structure import sequence_offsets, sequence_weights
 
@@ -223,14 +221,6 @@ def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Positions of the ``wanted`` ids, all of which are among ``ids``, ``(J,)``."""
     order = np.argsort(ids, kind="stable")
     return order[np.searchsorted(ids, wanted, sorter=order)]
-
-
-def statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray) -> Summary:
-    """Summary of atoms whose clusters are at these ``places (n,)``."""
-    resp = RaggedResp(np.arange(len(places) + 1), places, np.ones(len(places)), len(ids))
-    total = model.summarize(ids, atoms, resp)
-    certain = as_a(model.allocation, SampledAllocation).certain_values(cluster_sums(resp))
-    return replace(total, values={**total.values, **certain})
 
 
 # -- the coordinator ----------------------------------------------------------------------------------------------

@@ -9,20 +9,23 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core import InsertEmpty, Summary, Take, Unite, register
+from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.core import InsertEmpty, RunningTotal, Summary, Take, Unite, register
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Task
+from bnp_dask.execute.base import Task, in_order
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
+from bnp_dask.inference.streaming.halves import ONE, OTHER, generator, look, split_gains, take_apart, with_cluster
 from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold
 from bnp_dask.inference.streaming.unite import grown, pair_gains, rows, unions
+from bnp_dask.inference.visit import request_of
 from bnp_dask.inputs import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
-from bnp_dask.moves.pairs import best_share, matched_in_turn
-from bnp_dask.structure import Visit
+from bnp_dask.moves.pairs import best_share, matched_in_turn, sum_of
+from bnp_dask.structure import Visit, without_data
 
 SEATS = "seats/"
 """Prefix of the arrays that keep the responsibilities of a batch's atoms."""
@@ -49,8 +52,9 @@ class ExpectationPropagation:
         :class:`~bnp_dask.inference.streaming.Filter`.
     merge
         Nats by which the log probability of one united cluster must exceed the log probability of two, to unite them:
-        after each window for clusters that were opened in it or grew by half, and after each lap for all.  None:
-        clusters stay apart, as in Alg. 2, unless two batches of one window opened them.
+        after each window for clusters that were opened in it or grew by half, and after each lap for all.  After each
+        lap clusters are also split that are more probable as two.  None: clusters are neither united nor split, as in
+        Alg. 2, unless two batches of one window opened them.
     count_tolerance
         Stop when a lap changes no cluster's count by more than this share of all atoms, and none came or went.
 
@@ -60,6 +64,10 @@ class ExpectationPropagation:
     statistics of a batch the memo keeps the responsibilities of its atoms, so that each atom leaves alone and is seated
     given all others, including the others of its batch.  With ``window=1, merge=None`` the size of batches only changes
     rounding; batches of a window do not see each other's changes.
+
+    Atoms that move one by one do not take a cluster apart.  So each lap ends with a look at the clusters of one batch,
+    chosen at random: if its atoms of a cluster are more probable as two, all batches are read once more, their atoms of
+    the cluster join one of the halves, and the evidence of both decides.
 
     Shares of an atom in united clusters are added when its batch is visited again.  Until then the log probability that
     the union is empty is the sum of both, an upper bound.
@@ -131,8 +139,10 @@ class ExpectationPropagation:
         return {"exact": False, "action": "folded", "moves": moves}
 
     def end_lap(self, work: Work, state: State, told: Told) -> Told:
-        """Unite clusters, and stop if no count changes any more."""
+        """Unite and split clusters, and stop if no count changes any more."""
         moves = _unite(work.model, state, self.merge, None)
+        if self.merge is not None:
+            moves += _split(work, state, self.window)
         if moves:
             settle(work, state)
         counts, old = state.total.value()["N"], state.lap_counts
@@ -201,6 +211,61 @@ def _unite(model: Model, state: State, least: float | None, before: Summary | No
     return out
 
 
+def _split(work: Work, state: State, window: int) -> list[dict[str, Any]]:
+    """Split clusters that are two, in the total and in every site; records of the splits.
+
+    One batch proposes, and all batches are read once more if it does; see :mod:`bnp_dask.inference.streaming.halves`.
+    If a batch cannot be read, nothing is split; the next lap handles the batch.
+    """
+    total, model, lap = without_data(work.model, state.total.value()), work.model, state.lap
+    n_batches = work.source.n_batches
+    leading = int(generator(work.seed, lap).integers(n_batches))
+    seats = _seats(work, state, leading, total)
+    if seats is None or not isinstance(model.allocation, SampledAllocation):
+        return []
+    args = (model, total, seats, lap, request_of(work, state, leading))
+    halves = next(iter(in_order(work.executor, iter([(f"look-lap{lap}-batch{leading}", look, args)]), 1)))
+    if halves is None or not len(halves.ids):
+        return []
+    at, asked = total.positions(halves.ids), list[int]()
+
+    def tasks() -> Iterator[Task]:
+        for batch in range(n_batches):
+            seats = _seats(work, state, batch, total)
+            if seats is not None:
+                asked.append(batch)
+                args = (model, halves, at, seats, lap, request_of(work, state, batch))
+                yield f"apart-lap{lap}-batch{batch}", take_apart, args
+
+    told = list(in_order(work.executor, tasks(), window))
+    found = {batch: one for batch, one in zip(asked, told, strict=True) if one is not None}
+    if len(found) < len(asked):
+        return []
+    whole = sum_of([one.summary for one in found.values()])
+    gains = split_gains(model, whole, halves.ids, total)
+    accepted = np.flatnonzero(gains > 0.0)
+    new = state.memory.next_id + np.arange(len(accepted))
+    if not len(new):
+        return []
+    state.memory.next_id += len(new)
+    state.total = state.total.insert_empty(new)
+    state.edits.append(InsertEmpty(tuple(new.tolist())))
+    pairs = list(zip(accepted.tolist(), new.tolist(), strict=True))
+    for batch, one in found.items():
+        seats, before = _seats(work, state, batch, total), recall(work, state, batch)
+        assert seats is not None
+        mine = before.value() if isinstance(before, RunningTotal) else before
+        for number, (p, other) in enumerate(pairs):
+            mine = with_cluster(mine, int(halves.ids[p]), rows(one.summary, np.array([2 * p + ONE])))
+            mine = with_cluster(mine, other, rows(one.summary, np.array([2 * p + OTHER])))
+            seats.index[one.entries[one.pair == p]] = total.n_clusters + number
+        state.total.subtract(before)
+        state.total.add(mine)
+        remember(work, state, batch, Visit(mine, {}), more=seats_to_arrays(seats, np.concatenate([total.ids, new])))
+    why = "the evidence of the halves is greater"
+    return [record("birth", (int(halves.ids[p]),), (other,), float(gains[p]), True, why) for p, other in pairs]
+
+
 def _same(model: Model, total: Summary, newborn: list[int], summary: Summary, first: int) -> np.ndarray:
     """Ids of the clusters among ``newborn``, clusters of a total, that match the clusters of a summary from position
     ``first`` on, ``(J,)``; -1 if none does."""
@@ -237,12 +302,21 @@ def _given(work: Work, state: State, batch: int, total: Summary) -> SeatedGiven:
     """Statistics given which a batch is seated: the total, which its atoms leave one by one after its first visit."""
     if state.visits[batch] < 0:
         return SeatedGiven(total, keep=True)
-    kept = recall_more(work, state, batch, SEATS)
-    into = _united_since(state, batch)
-    if "id" not in kept:  # a batch that was left out left no seats
+    before = _seats(work, state, batch, total)
+    if before is None:
         rest = state.total.copy()
         rest.subtract(recall(work, state, batch))
         return SeatedGiven(rest.value(), keep=True)
+    return SeatedGiven(total, before, keep=True)
+
+
+def _seats(work: Work, state: State, batch: int, total: Summary) -> RaggedResp | None:
+    """Responsibilities of a batch's atoms for the clusters of the total, ``(n, K)``; None if it left none, as one that
+    was left out."""
+    kept = recall_more(work, state, batch, SEATS)
+    into = _united_since(state, batch)
+    if "id" not in kept:
+        return None
     ids = kept["id"].copy()
     for drop, keep in into:
         ids[ids == drop] = keep
@@ -251,8 +325,7 @@ def _given(work: Work, state: State, batch: int, total: Summary) -> SeatedGiven:
     rows = np.repeat(np.arange(n_atoms), np.diff(kept["offsets"]))[there]
     entries = kept["value"][there], (rows, total.positions(ids[there]))
     seats = sparse.coo_array(entries, shape=(n_atoms, total.n_clusters)).tocsr()  # adds the shares of united clusters
-    before = RaggedResp(seats.indptr.astype(np.int64), seats.indices.astype(np.int64), seats.data, total.n_clusters)
-    return SeatedGiven(total, before, keep=True)
+    return RaggedResp(seats.indptr.astype(np.int64), seats.indices.astype(np.int64), seats.data, total.n_clusters)
 
 
 def _united_since(state: State, batch: int) -> list[tuple[int, int]]:
