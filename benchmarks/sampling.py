@@ -156,15 +156,30 @@ def mixed(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
     return np.concatenate([rng.poisson(rate[label]), centers(rng, 2)[label] + rng.normal(size=(len(label), 2))], axis=1)
 
 
+def more_counts(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Eight counts with means between 1 and 60, of a variance that is the mean and half its square."""
+    mean = np.exp(rng.uniform(0.0, np.log(60.0), size=(TRUE, 8)))
+    return rng.poisson(rng.gamma(2.0, mean[label] / 2.0)).astype(float)
+
+
+def levels(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Twelve columns of four levels, one of which has probability .85."""
+    n, chief = len(label), rng.integers(4, size=(TRUE, 12))
+    return np.where(rng.random((n, 12)) < 0.8, chief[label], rng.integers(4, size=(n, 12))).astype(float)
+
+
 SEPARATE: dict[str, tuple[Any, Drawn]] = {
     "AutoRegressiveGaussian": (bnp.AutoRegressiveGaussian(), steps),
     "Bernoulli": (bnp.Bernoulli(), bits),
+    "Categorical": (bnp.Categorical(), levels),
     "DiagGaussian": (bnp.DiagGaussian(), blobs),
     "FixedVarianceGaussian": (bnp.FixedVarianceGaussian(variance=1.0), blobs),
     "Gaussian": (bnp.Gaussian(), blobs),
     "Multinomial": (bnp.Multinomial(), documents),
+    "NegativeBinomial": (bnp.NegativeBinomial(), more_counts),
     "Poisson": (bnp.Poisson(), whole_numbers),
     "Product": (bnp.Product({(0, 1, 2): bnp.Poisson(), (3, 4): bnp.DiagGaussian()}), mixed),
+    "SemiConjugateGaussian": (bnp.SemiConjugateGaussian(), blobs),
     "VonMisesFisher": (bnp.VonMisesFisher(), directions),
     "ZeroMeanGaussian": (bnp.ZeroMeanGaussian(), covariances),
 }
@@ -172,11 +187,17 @@ SEPARATE: dict[str, tuple[Any, Drawn]] = {
 
 
 def reach(likelihood: str, start: int, seed: int, rows: int, laps: int, batches: int) -> dict[str, Any]:
-    """Clusters that a chain ends with: the mean of the last ten laps, the last ten, and the adjusted Rand index."""
+    """Clusters that a chain ends with: the mean of the last ten laps, the last ten, clusters in the partition that
+    stands for all draws (``point``) and in it of more than three rows (``large``), and the adjusted Rand index of the
+    last draw.
+
+    Draws of a Dirichlet process have single rows apart, which come and go: ``last`` may be above the truth where the
+    chain is where it should be.
+    """
     observation, draw = SEPARATE[likelihood]
     rng = np.random.default_rng(seed)
     label = rng.integers(TRUE, size=rows)
-    schedule = bnp.Gibbs(laps=laps, burn_in=laps - 1, thin=1, rows=rows)
+    schedule = bnp.Gibbs(laps=laps, burn_in=max(laps - 10, 0), thin=1, rows=rows)
     began = time.process_time()
     result = bnp.train(
         bnp.Model(bnp.DPMixture(), observation),
@@ -189,7 +210,9 @@ def reach(likelihood: str, start: int, seed: int, rows: int, laps: int, batches:
     )
     last = [row["n_clusters"] for row in result.history if row["action"] == "sampled"][-10:]
     score = adjusted_rand_score(label, result.draws.labels[0, -1])
+    sizes = result.posterior.summary["N"]
     out = {"likelihood": likelihood, "start": start, "seed": seed, "mean": float(np.mean(last)), "last": last}
+    out |= {"point": int(np.sum(sizes > 0.0)), "large": int(np.sum(sizes > 3.0))}
     return out | {"ari": round(float(score), 3), "cpu": round(time.process_time() - began, 2)}
 
 

@@ -37,7 +37,8 @@ PRIORS = {
 }
 
 
-SOON, LATER = ("Multinomial",), ("Gaussian", "DiagGaussian", "Product")
+SOON = ("Multinomial",)
+LATER = ("Gaussian", "DiagGaussian", "Product", "Categorical", "NegativeBinomial", "SemiConjugateGaussian")
 LONG = 1800
 """Seconds that a test of some ten thousand laps may take: a minute or two, or many times that on a busy machine."""
 

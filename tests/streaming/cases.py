@@ -38,6 +38,13 @@ def counts(n: int, seed: int = 0) -> Batch:
     return Batch(rng.poisson(rate[rng.integers(3, size=n)]).astype(float), None, "counts")
 
 
+def levels(n: int, seed: int = 0) -> Batch:
+    """Four columns of three levels each."""
+    rng = np.random.default_rng(seed)
+    edges = np.cumsum(rng.dirichlet(np.full(3, 0.5), size=(3, 4)), axis=2)[rng.integers(3, size=n)]
+    return Batch((rng.random((n, 4, 1)) > edges[:, :, :2]).sum(axis=2).astype(float), None, "levels")
+
+
 def steps(n: int, seed: int = 0) -> Batch:
     """Steps of a path in the plane with those before them."""
     path = np.cumsum(np.random.default_rng(seed).normal(size=(n + 1, 2)), axis=0)
@@ -57,7 +64,9 @@ LIKELIHOODS = {
     "DiagGaussian": (bnp.DiagGaussian(), points),
     "FixedVarianceGaussian": (bnp.FixedVarianceGaussian(variance=1.0), points),
     "Bernoulli": (bnp.Bernoulli(), bits),
+    "Categorical": (bnp.Categorical(), levels),
     "Multinomial": (bnp.Multinomial(0.5), documents),
+    "NegativeBinomial": (bnp.NegativeBinomial(), counts),
     "Poisson": (bnp.Poisson(), counts),
     "SemiConjugateGaussian": (bnp.SemiConjugateGaussian(), points),
     "VonMisesFisher": (bnp.VonMisesFisher(), units),
