@@ -115,13 +115,21 @@ def test_the_predictive_of_circles_and_balls_integrates_to_one():
 
 @pytest.mark.parametrize("d", [3, 40])
 def test_interpolated_predictives_are_ratios_of_normalisers(d):
-    cosine = np.linspace(-1, 1, 41)[:, None]
+    cosine = np.linspace(-1, 1, 81)[:, None]
     for a, s in ((0.1, 0.03), (1.1, 1.02), (900.0, 899.9)):
         log_z = directions.log_normalizers(a * ONE, s * ONE, d)
         found = directions.log_predictive(a * ONE, s * ONE, log_z, cosine, d)[:, 0]
         length = np.sqrt(s * s + 1 + 2 * s * cosine[:, 0])
-        exact = directions.log_normalizers(np.full(41, a + 1), np.minimum(length, s + 1), d) - log_z
+        exact = directions.log_normalizers(np.full(81, a + 1), np.minimum(length, s + 1), d) - log_z
         assert_allclose(found, exact, rtol=1e-10, atol=1e-10)
+
+
+def test_few_vectors_have_the_densities_that_they_have_among_many():
+    rng = np.random.default_rng(0)
+    cosine, a, s = rng.uniform(-1.0, 1.0, size=(100, 2)), np.array([30.0, 2.0]), np.array([25.0, 0.3])
+    log_z = directions.log_normalizers(a, s, 6)
+    many, few = (directions.log_predictive(a, s, log_z, cosine[:n], 6) for n in (100, 7))
+    assert_allclose(few, many[:7], rtol=1e-9)
 
 
 def test_drawn_directions_have_the_mean_and_the_density_of_their_clusters():

@@ -269,13 +269,17 @@ def log_constants(kappa: np.ndarray, d: int) -> np.ndarray:
 def log_predictive(a: np.ndarray, s: np.ndarray, log_z: np.ndarray, cosine: np.ndarray, d: int) -> np.ndarray:
     """Log density of unit vectors with these cosines from the clusters' directions, ``(n, K)`` nats.
 
-    It is ``log Z(a + 1, |s m + x|) - log Z(a, s)``, a smooth function of the cosine: interpolated by polynomials in
-    ``log(a + 1 - |s m + x|)``, in which its singularity at a + 1 is far away.
+    It is ``log Z(a + 1, |s m + x|) - log Z(a, s)``, a smooth function of the cosine: of more vectors than nodes it is
+    interpolated by polynomials in ``log(a + 1 - |s m + x|)``, in which its singularity at a + 1 is far away.
     """
     out = np.empty_like(cosine)
     angles = (np.arange(CHEBYSHEV) + 0.5) * (np.pi / CHEBYSHEV)
     for k in range(len(a)):
         length = np.sqrt(np.maximum(s[k] ** 2 + 1.0 + 2.0 * s[k] * cosine[:, k], 0.0))
+        if len(length) <= CHEBYSHEV:
+            length = np.minimum(length, s[k] + 1.0)
+            out[:, k] = log_normalizers(np.full(len(length), a[k] + 1.0), length, d) - log_z[k]
+            continue
         ends = math.log(a[k] - s[k]), math.log(a[k] + 1.0 - abs(s[k] - 1.0))
         half, middle = max(0.5 * (ends[1] - ends[0]), 1e-9), 0.5 * (ends[1] + ends[0])
         nodes = np.maximum(a[k] + 1.0 - np.exp(middle + half * np.cos(angles)), 0.0)
