@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation.base import SampledAllocation
-from bnp_dask.core import InsertEmpty, RunningTotal, Summary, Take, Unite, register
+from bnp_dask.core import InsertEmpty, RunningTotal, Summary, Take, Unite, register, sum_of
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Task, in_order
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
@@ -24,7 +24,7 @@ from bnp_dask.inputs import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
-from bnp_dask.moves.pairs import best_share, matched_in_turn, sum_of
+from bnp_dask.moves.pairs import best_share, matched_in_turn
 from bnp_dask.structure import Visit, without_data
 
 SEATS = "seats/"
