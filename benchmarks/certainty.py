@@ -21,12 +21,13 @@ import bnp_dask as bnp
 
 @dataclass(frozen=True)
 class Problem:
-    """Data of ``k`` clusters with their model."""
+    """Data of ``k`` clusters with their model, and the true cluster of each atom, ``(n,)``."""
 
     name: str
     model: bnp.Model
     data: object
     k: int
+    truth: np.ndarray
 
 
 def spread(rng: np.random.Generator, k: int, d: int, apart: float) -> np.ndarray:
@@ -40,32 +41,38 @@ def balls(seed: int, k: int, d: int, apart: float, n: int, likelihood: object) -
     """Round clusters of equal size and unit variance."""
     rng = np.random.default_rng([1, seed])
     centres = spread(rng, k, d, apart)
-    x = centres[rng.integers(0, k, n)] + rng.normal(size=(n, d))
+    z = rng.integers(0, k, n)
+    x = centres[z] + rng.normal(size=(n, d))
     name = f"{type(likelihood).__name__} {k} x {d}, {apart:g} apart"
-    return Problem(name, bnp.Model(bnp.DPMixture(), likelihood), x, k)
+    return Problem(name, bnp.Model(bnp.DPMixture(), likelihood), x, k, z)
 
 
 def documents(seed: int, k: int, v: int, length: int, n: int) -> Problem:
     """Documents of one topic each."""
     rng = np.random.default_rng([2, seed])
     topics = rng.dirichlet(np.full(v, 0.3), k)
-    x = np.array([rng.multinomial(length, topics[i]) for i in rng.integers(0, k, n)], np.float64)
-    return Problem(f"Multinomial {k} x {v}", bnp.Model(bnp.DPMixture(), bnp.Multinomial()), sparse.csr_array(x), k)
+    z = rng.integers(0, k, n)
+    x = np.array([rng.multinomial(length, topics[i]) for i in z], np.float64)
+    return Problem(f"Multinomial {k} x {v}", bnp.Model(bnp.DPMixture(), bnp.Multinomial()), sparse.csr_array(x), k, z)
 
 
 def bits(seed: int, k: int, d: int, n: int) -> Problem:
     """Rows of bits."""
     rng = np.random.default_rng([3, seed])
     p = rng.beta(0.5, 0.5, (k, d))
-    x = (rng.random((n, d)) < p[rng.integers(0, k, n)]).astype(np.float64)
-    return Problem(f"Bernoulli {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Bernoulli()), x, k)
+    u = rng.random((n, d))
+    z = rng.integers(0, k, n)
+    x = (u < p[z]).astype(np.float64)
+    return Problem(f"Bernoulli {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Bernoulli()), x, k, z)
 
 
 def rates(seed: int, k: int, d: int, n: int) -> Problem:
     """Rows of counts."""
     rng = np.random.default_rng([4, seed])
-    x = rng.poisson(rng.gamma(1.0, 10.0, (k, d))[rng.integers(0, k, n)]).astype(np.float64)
-    return Problem(f"Poisson {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Poisson()), x, k)
+    means = rng.gamma(1.0, 10.0, (k, d))
+    z = rng.integers(0, k, n)
+    x = rng.poisson(means[z]).astype(np.float64)
+    return Problem(f"Poisson {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Poisson()), x, k, z)
 
 
 def first_ten() -> list[Callable[[], Problem]]:
@@ -92,7 +99,7 @@ def ellipses(seed: int, k: int, d: int, n: int, apart: float) -> Problem:
     z = rng.choice(k, n, p=sizes / sizes.sum())
     factors = rng.normal(size=(k, d, d + 3)) / np.sqrt(d + 3)
     x = spread(rng, k, d, apart)[z] + np.einsum("nij,nj->ni", factors[z], rng.normal(size=(n, d + 3)))
-    return Problem(f"ellipses {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, k)
+    return Problem(f"ellipses {k} x {d}", bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, k, z)
 
 
 def grid(k: int, n: int, step: float) -> Problem:
@@ -100,25 +107,28 @@ def grid(k: int, n: int, step: float) -> Problem:
     rng = np.random.default_rng([12, k])
     side = int(np.ceil(np.sqrt(k)))
     knots = np.array([(i // side, i % side) for i in range(k)]) * step
-    x = (knots[rng.integers(0, k, n)] + rng.normal(size=(n, 2))) * np.array([3.0, 0.2]) + 50.0
-    return Problem(f"lattice {k}", bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, k)
+    z = rng.integers(0, k, n)
+    x = (knots[z] + rng.normal(size=(n, 2))) * np.array([3.0, 0.2]) + 50.0
+    return Problem(f"lattice {k}", bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, k, z)
 
 
 def lines(k: int, n: int) -> Problem:
     """Crossing zero-mean clusters, told apart by their covariance alone."""
     rng = np.random.default_rng([13, k])
     axes = np.linalg.qr(rng.normal(size=(k, 4, 4)))[0]
-    x = np.einsum("nij,nj->ni", axes[rng.integers(0, k, n)], rng.normal(size=(n, 4)) * np.array([5.0, 1.0, 0.5, 0.2]))
-    return Problem(f"lines {k}", bnp.Model(bnp.DPMixture(), bnp.ZeroMeanGaussian()), x, k)
+    z = rng.integers(0, k, n)
+    x = np.einsum("nij,nj->ni", axes[z], rng.normal(size=(n, 4)) * np.array([5.0, 1.0, 0.5, 0.2]))
+    return Problem(f"lines {k}", bnp.Model(bnp.DPMixture(), bnp.ZeroMeanGaussian()), x, k, z)
 
 
 def directions(k: int, n: int) -> Problem:
     """Caps on a sphere."""
     rng = np.random.default_rng([14, k])
     centres = np.linalg.qr(rng.normal(size=(8, 8)))[0][:k]
-    x = 3.0 * centres[rng.integers(0, k, n)] + rng.normal(size=(n, 8))
+    z = rng.integers(0, k, n)
+    x = 3.0 * centres[z] + rng.normal(size=(n, 8))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    return Problem(f"directions {k}", bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher()), x, k)
+    return Problem(f"directions {k}", bnp.Model(bnp.DPMixture(), bnp.VonMisesFisher()), x, k, z)
 
 
 def questions(k: int, n: int) -> Problem:
@@ -127,7 +137,7 @@ def questions(k: int, n: int) -> Problem:
     p = rng.dirichlet(np.full(4, 0.8), (k, 8))
     z = rng.integers(0, k, n)
     x = (rng.random((n, 8, 1)) > p[z].cumsum(axis=2)).sum(axis=2).clip(0, 3).astype(np.float64)
-    return Problem(f"Categorical {k}", bnp.Model(bnp.DPMixture(), bnp.Categorical()), x, k)
+    return Problem(f"Categorical {k}", bnp.Model(bnp.DPMixture(), bnp.Categorical()), x, k, z)
 
 
 def mixed(k: int, n: int) -> Problem:
@@ -140,7 +150,7 @@ def mixed(k: int, n: int) -> Problem:
         (rng.random((n, 3)) < rng.beta(0.4, 0.4, (k, 3))[z]),
     ])  # fmt: skip
     parts = {(0, 1): bnp.Gaussian(), 2: bnp.Poisson(), (3, 4, 5): bnp.Bernoulli()}
-    return Problem(f"Product {k}", bnp.Model(bnp.DPMixture(), bnp.Product(parts)), x, k)
+    return Problem(f"Product {k}", bnp.Model(bnp.DPMixture(), bnp.Product(parts)), x, k, z)
 
 
 def states(k: int, n: int) -> Problem:
@@ -151,15 +161,16 @@ def states(k: int, n: int) -> Problem:
         z[t] = z[t - 1] if rng.random() < 0.9 else rng.integers(k)
     x = centres[z] + rng.normal(size=(n, 2))
     source = bnp.as_source(x, groups=np.arange(0, n + 1, n // 8))
-    return Problem(f"states {k}", bnp.Model(bnp.HDPHMM(kappa=20.0), bnp.Gaussian()), source, k)
+    return Problem(f"states {k}", bnp.Model(bnp.HDPHMM(kappa=20.0), bnp.Gaussian()), source, k, z)
 
 
 def skewed(k: int, n: int) -> Problem:
     """Counts with rates on a geometric ladder and unequal sizes."""
     rng = np.random.default_rng([18, k])
     ladder = 2.0 * 1.5 ** np.array([rng.permutation(k) for _ in range(5)]).T
-    x = rng.poisson(ladder[rng.choice(k, n, p=np.arange(1, k + 1) / (k * (k + 1) / 2))]).astype(np.float64)
-    return Problem(f"ladder {k}", bnp.Model(bnp.DPMixture(), bnp.Poisson()), x, k)
+    z = rng.choice(k, n, p=np.arange(1, k + 1) / (k * (k + 1) / 2))
+    x = rng.poisson(ladder[z]).astype(np.float64)
+    return Problem(f"ladder {k}", bnp.Model(bnp.DPMixture(), bnp.Poisson()), x, k, z)
 
 
 def second_ten() -> list[Callable[[], Problem]]:
