@@ -9,13 +9,13 @@ state should be found from every start: no seed of the default start should end 
 the truth.
 
 ``peers`` holds out each of three folds in turn and compares ``DirichletProcessMixture()`` as it comes, on the same
-columns divided by their deviations, with scikit-learn's BayesianGaussianMixture(30) and GaussianMixture by BIC: held-out
-nats per row, adjusted Rand index, clusters and CPU seconds.  Of each peer the regularisation of :data:`REGULARISED` and
-the type of covariance are chosen on the rows that are trained on, by a fifth of them that is kept apart; its CPU seconds
-include that choice.  The tables are :data:`FIFTEEN` and two of mixed columns, for which this package has
-``observation="auto"`` and the peers have numbers for levels; a mass of whole numbers is no density, so that their
-held-out nats are not compared.  Stand-ins are drawn with shapes as tables of that kind have; ``--draw`` draws others of
-the same kinds, so that what was chosen on one draw is checked on another.
+columns divided by their deviations, with scikit-learn's BayesianGaussianMixture(30) and GaussianMixture by BIC:
+held-out nats per row, adjusted Rand index, clusters and CPU seconds.  Of each peer the regularisation of
+:data:`REGULARISED` and the type of covariance are chosen on the rows that are trained on, by a fifth of them that is
+kept apart; its CPU seconds include that choice.  The tables are :data:`FIFTEEN` and two of mixed columns, for which
+this package has ``observation="auto"`` and the peers have numbers for levels; a mass of whole numbers is no density, so
+that their held-out nats are not compared.  Stand-ins are drawn with shapes as tables of that kind have; ``--draw``
+draws others of the same kinds, so that what was chosen on one draw is checked on another.
 """
 
 from __future__ import annotations
@@ -383,9 +383,7 @@ def compared(name: str, folds: int, chosen: list[str]) -> dict[str, list[list[fl
         mean, scale = x.mean(axis=0), x.std(axis=0)
         x, held = (x - mean) / scale, (held - mean) / scale
         for program in chosen:
-            rows = x
-            if program == "ours" and table.mixed is not None:
-                rows, held = table.mixed[inside], table.mixed[~inside]
+            rows = table.mixed[inside] if program == "ours" and table.mixed is not None else x
             fit = {"ours": ours, "bgm": by_bayes, "bic": by_bic}[program]
             begun = time.process_time()
             found = fit(rows, fold)
@@ -447,6 +445,7 @@ def bars(found: dict[str, dict[str, np.ndarray]], classes: dict[str, int]) -> st
 
 
 def main() -> None:
+    global DRAW
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["states", "peers"])
     parser.add_argument("--sets", default="")
@@ -460,7 +459,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=learned_priors.TABLES, help="folder with crabs.csv and others")
     chosen = parser.parse_args()
     learned_priors.TABLES = chosen.data
-    globals()["DRAW"] = chosen.draw
+    DRAW = chosen.draw
     warnings.simplefilter("ignore")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     usual = [*FIFTEEN, *MIXED] if chosen.what == "peers" else list(SETS)

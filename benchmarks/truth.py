@@ -2,8 +2,8 @@
 
     python -m benchmarks.truth [--problems 0,3] [--seeds 2] [--out FILE]
 
-Each problem is trained with default settings from the default start and from the true clusters of its atoms.  The gap is
-the objective from the truth less the objective by default, nats; where it is more than a few, the objective knows a
+Each problem is trained with default settings from the default start and from the true clusters of its atoms.  The gap
+is the objective from the truth less the objective by default, nats; where it is more than a few, the objective knows a
 better state that training does not find.  Seeds draw other data and other random numbers, both.  Wanted: a median gap
 below 5 nats, and the largest below .01 % of the objective.  A negative gap says that the run from the truth stopped
 short.  Known topics of words are in ``tests/topics/test_leftovers.py``.

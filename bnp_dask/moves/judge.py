@@ -389,8 +389,8 @@ class _Clusters:
         gone, new = self.touched(edit)
         tried = self.gain_of(edit, gone, new)
         size = self.size_of(tried.terms)
-        # an empty cluster of a DP mixture costs nothing
-        paid = min(self.spare, DECISION.negligible * size) if empty else 0.0
+        # a cluster of N atoms less costs about N nats; an empty one of a DP mixture costs nothing
+        paid = min(self.spare, max(DECISION.negligible * size, LAP.unused)) if empty else 0.0
         edits: list[Edit] = [edit]
         is_mixture = self.model.structure.policy.bounds_unions  # of groups and sequences this is decided once a lap
         if is_mixture and isinstance(edit, Exchange) and not is_better(tried.gain, size, fewer, paid):

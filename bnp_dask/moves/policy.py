@@ -32,9 +32,10 @@ class LapPolicy:
         were measured, overlapping clusters that slowly changed places used up their attempts too soon.
     unused
         Atoms below which a cluster counts as unused, whatever it gains: it is one of the empty clusters that the prior
-        of a nonparametric model holds anyway.  A cluster equal to the prior takes a share of atoms that falls with the
-        number of features: of 450 and 3,000 atoms in three clusters, 1e-3 with one feature, 1e-7 with two, less than
-        rounding with five.
+        of a nonparametric model holds anyway.  Below a half no atom belongs to it rather than to the others.  With 0.1
+        a run on three crossing lines (:mod:`benchmarks.truth`) kept a cluster of 0.12 atoms, which 0.1 nats held.  A
+        cluster equal to the prior takes a share of atoms that falls with the number of features: of 450 and 3,000 atoms
+        in three clusters, 1e-3 with one feature, 1e-7 with two, less than rounding with five.
     more
         Factor on the number of targets, and on the work on samples, of a lap once clusters are calm: by then further
         laps are run only for proposals that are still to be tried.
@@ -71,7 +72,7 @@ class LapPolicy:
     same_count: float = 0.1
     calm_count: float = 0.05
     calm_gain: float = 1e-4
-    unused: float = 0.1
+    unused: float = 0.5
     more: int = 8
     gathered: int = 2**22
     sampled: int = 2**22
@@ -106,7 +107,9 @@ class DecisionPolicy:
     rounding
         Share of the objective's terms below which a gain is rounding: 4,500 times the spacing of double precision.
     negligible
-        Share of the objective's terms that removing a cluster of no atom may cost at most, if other gains pay for it.
+        Share of the objective's terms that removing a cluster of no atom may cost at most, if other gains pay for it;
+        ``LapPolicy.unused`` nats if that is more.  Other clusters take its atoms at ``-sum_n log(1 - r_n)`` nats, about
+        as many as it has atoms.
     patience
         Factor on the observed ratio of two gains in a row, when the gains to come are estimated.
     slowest
