@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ from bnp_dask.observation import (
     is_about_missing,
     level_keys,
     marginalises,
+    takes_missing,
 )
 from bnp_dask.observation import unlabelled as without_labels
 from bnp_dask.store import RunStore
@@ -134,19 +136,16 @@ def require_entries(X: Any, observation: Observation) -> None:
     """DataError if an entry is missing, with the settings that accept it; nothing is checked for sparse matrices."""
     if sparse.issparse(X) or marginalises(observation) or is_dask_array(X):
         return
-    frame = X if is_frame(X) else None
-    values = X.to_numpy() if is_frame(X) else X
-    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 2:
+    if not is_frame(X) and (not isinstance(X, np.ndarray) or X.dtype.kind != "f" or X.ndim != 2):
         return
-    gaps = np.isnan(values)
+    gaps = X.isna().to_numpy() if is_frame(X) else np.isnan(X)
     if not gaps.any():
         return
     row, column = np.argwhere(gaps)[0].tolist()
     kind = type(observation).__name__
-    can = any(f.name == "missing" for f in fields(observation))  # type: ignore[arg-type]
-    advice = f'observation={kind}(missing="marginalise") integrates over them, ' if can else ""
+    advice = f'observation={kind}(missing="marginalise") integrates over them, ' if takes_missing(observation) else ""
     raise DataError(
-        f"X contains NaN: row {row}, column {column if frame is None else repr(frame.columns[column])} "
+        f"X contains NaN: row {row}, column {repr(X.columns[column]) if is_frame(X) else column} "
         f'({int(gaps.sum())} such entries). {advice}observation="auto" or Product.of(X) choose it for each column of a '
         "table; or leave such rows out"
     )
@@ -190,6 +189,8 @@ CALLS: Mapping[str, str] = {
     "complex": "pass np.column_stack([X.real, X.imag])",
     "dates": "pass numbers, such as (X - X.min()) / np.timedelta64(1, 'D')",
     "objects": "pass numbers; a table with columns of texts goes in as a pandas.DataFrame",
+    "columns": "pass pandas.DataFrame(X)",
+    "column": "pass X.to_frame() if it is one feature",
     "values": "pass X[np.isfinite(X).all(axis=1)], or mark what is missing by NaN and choose a likelihood for it",
     "size": "pass all rows, each with its features, as one array (n, D)",
 }
@@ -219,7 +220,7 @@ def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
         width = "D" if settings["reset"] else vars(estimator).get("n_features_in_", "D")
         raise raised(
             f"X is {found}; needs {least} or more rows of finite numbers, (n, {width}): {CALLS[kind]}. "
-            f"In short: {' '.join(str(error).split())}"
+            f"In short: {shorten(str(error), 300, placeholder=' ...')}"
         ) from error
 
 
@@ -230,7 +231,8 @@ def _kind_of(X: Any) -> tuple[str, str]:
     if is_frame(X):
         return "values", f"a DataFrame of shape {X.shape}"
     if not isinstance(X, (np.ndarray, list, tuple)):
-        return "objects", shown(X)
+        is_column = callable(getattr(X, "to_frame", None))
+        return "column" if is_column else "columns" if isinstance(X, Mapping) else "objects", shown(X)
     try:
         array = np.asarray(X)
     except ValueError:

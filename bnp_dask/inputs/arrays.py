@@ -44,10 +44,12 @@ def require_real(dtype: np.dtype, name: str) -> None:
     """DataError unless values of this dtype are real numbers."""
     if dtype.kind not in "biuf":
         what = {"c": "complex numbers", "O": "Python objects", "M": "dates", "m": "time spans"}.get(dtype.kind, "text")
-        raise DataError(
-            f"{name} holds {what} (dtype {dtype}); needs real numbers: bool, integer or float. "
-            "Convert with .astype(float), or choose numeric columns"
-        )
+        advice = {
+            "c": "Give real and imaginary parts as columns of their own: np.column_stack([x.real, x.imag])",
+            "M": "Choose numeric columns, or count from the first: (x - x.min()) / np.timedelta64(1, 'D')",
+            "m": "Choose numeric columns, or count in a unit: x / np.timedelta64(1, 's')",
+        }.get(dtype.kind, "Convert with .astype(float), or choose numeric columns")
+        raise DataError(f"{name} holds {what} (dtype {dtype}); needs real numbers: bool, integer or float. {advice}")
 
 
 def is_exact(stored: np.dtype, wanted: np.dtype) -> bool:

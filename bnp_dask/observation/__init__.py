@@ -55,6 +55,7 @@ from bnp_dask.observation.missing import (
     lacks_any,
     marginalises,
     require_exact_atoms,
+    takes_missing,
 )
 from bnp_dask.observation.multinomial import DirichletWords, Multinomial
 from bnp_dask.observation.negative_binomial import BetaOdds, NegativeBinomial
@@ -138,6 +139,7 @@ __all__ = [
     "read_as",
     "require_exact_atoms",
     "sequential_predictive",
+    "takes_missing",
     "unlabelled",
     "with_part",
     "with_previous",

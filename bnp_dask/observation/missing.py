@@ -12,7 +12,7 @@ are as without the setting.  For a Gaussian of full covariance see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
@@ -61,6 +61,11 @@ class CompletingObservation(Protocol):
         """As :meth:`~bnp_dask.observation.base.Observation.summarize`, with q from the parameters of the clusters that
         the columns of ``resp`` belong to."""
         ...
+
+
+def takes_missing(model: object) -> bool:
+    """Whether a likelihood has a setting by which it accepts missing entries."""
+    return any(field.name == "missing" for field in fields(model)) if is_dataclass(model) else False
 
 
 def marginalises(observation: object) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from bnp_dask.core import Batch, Bulk, Survey, bulk_of, column_name, grain_of
 from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.inputs import LEAST_MASS, MOST_MASS, real_setting, shown
-from bnp_dask.observation.missing import Missing
+from bnp_dask.observation.missing import Missing, takes_missing
 
 # -- ranges in which float64 holds statistics, determinants and log likelihoods -----------------------------------
 # Let y be a number of a column about the center, a the largest ``|y|``, s the column's spread (largest less smallest)
@@ -108,9 +108,11 @@ def _refuse(model: object, batch: Batch, x: np.ndarray, column: int, reach: floa
     finite = np.isfinite(x) | (np.isnan(x) & may_miss)
     if not finite.all():
         row, column = np.argwhere(~finite)[0].tolist()
+        can_miss = np.isnan(x[row, column]) and takes_missing(model)
+        advice = f'{name}(missing="marginalise") integrates over missing entries; or drop' if can_miss else "Drop"
         raise DataError(
             f"{batch.name}: {batch.place(row)}, {batch.column(column)} is {x[row, column]}; {name} needs finite "
-            "values. Drop or impute such rows before training"
+            f"values. {advice} or impute such rows before training"
         )
     row = int(np.nanargmax(np.abs(x[:, column])))
     raise DataError(

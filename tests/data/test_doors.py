@@ -331,6 +331,84 @@ def test_runs_grow_and_estimators_fit_by_the_same_columns(tmp_path):
 
 
 # -- other arrays -----------------------------------------------------------------------------------------------------
+class Tensor:
+    """An array of another library, of which nothing but the array of NumPy is known."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array__(self, dtype=None, copy=None):
+        return self.x if dtype is None else self.x.astype(dtype)
+
+    def __iter__(self):
+        return map(Tensor, self.x)
+
+    def __len__(self):
+        return len(self.x)
+
+
+class OnDevice(Tensor):
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("copy the tensor\nto the host first")
+
+
+X = np.concatenate([RNG.normal(mean, 1, (60, 2)) for mean in (-6, 6)])
+RECORDS = np.array([tuple(row) for row in X], [("a", float), ("b", float)])
+VERBS = {
+    "as_source": bnp.as_source,
+    "train": lambda data: bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), data, init=bnp.BregmanKMeans(2)),
+    "fit": bnp.DirichletProcessMixture(observation="diag_gaussian", n_clusters=2).fit,
+}
+
+
+@pytest.mark.parametrize("door", VERBS)
+@pytest.mark.parametrize(
+    "data",
+    [Tensor(X), memoryview(X), RECORDS, RECORDS.view(np.recarray), np.ma.array(RECORDS)],
+    ids=["tensor", "buffer", "fields", "recarray", "masked fields"],
+)
+def test_arrays_of_other_libraries_and_with_fields_are_taken(door, data):
+    found = VERBS[door](data)
+    if door == "as_source":
+        np.testing.assert_array_equal(rows(found), X)
+        return
+    posterior = found.posterior if door == "train" else found.posterior_
+    assert posterior.n_clusters >= 2 and bnp.predict(posterior, X).shape == (120,)
+
+
+def test_a_list_of_tensors_is_a_list_of_sequences():
+    own = bnp.as_source([Tensor(X[:60]), Tensor(X[60:])])
+    np.testing.assert_array_equal(own.all_offsets(), [0, 60, 120])
+    np.testing.assert_array_equal(rows(own), X)
+
+
+@pytest.mark.parametrize("door", VERBS)
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (OnDevice(X), "data is a OnDevice that gives no array of NumPy: copy the tensor to the host first"),
+        (np.array([(row,) for row in X], [("v", float, 2)]), "structured_to_unstructured"),
+        ({"a": X[:, 0], "b": X[:, 1]}, "pandas.DataFrame"),
+        (pd.Series(X[:, 0]), r"to_frame\(\)"),
+        (pd.date_range("2020", periods=9), r"to_frame\(\)"),
+        (X + 1j, "np.column_stack"),
+    ],
+    ids=["device", "nested fields", "columns by name", "one column", "dates", "complex"],
+)
+def test_what_is_no_table_of_numbers_is_told_how_to_become_one(door, data, match):
+    with pytest.raises(DataError, match=match):
+        VERBS[door](data)
+
+
+def test_frames_with_missing_or_sparse_numbers_at_an_estimator():
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    own = bnp.DirichletProcessMixture(observation="diag_gaussian", n_clusters=2, random_state=0)
+    expected = own.fit_predict(frame)
+    np.testing.assert_array_equal(own.fit_predict(frame.astype(pd.SparseDtype(float, 0.0))), expected)
+    with pytest.raises(DataError, match="X contains NaN: row 3, column 'b'"):
+        own.fit(frame.astype("Float64").mask(np.arange(240).reshape(120, 2) == 7))
+
+
 def test_arrays_with_labels_are_the_arrays_that_they_are():
     xr = pytest.importorskip("xarray")
     x = RNG.normal(size=(120, 2))

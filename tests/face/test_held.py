@@ -284,6 +284,7 @@ REFUSED = {
 }
 
 
+@LAST  # of runs that the fixture makes
 @pytest.mark.parametrize("held", REFUSED)
 def test_what_fits_no_model_is_refused_by_name_before_any_work(held, plain, tmp_path, monkeypatch):
     what, data, match = REFUSED[held]

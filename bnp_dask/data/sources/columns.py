@@ -587,7 +587,9 @@ def frame_columns(frame: pd.DataFrame, name: str) -> list[TableColumn]:
         if isinstance(dtype, pd.ArrowDtype):
             found.append(replace(_typed(str(label), dtype.pyarrow_dtype), label=label, kind=kind))
         elif is_real(dtype):
-            found.append(TableColumn(str(label), label, kind, 1, is_plain=True, is_level=True))
+            # scikit-learn refuses sparse columns; these are read, which makes them dense
+            is_plain = not isinstance(dtype, pd.SparseDtype)
+            found.append(TableColumn(str(label), label, kind, 1, is_plain=is_plain, is_level=True))
         elif isinstance(dtype, pd.CategoricalDtype):
             found.append(TableColumn(str(label), label, kind, UNKNOWN, CATEGORIES, is_level=True))
         elif dtype == np.dtype(object) or pd.api.types.is_string_dtype(dtype):

@@ -159,14 +159,16 @@ def tell_of_unknown(unknown: float, n_all: float, name: str) -> None:
 
 
 def listed(data: Any) -> Any:
-    """A list of the items of a column of texts, an array ``(n,)`` of texts, or a corpus of another library; anything
-    else unchanged.
+    """A list of the items of a column of texts, an array ``(n,)`` of texts, or a corpus of another library; the array
+    of an array of another library, also of each in a list; the table of an array with named fields; anything else
+    unchanged.
 
     Raises
     ------
     DataError
-        An iterator, which can be read only once.
+        An iterator, which can be read only once; an array of another library that gives no array of NumPy.
     """
+    data = table_of_fields(of_numpy(data))
     kind = type(data).__name__
     if isinstance(data, (list, tuple, str, bytes, os.PathLike, Mapping, Set)):
         return data
@@ -186,6 +188,47 @@ def listed(data: Any) -> Any:
     first = next(iter(data), None)
     # a corpus: an object that can be read again and again, as gensim's are
     return list(data) if isinstance(first, (str, list, tuple, Mapping)) else data
+
+
+def of_numpy(data: Any) -> Any:
+    """NumPy's array of an array of another library (a tensor of PyTorch or JAX), also of each in a list, or of a
+    buffer; anything else unchanged."""
+    if isinstance(data, (list, tuple)):
+        return [of_numpy(part) for part in data] if len(data) and _is_foreign_array(data[0]) else data
+    if not _is_foreign_array(data):
+        return data
+    try:
+        return np.asarray(data)
+    except Exception as error:  # of the other library, such as a tensor on another device
+        raise DataError(
+            f"data is a {type(data).__name__} that gives no array of NumPy: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _is_foreign_array(data: Any) -> bool:
+    """Whether data offer themselves as an array, and are of no library whose arrays are known by their type.
+
+    Arrays of HDF5 files offer it too, but are read whole then: they are refused by name, as what they are.
+    """
+    if isinstance(data, memoryview) or library(data) == "array":
+        return True
+    is_able = hasattr(type(data), "__array__") and not isinstance(data, type) and not is_stream(data)
+    return is_able and library(data) not in KNOWN | {"bnp_dask", "h5py", "pyarrow", "polars"}
+
+
+def table_of_fields(data: Any) -> Any:
+    """The table of an array whose fields have names, as ``numpy.genfromtxt`` reads files; anything else unchanged."""
+    if not isinstance(data, np.ndarray) or data.dtype.names is None:
+        return data
+    if data.ndim != 1 or any(data.dtype[name].shape or data.dtype[name].names for name in data.dtype.names):
+        raise DataError(
+            f"an array of shape {data.shape} with fields of several values, {data.dtype}; needs one value a field and "
+            "row: give x['FIELD'], or numpy.lib.recfunctions.structured_to_unstructured(x)"
+        )
+    if isinstance(data, np.ma.MaskedArray):
+        masks = np.ma.getmaskarray(data)
+        return pa.table({n: pa.array(np.ascontiguousarray(data.data[n]), mask=masks[n]) for n in data.dtype.names})
+    return pa.table({name: pa.array(np.ascontiguousarray(data[name])) for name in data.dtype.names})
 
 
 def documents_in(data: Any) -> Documents | None:

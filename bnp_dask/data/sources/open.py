@@ -670,12 +670,13 @@ def as_source(
         Path or URL of a Zarr store, Parquet file or folder, .npy or .npz file, or of a small text file; path of an
         Arrow file, or of a data set that Hugging Face's ``datasets`` saved (or such a data set itself); a folder or
         pattern of small CSV or .npy files, each a group; an open Zarr array, group or store, also of Icechunk (one in
-        memory only for this process); a NumPy array ``(n, D)``; sequences as an array ``(G, T, D)``, or a list of
-        arrays ``(n_g, D)`` or DataFrames, one per group (sequence, image); an xarray DataArray, of three axes with
-        time as sequences; scipy.sparse counts ``(n, V)``, or documents of pairs (word, count), as in gensim; texts: a
-        list of str or a column of a table, lists of words, or mappings from words to counts; a dask Array or DataFrame;
-        a pandas DataFrame; an Arrow Table, or any table with an Arrow C stream (polars, DuckDB); an AnnData, or the
-        path of its Zarr store, whose ``X`` is read; or a source.
+        memory only for this process); a NumPy array ``(n, D)``, or what gives one (a tensor of PyTorch or JAX); an
+        array ``(n,)`` with named fields, as ``numpy.genfromtxt`` makes it; sequences as an array ``(G, T, D)``, or a
+        list of arrays ``(n_g, D)`` or DataFrames, one per group (sequence, image); an xarray DataArray, of three axes
+        with time as sequences; scipy.sparse counts ``(n, V)``, or documents of pairs (word, count), as in gensim;
+        texts: a list of str or a column of a table, lists of words, or mappings from words to counts; a dask Array or
+        DataFrame; a pandas DataFrame; an Arrow Table, or any table with an Arrow C stream (polars, DuckDB); an AnnData,
+        or the path of its Zarr store, whose ``X`` is read; or a source.
     batch_size
         Atoms per batch.  Default: as the data are chunked, or about 32 MB.
     weights
@@ -904,8 +905,15 @@ def source_of_documents(documents: Documents, text: Text, batch_size: int | None
 
 
 def _as_splits(data: Any) -> str:
-    """Advice, for a message, if data seem to be several tables by name; else empty."""
-    return f": choose one by its name, of {few([*map(str, data)])}" if isinstance(data, Mapping) and data else ""
+    """Advice, for a message, if data seem to be several tables by name, or columns; else empty."""
+    if callable(getattr(data, "to_frame", None)):
+        return ": pass data.to_frame()"
+    if not isinstance(data, Mapping) or not data:
+        return ""
+    shapes = {np.shape(column) if isinstance(column, (np.ndarray, list)) else () for column in data.values()}
+    if len(shapes) == 1 and len(shapes.pop()) == 1:
+        return ": columns of one table are pandas.DataFrame(data)"
+    return f": choose one by its name, of {few([*map(str, data)])}"
 
 
 def _as_source_lacks(data: Any) -> str:
@@ -924,7 +932,7 @@ def with_nan(data: Any) -> Any:
     """
     if isinstance(data, list) and any(isinstance(part, np.ma.MaskedArray) for part in data):
         return [with_nan(part) for part in data]
-    if not isinstance(data, np.ma.MaskedArray):
+    if not isinstance(data, np.ma.MaskedArray) or data.dtype.names is not None:
         return data
     return np.where(np.ma.getmaskarray(data), np.nan, to_float(data.data, "masked array"))
 
