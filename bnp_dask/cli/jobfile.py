@@ -710,5 +710,5 @@ def _size_of(source: Source, product: Product | None) -> str:
 
 
 def _inline(settings: str | dict[str, str]) -> str:
-    text = yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=10_000)
+    text = yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
     return text.removesuffix("...\n").strip()

@@ -1,5 +1,7 @@
 """A job file that ``bnp-dask init`` writes trains as it is."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -47,15 +49,14 @@ def test_a_job_file_for_a_table_of_several_kinds_has_a_likelihood_for_each(tmp_p
     kind = np.arange(60) % 2
     height = 9.0 * kind + rng.standard_normal(60)
     height[3] = np.nan
-    frame = pd.DataFrame({"height": height, "kind": np.where(kind, "a", "b"), "visits": rng.poisson(2 + 4 * kind)})
+    frame = pd.DataFrame({"größe": height, "kind": np.where(kind, "a", "b"), "visits": rng.poisson(2 + 4 * kind)})
     frame.to_csv("people.csv", index=False)
     assert main(["init", "people.csv"]) == 0
+    assert " größe: " in Path("run.yaml").read_text(encoding="utf-8")  # not escaped
     model = read_job("run.yaml").model
     assert repr(model.observation) == (
-        'Product({"height": Gaussian(missing=\'marginalise\'), "visits": Poisson(), "kind": Categorical()})'
+        'Product({"größe": Gaussian(missing=\'marginalise\'), "visits": Poisson(), "kind": Categorical()})'
     )
     assert main(["train", "run.yaml", "--laps", "2", "--quiet"]) == 0
-    frame[["height", "visits"]].dropna().assign(visits=lambda rows: rows["height"] ** 2).to_csv(
-        "plain.csv", index=False
-    )
+    frame[["größe", "visits"]].dropna().assign(visits=lambda rows: rows["größe"] ** 2).to_csv("plain.csv", index=False)
     assert "observation: Gaussian " in first_job("plain.csv", None, None, ".")
