@@ -1,5 +1,7 @@
 """TopicModel: scikit-learn's own checks, and that it says what train, predict and score say."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bnp_dask as bnp
 from bnp_dask import TopicModel
+from bnp_dask.errors import DataError
+
+pd = pytest.importorskip("pandas")
 
 
 @parametrize_with_checks([TopicModel(n_topics=3, max_laps=2)])
@@ -128,3 +133,34 @@ def test_criteria_prefer_as_many_topics_as_there_are(documents):
     X, _ = documents
     found = [TopicModel(k, max_laps=30, random_state=1).fit(X).bic(X) for k in (1, 3, 6)]
     assert np.argmin(found) == 1
+
+
+CHINESE = ["我们今天去公园散步天气很好", "他在银行工作每天都很忙", "股票市场今天大幅上涨", "机器学习模型需要数据"]
+
+
+@pytest.mark.filterwarnings("ignore:.*not converged")
+def test_texts_that_no_space_cuts_are_told():
+    with pytest.warns(UserWarning, match="no spaces between words.*lists of words"):
+        bnp.TopicModel(max_laps=1, tol=1e9).fit(CHINESE * 3)
+    with warnings.catch_warnings(record=True) as told:
+        bnp.TopicModel(max_laps=1, tol=1e9).fit(
+            [[text[i : i + 2] for i in range(0, len(text), 2)] for text in CHINESE * 2]
+        )
+    assert not [w for w in told if "spaces" in str(w.message)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "match"),
+    [
+        (["a text", None, "another"], r"data\[1\] is missing \(None\).*dropna"),
+        (pd.Series(["a text", np.nan, "another"]), r"data\[1\] is missing.*dropna"),
+        (pd.Series(["a text", pd.NA, "another"], dtype="string"), r"data\[1\] is missing.*dropna"),
+        ([b"a text", b"another"], r"list of bytes.*decode\(\)"),
+        ([{"a", "text"}, {"another"}], r"list of set.*sorted"),
+    ],
+    ids=["None", "NaN", "NA", "bytes", "sets"],
+)
+def test_lists_that_are_no_texts_are_told_how_to_become_them(texts, match):
+    for door in (bnp.TopicModel().fit, bnp.as_source):
+        with pytest.raises(DataError, match=match):
+            door(texts)

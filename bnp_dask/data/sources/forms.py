@@ -6,6 +6,7 @@ All that opens data goes through :func:`plain_form`: sources, estimators, ingest
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ class Documents:
     def __post_init__(self) -> None:
         wanted: Any = {"texts": str, "lists of words": (list, tuple), "counts of words": Mapping}[self.kind]
         for number, item in enumerate(self.items):
+            if item is None or type(item).__name__ == "NAType" or (isinstance(item, float) and math.isnan(item)):
+                raise DataError(
+                    f"{self.name}[{number}] is missing ({item}), but others are {self.kind}; leave such documents out, "
+                    "as texts.dropna() does for a Series, or give an empty one in their place"
+                )
             if not isinstance(item, wanted):
                 raise DataError(
                     f"{self.name}[{number}] is {shown(item)}, but others are {self.kind}; needs one form for all "
@@ -257,6 +263,12 @@ def documents_in(data: Any) -> Documents | None:
         return Documents("texts", [_text_of(item, number) for number, item in enumerate(data)])
     if isinstance(first, list) and isinstance(first[0], str) and not _are_numbers(first):
         return Documents("lists of words", data)
+    if isinstance(first, (bytes, Set)):
+        call = "[text.decode() for text in data]" if isinstance(first, bytes) else "[sorted(words) for words in data]"
+        raise DataError(
+            f"data is a list of {type(first).__name__}, such as {shown(first)}; needs rows of numbers, or documents: "
+            f"{call}"
+        )
     return None
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bnp_dask.core import Location
 from bnp_dask.data.text.vocabulary import Analysis, named_analyzer
-from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inputs import flag, hold, is_number, one_of, shown, whole_number
 from bnp_dask.inputs.settings import MOST
 
@@ -507,6 +507,13 @@ class Chosen:
     dropped: dict[str, Dropped]
 
 
+UNCUT = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{8}")
+"""Eight characters in a row of Thai, Lao, Burmese, Khmer, Japanese or Chinese: a sentence, or part of one."""
+
+UNCUT_SHARE = 0.2
+"""Share of such tokens from which a warning says so; texts that are cut have some names and loan words as long."""
+
+
 def choose(found: Frequencies, text: Text, stop: Iterable[str], name: str) -> Chosen:
     """The vocabulary, chosen as in scikit-learn, from a stream of words.
 
@@ -523,11 +530,12 @@ def choose(found: Frequencies, text: Text, stop: Iterable[str], name: str) -> Ch
     left_out = frozenset(stop)
     dropped = {reason: Dropped() for reason in ("stop words", "too rare", "too common", "over the size")}
     kept: list[Row] = []
-    n_words = n_tokens = 0
+    n_words = n_tokens = n_uncut = 0
     size = text.max_features
     for row in found.rows():
         word, documents, tokens = row
         n_words, n_tokens = n_words + 1, n_tokens + tokens
+        n_uncut += tokens if not word.isascii() and UNCUT.search(word) else 0
         if word in left_out:
             dropped["stop words"].add(tokens)
         elif documents < least:
@@ -540,6 +548,11 @@ def choose(found: Frequencies, text: Text, stop: Iterable[str], name: str) -> Ch
                 kept = _largest(kept, size, text.rank, dropped["over the size"])
     if size is not None:
         kept = _largest(kept, size, text.rank, dropped["over the size"])
+    if n_uncut > UNCUT_SHARE * n_tokens:
+        warn(
+            f"{name}: {n_uncut:,} of {n_tokens:,} tokens are long runs of a script that puts no spaces between words; "
+            "cut such texts with a library of the language, and give lists of words, or Text(analyzer=) a function"
+        )
     if not kept:
         reasons = ", ".join(f"{d.words:,} {reason}" for reason, d in dropped.items() if d.words) or "there were none"
         raise DataError(
