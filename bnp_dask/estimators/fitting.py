@@ -190,6 +190,7 @@ CALLS: Mapping[str, str] = {
     "dates": "pass numbers, such as (X - X.min()) / np.timedelta64(1, 'D')",
     "objects": "pass numbers; a table with columns of texts goes in as a pandas.DataFrame",
     "columns": "pass pandas.DataFrame(X)",
+    "by name": "pass one of them; list(X.values()) are sequences for SequenceModel()",
     "column": "pass X.to_frame() if it is one feature",
     "values": "pass X[np.isfinite(X).all(axis=1)], or mark what is missing by NaN and choose a likelihood for it",
     "size": "pass all rows, each with its features, as one array (n, D)",
@@ -232,7 +233,9 @@ def _kind_of(X: Any) -> tuple[str, str]:
         return "values", f"a DataFrame of shape {X.shape}"
     if not isinstance(X, (np.ndarray, list, tuple)):
         is_column = callable(getattr(X, "to_frame", None))
-        return "column" if is_column else "columns" if isinstance(X, Mapping) else "objects", shown(X)
+        is_by_name = isinstance(X, Mapping) and all(np.ndim(x) == 1 for x in X.values())
+        of_names = "columns" if is_by_name else "by name"
+        return "column" if is_column else of_names if isinstance(X, Mapping) else "objects", shown(X)
     try:
         array = np.asarray(X)
     except ValueError:

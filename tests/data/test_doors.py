@@ -382,6 +382,17 @@ def test_a_list_of_tensors_is_a_list_of_sequences():
     np.testing.assert_array_equal(rows(own), X)
 
 
+def test_lists_for_models_of_sequences():
+    series = [X[:60, 0], X[60:, 0]]
+    for door in (bnp.SequenceModel().fit, lambda data: bnp.train(bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian()), data)):
+        for data in (series, [*map(pd.Series, series)], [*map(Tensor, series)]):
+            with pytest.raises(DataError, match=r"list of 2 arrays of one axis.*reshape.*np.stack"):
+                door(data)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(id=np.repeat([3, 8, 3], [50, 40, 30]))
+    with pytest.warns(UserWarning, match=r"features are 'a', 'b'; left out: 'id' \(ids\)"):
+        bnp.as_source([frame[:50], frame[50:90], frame[90:]])
+
+
 @pytest.mark.parametrize("door", VERBS)
 @pytest.mark.parametrize(
     ("data", "match"),

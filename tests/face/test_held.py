@@ -434,13 +434,13 @@ def test_columns_of_ids_and_times_are_left_out_in_one_line(tmp_path):
     frame = roles()
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet")
-    said = r"features are 'a', 'b'; left out: 'patient_id' \(ids of rows\), 'time' \(times\), 'rowId' \(ids of rows\)"
+    said = r"features are 'a', 'b'; left out: 'patient_id' \(ids\), 'time' \(times\), 'rowId' \(ids\)"
     for data in (frame, pa.Table.from_pandas(frame), tmp_path / "t.csv", tmp_path / "t.parquet"):
         with pytest.warns(UserWarning, match=said) as caught:
             assert bnp.as_source(data).columns.names == ("a", "b")
         assert len(caught) == 1
     assert bnp.as_source(frame, columns=["time", "a"]).columns.names == ("time", "a")
-    with pytest.warns(UserWarning, match="'patient_id' .ids of rows., 'time' .times., 'rowId' .ids of rows."):
+    with pytest.warns(UserWarning, match="'patient_id' .ids., 'time' .times., 'rowId' .ids."):
         assert bnp.Product.of(frame) == bnp.Product({"a, b": bnp.Gaussian()}, others="ignore")
     with pytest.warns(UserWarning, match="left out: 'patient_id'"):
         assert bnp.DirichletProcessMixture(n_clusters=1, max_laps=1, moves=(), tol=1e9).fit(frame).n_features_in_ == 2

@@ -486,7 +486,7 @@ ROW_NUMBERS, CATEGORIES, TEXTS, NO_VALUE = "row numbers", "categories", "texts",
 
 DATES, CODES = "dates as texts", "codes with leading zeros"
 
-IDS, TIMES = "ids of rows", "times"
+IDS, TIMES = "ids", "times"
 
 ID = re.compile(r"(?i:ids?|uuid|guid|(.*[_\W])(id|ids|uuid|guid))|.*[a-z]I[dD]")
 """Names of columns of ids."""
@@ -766,20 +766,29 @@ def require_no_groups(table: Any, name: str) -> None:
 
 
 def _named(column: TableColumn, array: pa.Array, offsets: np.ndarray | None) -> str:
-    """Why a column of numbers is no feature by its name and values: whole numbers, each of one row, that are called
-    ids; or numbers called times that rise from row to row, in each recording.  Empty for features."""
+    """Why a column of numbers is no feature by its name and values: whole numbers, each of one row or the same
+    throughout each recording, that are called ids; or numbers called times that rise from row to row, in each
+    recording.  Empty for features."""
     role = says_role(column)
     if not role or len(array) < LEAST_ROWS or array.null_count:
         return ""
     values = read_cells(array, 1, Cells("", on_bad="missing"), exact=False)[:, 0]
     if role == "an id":
         is_whole = bool(np.isfinite(values).all()) and np.array_equal(values, np.floor(values))
-        return IDS if is_whole and len(np.unique(values)) == len(values) else ""
+        return IDS if is_whole and (len(np.unique(values)) == len(values) or _is_of_recordings(values, offsets)) else ""
     steps = np.diff(values)
     within = np.ones(len(steps), np.bool_)
     if offsets is not None:
         within[np.asarray(offsets[1:-1], np.int64) - 1] = False
     return TIMES if bool((steps[within] > 0).all()) else ""
+
+
+def _is_of_recordings(values: np.ndarray, offsets: np.ndarray | None) -> bool:
+    """Whether numbers are the same throughout each of several recordings, and differ between some."""
+    if offsets is None or len(offsets) < 3 or len(np.unique(values)) == 1:
+        return False
+    starts, lengths = np.asarray(offsets[:-1], np.int64), np.diff(offsets)
+    return np.array_equal(values, np.repeat(values[starts[lengths > 0]], lengths[lengths > 0]))
 
 
 def _list_looked_at(column: TableColumn, array: pa.Array) -> TableColumn:

@@ -388,6 +388,11 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
     if text is not None or (needs is not None and needs.counts_words and not needs.has_columns):
         table = as_table(data)
         return documents_of_table(table, text, is_new=needs is None or needs.n_words is None) or table
+    if needs is not None and needs.in_order and _are_series(data):
+        raise DataError(
+            f"data is a list of {len(data)} arrays of one axis; if each is a sequence of single numbers, give "
+            "[np.reshape(x, (-1, 1)) for x in data], and if each is a step of one sequence, np.stack(data)"
+        )
     array = unlabelled(data)[0]
     is_array = (isinstance(array, np.ndarray) or array is not data) and np.ndim(array) == 3
     if is_array and needs is not None and not needs.in_order:
@@ -397,6 +402,13 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
             "x.reshape(-1, x.shape[2]); where each x[i] is one atom (an image) x.reshape(len(x), -1)"
         )
     return data
+
+
+def _are_series(data: Any) -> bool:
+    """Whether data are a list of arrays or columns of one axis, which may be sequences or steps."""
+    if not isinstance(data, (list, tuple)) or not data:
+        return False
+    return all(np.ndim(x) == 1 and not isinstance(x, (list, tuple)) for x in data)
 
 
 def _in_known_words(counts: sparse.csr_array, n_words: int | None) -> sparse.csr_array:
