@@ -1042,6 +1042,8 @@ def _step(values: np.ndarray, deviation: float) -> float:
     """Largest step that divides all differences of ascending ``values``; 0 if it is too small to matter."""
     fuzz = FUZZ * deviation + 8 * np.finfo(np.float64).eps * float(np.abs(values).max())
     step, near = 0.0, np.sort(np.diff(values))  # small ones first: errors of large multiples would add up
+    if near[0] <= fuzz:  # the rounding of numbers far from zero hides any step
+        return 0.0
     for i, gap in enumerate(near.tolist(), 1):
         step = _common(gap, step, fuzz)
         if step < LEAST_GRAIN * deviation:

@@ -193,6 +193,7 @@ CALLS: Mapping[str, str] = {
     "by name": "pass one of them; list(X.values()) are sequences for SequenceModel()",
     "column": "pass X.to_frame() if it is one feature",
     "values": "pass X[np.isfinite(X).all(axis=1)], or mark what is missing by NaN and choose a likelihood for it",
+    "names": "pass X[model.feature_names_in_]",
     "size": "pass all rows, each with its features, as one array (n, D)",
 }
 """What to call for data that no estimator takes, by their kind."""
@@ -217,6 +218,8 @@ def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
         raise
     except (TypeError, ValueError) as error:
         kind, found = _kind_of(X)
+        if "feature names should match" in str(error):
+            kind, found = "names", f"{found} with other columns than in fit, or in another order"
         raised = DataTypeError if isinstance(error, TypeError) else DataError
         width = "D" if settings["reset"] else vars(estimator).get("n_features_in_", "D")
         raise raised(

@@ -104,7 +104,8 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         Stop when a lap changes the objective by less, in nats per unit of weight; default as :class:`bnp_dask.Memoized`
         does.
     init
-        Initialisation; default ``BregmanKMeans(n_clusters)``, of 25 clusters if their number is learned.
+        Initialisation; default ``BregmanKMeans(n_clusters)``, of 25 clusters if their number is learned, and of
+        one for two rows where these are fewer than 50.
     n_init
         Number of starts; the one with the highest objective after ten laps continues.
     shadow

@@ -120,8 +120,8 @@ def train(
         DataFrame, or a Source.  The posterior keeps the names of columns (``posterior.columns``).
     init
         Starting point.  Default: ``SampledTopics()`` for topics of words, ``ContiguousBlocks(10)`` for states of
-        sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``;
-        ``FromNothing()`` for schedules that open clusters themselves.
+        sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``, of
+        fewer for less than 50 rows; ``FromNothing()`` for schedules that open clusters themselves.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()``, ``ExpectationPropagation()`` or
         ``Gibbs(...)``, the only ones for ``NGGPMixture``; ``TruncationFreeSVI()``, which opens clusters too.

@@ -416,6 +416,9 @@ def test_frames_with_missing_or_sparse_numbers_at_an_estimator():
     own = bnp.DirichletProcessMixture(observation="diag_gaussian", n_clusters=2, random_state=0)
     expected = own.fit_predict(frame)
     np.testing.assert_array_equal(own.fit_predict(frame.astype(pd.SparseDtype(float, 0.0))), expected)
+    for other in (frame[["b", "a"]], frame.rename(columns={"a": "z"})):
+        with pytest.raises(DataError, match=r"other columns than in fit.*X\[model.feature_names_in_\]"):
+            own.predict(other)
     with pytest.raises(DataError, match="X contains NaN: row 3, column 'b'"):
         own.fit(frame.astype("Float64").mask(np.arange(240).reshape(120, 2) == 7))
 

@@ -94,6 +94,12 @@ def test_a_row_far_away_does_not_hide_the_grain():
     assert_allclose(grain_of(surveyed(x)), 1.0, rtol=1e-9)
 
 
+def test_numbers_whose_rounding_hides_any_step_have_no_grain():
+    """Far from zero: float64 holds eighths there, and no finer step can be told from its rounding."""
+    x = np.random.default_rng(0).normal(size=(200, 2)) + 1e15
+    np.testing.assert_array_equal(grain_of(surveyed(x)), 0.0)
+
+
 def test_few_distinct_rows_are_no_grid():
     for seed in range(20):
         x = np.random.default_rng(seed).normal(size=(7, 3))

@@ -41,6 +41,18 @@ def bits(result):
 
 
 # -- K is learned -----------------------------------------------------------------------------------------------
+def test_few_rows_are_no_cluster_each():
+    """From one cluster a row, twenty rows of noise in thirty columns stayed as they were; pairs of rows are found."""
+    noise = np.random.default_rng(0).normal(size=(20, 30))
+    found = go(MODEL, noise)
+    assert found.posterior.n_clusters <= 5
+    assert found.history["elbo"][-1] > go(MODEL, noise, init=BregmanKMeans(20)).history["elbo"][-1]
+    rng = np.random.default_rng(3)
+    pairs = rng.normal(size=(4, 3))[np.repeat(np.arange(4), 2)] * 30 + rng.normal(size=(8, 3))
+    assert go(MODEL, pairs).posterior.n_clusters == 4
+    assert go(MODEL, pairs[:2]).posterior.n_clusters == 1
+
+
 @pytest.mark.first_case
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("d", [1, 2, 5])
@@ -116,7 +128,7 @@ def test_where_training_starts():
     lagged = AutoRegressiveGaussian()
     for model, is_sparse, n, k, expected in [
         (MODEL, False, 1000, None, BregmanKMeans(25)),
-        (MODEL, False, 7, None, BregmanKMeans(7)),
+        (MODEL, False, 7, None, BregmanKMeans(3)),
         (MODEL, False, 1000, 4, BregmanKMeans(4)),
         (Model(DPMixture(), Multinomial()), True, 1000, None, BregmanKMeans(25)),
         (words, True, 1000, None, SampledTopics()),
