@@ -91,6 +91,7 @@ from bnp_dask.moves import Birth as Birth
 from bnp_dask.moves import Delete as Delete
 from bnp_dask.moves import DocumentBirth as DocumentBirth
 from bnp_dask.moves import Merge as Merge
+from bnp_dask.moves.start import UnitedKMeans as UnitedKMeans
 from bnp_dask.observation import AutoRegressiveGaussian as AutoRegressiveGaussian
 from bnp_dask.observation import Bernoulli as Bernoulli
 from bnp_dask.observation import Categorical as Categorical

@@ -53,7 +53,7 @@ INTENSITIES = _of("allocation.levy")
 RESPONSES = _of("allocation.response")
 OBSERVATIONS = _of("observation")
 SCHEDULES = _of("inference", "inference.streaming", "inference.sampling")
-INITIALIZATIONS = _of("initialize")
+INITIALIZATIONS = _of("initialize", "moves.start")
 MOVES = _of("moves")
 SOURCES = _of("data.sources.virtual")
 

@@ -7,9 +7,8 @@ one prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,35 +16,20 @@ import numpy as np
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.concentrations import LEAST, MOST
 from bnp_dask.core import Summary
-from bnp_dask.errors import NumericalError
 from bnp_dask.inference.state import State
 from bnp_dask.inputs import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation import (
-    CalmLearningObservation,
-    ExtrapolatingObservation,
-    LearningObservation,
-    unlabelled,
-    with_part,
-)
-from bnp_dask.structure import LearningAllocation, counting_units, learner_of, prior_terms, scale_shape
+from bnp_dask.moves.prior import ENOUGH, UPDATES, better_prior
+from bnp_dask.observation import unlabelled, with_part
+from bnp_dask.structure import LearningAllocation, counting_units, learner_of, prior_terms
 
 CONCENTRATION = "concentration"
 """Prefix of the names of arrays that keep learned concentrations."""
 
-UPDATES = 20
-"""Updates of a prior in one lap, at most."""
-
-ENOUGH = 1e-7
-"""Nats per atom by which an update must raise the objective for another to follow in the same lap."""
-
 PRIOR = "prior"
 """Kind of the history rows that record a change of the prior."""
-
-Tried = tuple[Model, Any, float]
-"""A model, the parameters of its clusters, and the terms of the objective that depend on its prior, nats."""
 
 
 def learn_prior(state: State) -> list[dict[str, Any]]:
@@ -57,7 +41,7 @@ def learn_prior(state: State) -> list[dict[str, Any]]:
     if model.reference is None and learner_of(model) is None:
         return []
     value = state.total.value()
-    better = model if model.reference is None else _better(model, value, state.calm)
+    better = model if model.reference is None else better_prior(model, value, state.calm)
     better = _better_concentrations(better, value)
     if better is model:
         return []
@@ -102,57 +86,6 @@ def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
     return replace(model, observation=with_part(model.observation, found))
 
 
-def _better(model: Model, value: Summary, calm: bool = False) -> Model:
-    """The model with a better prior of its likelihood, or the model itself; ``calm``: whether clusters are calm."""
-    used = value["N"] > LAP.unused
-    if not used.any():
-        return model
-    n_atoms = float(value["N"].sum())
-    params = model.observation_step(value)
-    now = _worth(model, params, value)
-    trail: list[Any] = [model.observation]
-    for _ in range(UPDATES):
-        observation = model.observation
-        assert isinstance(observation, LearningObservation)
-        reference: Any = model.reference  # of the class of the observation
-        learned: Any = observation.learned
-        if calm and isinstance(observation, CalmLearningObservation):
-            learned = observation.learned_when_calm
-        found = _tried(model, partial(learned, params, used, reference, scale_shape(model)), value)
-        if found is None or not found[2] > now:
-            return model
-        gain = found[2] - now
-        model, params, now = found
-        if gain <= ENOUGH * n_atoms:
-            return model
-        trail.append(model.observation)
-        if len(trail) == 3:
-            found = _extrapolated(model, trail, n_atoms, value)
-            if found is not None and found[2] > now:
-                model, params, now = found
-            trail = [model.observation]
-    return model
-
-
-def _extrapolated(model: Model, trail: list[Any], n_atoms: float, value: Summary) -> Tried | None:
-    """The model with the prior to which the last two updates lead, if the likelihood knows one."""
-    first, second, third = trail
-    if not isinstance(third, ExtrapolatingObservation):
-        return None
-    found = third.extrapolated(first, second, n_atoms)
-    return None if found is None else _tried(model, lambda: found, value)
-
-
-def _tried(model: Model, prior: Callable[[], Any], value: Summary) -> Tried | None:
-    """The model with another likelihood, its parameters and their worth; None if these are not finite."""
-    try:
-        found = replace(model, observation=prior())
-        params = found.observation_step(value)
-        return found, params, _worth(found, params, value)
-    except NumericalError:  # a result that is not finite is no gain
-        return None
-
-
 def _better_concentrations(model: Model, value: Summary) -> Model:
     """The model with better concentrations if they are learned, or the model itself."""
     learner = learner_of(model)
@@ -194,9 +127,3 @@ def _with_concentrations(model: Model, values: Mapping[str, float]) -> Model:
 def _worth_of_allocation(model: Model, value: Summary) -> float:
     """The terms of the objective that depend on the allocation's concentrations, nats."""
     return sum((model.allocation_terms(value) | prior_terms(model)).values())
-
-
-def _worth(model: Model, params: Any, value: Summary) -> float:
-    """The terms of the objective that depend on the likelihood's prior, nats."""
-    terms = model.data_terms(params, value)
-    return float(np.sum(terms)) + sum(prior_terms(model).values())

@@ -149,11 +149,11 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
         return None if found < 2 else _settled(forecast, atoms, summarize_assigned(model, atoms, labels, found), refine)
     each = policy.seed_atoms if atoms.is_sparse else seed_atoms(model, policy)
     few = at_most(model.structure.alone(atoms), each * width, rng)
-    cut = _cut(model, few, width, rng, policy)
-    return None if cut.n_clusters < 2 else _settled(forecast, atoms, cut, refine)
+    begun = cut(model, few, width, rng, policy)
+    return None if begun.n_clusters < 2 else _settled(forecast, atoms, begun, refine)
 
 
-def _cut(model: Model, few: Batch, width: int, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary:
+def cut(model: Model, few: Batch, width: int, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary:
     """Statistics of ``width`` clusters of a few atoms by k-means++ and k-means, largest first; of fewer if atoms are
     equal."""
     steps = compiled(model, few)
@@ -457,7 +457,7 @@ def _parts(model: Model, atoms: Batch, width: int, rng: np.random.Generator, pol
     if width == 1:
         return summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
     few = at_most(atoms, seed_atoms(model, policy) * width, rng)
-    summary = _cut(model, few, width, rng, policy)
+    summary = cut(model, few, width, rng, policy)
     if summary.n_clusters < width:
         return None
     stop = Stop(most=policy.first_steps, least=-np.inf, drop=policy.least_share, whole=True)

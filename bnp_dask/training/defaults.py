@@ -24,11 +24,13 @@ from bnp_dask.initialize import (
     Responsibilities,
     SampledTopics,
 )
+from bnp_dask.initialize.kmeans import SAMPLE
 from bnp_dask.inputs import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.moves.policy import BirthPolicy
-from bnp_dask.observation import AutoRegressiveGaussian, Multinomial
+from bnp_dask.moves.start import UnitedKMeans, shows_enough, unites
+from bnp_dask.observation import AutoRegressiveGaussian, Labelled, Multinomial
 from bnp_dask.structure import require_linkable
 from bnp_dask.training.alternatives import Shadow, require_priors
 from bnp_dask.training.run_settings import Begun
@@ -48,6 +50,10 @@ of which pairs are lost with 3 and more.
 N_STATES = 10
 """States of sequences to start with, when their number is learned."""
 
+
+FAR_LARGER = 4.0
+"""Times that the data must hold the atoms of a sample for a start that learns on the sample: on fewer, laps over all
+data do the same."""
 
 OPENING = (Filter, ExpectationPropagation, TruncationFreeSVI)
 """Schedules that open clusters themselves, and start from none."""
@@ -103,18 +109,29 @@ def _as_corpus_grows(move: DocumentBirth) -> DocumentBirth:
     return move if move.kept else replace(move, every=1, policy=policy)
 
 
-def start_of(init: Initialization | None, schedule: Schedule, model: Model, survey: Survey) -> Initialization:
+def start_of(
+    init: Initialization | None,
+    schedule: Schedule,
+    model: Model,
+    survey: Survey,
+    moves: Sequence[Move] = (),
+) -> Initialization:
     """Start of a run of a schedule, or of its sample, as given or by default: schedules of streams open their clusters
-    themselves."""
+    themselves.  The priors of ``model`` are set."""
     if isinstance(init, FromSample):
         first = init.sizes(len(survey.batch_atoms))[0]
         # which batches the seed will choose is not known here
         least = max(1, sum(sorted(survey.batch_atoms)[:first]))
-        return replace(init, init=start_of(init.init, schedule, model, replace(survey, n_atoms=least)))
+        return replace(init, init=start_of(init.init, schedule, model, replace(survey, n_atoms=least), moves))
     if init is not None:
         return init
     if isinstance(schedule, OPENING):
         return FromNothing()
+    # a run that cannot merge would keep what the sample could not unite
+    merges = any(isinstance(move, Merge) for move in moves) and not isinstance(model.observation, Labelled)
+    is_large = survey.n_atoms >= FAR_LARGER * SAMPLE and not survey.is_sparse
+    if merges and is_large and unites(model) and shows_enough(model):
+        return UnitedKMeans()
     return default_init(model, survey.is_sparse, survey.n_atoms)
 
 
@@ -153,6 +170,7 @@ def require_links(model: Model, schedule: Schedule) -> None:
 
 FROM_DATA = (
     AnchorWords, BregmanKMeans, ContiguousBlocks, KMeansParallel, RandomExamples, Responsibilities, SampledTopics,
+    UnitedKMeans,
 )  # fmt: skip
 """Starts whose clusters hold atoms of the data."""
 

@@ -121,7 +121,8 @@ def train(
     init
         Starting point.  Default: ``SampledTopics()`` for topics of words, ``ContiguousBlocks(10)`` for states of
         sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``, of
-        fewer for less than 50 rows; ``FromNothing()`` for schedules that open clusters themselves.
+        fewer for less than 50 rows, or ``UnitedKMeans()`` for mixtures of 40,000 rows and more whose number of clusters
+        is learned; ``FromNothing()`` for schedules that open clusters themselves.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()``, ``ExpectationPropagation()`` or
         ``Gibbs(...)``, the only ones for ``NGGPMixture``; ``TruncationFreeSVI()``, which opens clusters too.
@@ -281,9 +282,9 @@ def train(
                 found = first.beside(survey_of_run, named, counting, executor, memo, checkpoint, skips)
             warn_of_light_weights(found.survey)
             plan.require_surveyed(found.source, found.survey)
-            init = start_with_labels(model, start_of(init, schedule, model, found.survey))
             known = with_names_of(found.survey, columns_of(source) if model.lags else columns)
             ready = named.with_prior(known, may_learn=schedule.decides_moves)
+            init = start_with_labels(model, start_of(init, schedule, ready, found.survey, moves))
             shelf = memo.shared if isinstance(memo, RunStore) else None
             readable = None if skips or (store is not None and place is None) else np.ones(source.n_batches, np.bool_)
             work = Work(

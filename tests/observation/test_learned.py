@@ -11,9 +11,9 @@ from bnp_dask.allocation import HDPHMM, DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
-from bnp_dask.inference.prior import _better
 from bnp_dask.kernels.gaussian import learned as rules
 from bnp_dask.model import Model
+from bnp_dask.moves.prior import better_prior
 from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Poisson, ZeroMeanGaussian, wishart
 from bnp_dask.structure.prior import prior_terms, scale_shape
 from tests.pairwise import in_pairs
@@ -269,16 +269,16 @@ def test_with_few_atoms_one_lap_learns_what_many_updates_do():
         params = plain.observation_step(summary)
         used = np.ones(3, np.bool_)
         plain = replace(plain, observation=observation.learned(params, used, plain.reference, scale_shape(plain)))
-    lap = _better(model, summary)
+    lap = better_prior(model, summary)
     assert worth(model) + 50.0 < worth(lap)
     assert_allclose(worth(lap), worth(plain), rtol=1e-5)
 
 
 def test_with_few_atoms_the_prior_mean_is_not_learned():
     model, summary = few_atoms()
-    assert_array_equal(_better(model, summary).observation.m, model.observation.m)
+    assert_array_equal(better_prior(model, summary).observation.m, model.observation.m)
     many = replace(summary, values={name: 10.0 * value for name, value in summary.values.items()})
-    assert np.abs(_better(model, many).observation.m - model.observation.m).max() > 1e-3
+    assert np.abs(better_prior(model, many).observation.m - model.observation.m).max() > 1e-3
 
 
 @pytest.mark.parametrize("observation", [Gaussian(), ZeroMeanGaussian()])

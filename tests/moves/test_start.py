@@ -1,0 +1,80 @@
+"""Starts that learn more clusters than needed on a sample."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bnp_dask as bnp
+from bnp_dask.core import Batch
+from bnp_dask.core.survey import survey_batch
+from bnp_dask.errors import SettingError
+from bnp_dask.moves.prior import better_prior
+from bnp_dask.moves.start import UnitedKMeans, _united
+from bnp_dask.training.defaults import start_of
+
+rng = np.random.default_rng(0)
+CENTRES = 8.0 * rng.normal(size=(4, 2))
+X = np.repeat(CENTRES, 100, axis=0) + rng.normal(size=(400, 2))
+MODELS = [bnp.Gaussian(), bnp.DiagGaussian(), bnp.Poisson()]
+
+
+@pytest.mark.parametrize("likelihood", MODELS, ids=lambda one: type(one).__name__)
+def test_clusters_of_a_sample_are_united(likelihood: object) -> None:
+    """All mass of the data, the largest cluster first, fewer clusters than began and no fewer than the true ones."""
+    x = np.floor(np.exp(0.3 * X / 2)) if isinstance(likelihood, bnp.Poisson) else X
+    batch = Batch(x)
+    model = bnp.Model(bnp.DPMixture(), likelihood).with_prior(survey_batch(batch), may_learn=True)
+    found = _united(model, 12, 3, 4000.0, batch)
+    assert found["N"].sum() == pytest.approx(4000.0)
+    assert (np.diff(found["N"]) <= 0).all() and found.ids.tolist() == list(range(found.n_clusters))
+    assert found.n_clusters < 12
+    if not isinstance(likelihood, bnp.Poisson):
+        assert found.n_clusters >= 4
+    again = _united(model, 12, 3, 4000.0, batch)
+    assert all(np.array_equal(found[name], again[name]) for name in found.values)
+
+
+def test_a_learned_prior_never_lowers_the_objective_of_a_start() -> None:
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian()).with_prior(survey_batch(Batch(X)), may_learn=True)
+    found = _united(model, 6, 0, 400.0, Batch(X))
+    better = better_prior(model, found)
+    assert better.best_objective(found) >= model.best_objective(found)
+
+
+def test_a_run_begins_with_it() -> None:
+    result = bnp.train(
+        bnp.Model(bnp.DPMixture(), bnp.Gaussian()), X, init=bnp.UnitedKMeans(8), schedule=bnp.Memoized(laps=30)
+    )
+    assert result.posterior.n_clusters == 4
+    assert np.all(np.diff([row["elbo"] for row in result.history]) > -1e-6)
+
+
+def test_large_data_begin_with_it_by_default() -> None:
+    survey = survey_batch(Batch(X))
+    many = replace(survey, batch_atoms=(40_000,), n_atoms=40_000)
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian()).with_prior(survey)
+    wide = bnp.Model(bnp.DPMixture(), bnp.Gaussian()).with_prior(survey_batch(Batch(np.eye(40))))
+    moves = (bnp.Merge(),)
+    assert start_of(None, bnp.Memoized(), model, many, moves) == UnitedKMeans()
+    for other in (
+        start_of(None, bnp.Memoized(), model, survey, moves),
+        start_of(None, bnp.Memoized(), model, many, ()),
+        start_of(None, bnp.Memoized(), replace(model, linked=True), many, moves),
+        start_of(None, bnp.Memoized(), wide, many, moves),
+    ):
+        assert other == bnp.BregmanKMeans(25)
+
+
+@pytest.mark.parametrize("allocation", [bnp.FiniteMixture(), bnp.HDPHMM()], ids=lambda one: type(one).__name__)
+def test_models_whose_clusters_cannot_be_united_are_refused(allocation: object) -> None:
+    with pytest.raises(SettingError, match="UnitedKMeans: needs a mixture that learns"):
+        bnp.train(bnp.Model(allocation, bnp.Gaussian()), X, init=bnp.UnitedKMeans())
+
+
+@pytest.mark.parametrize("settings", [{"n_clusters": 0}, {"sample": 0}])
+def test_settings_are_checked(settings: dict[str, int]) -> None:
+    with pytest.raises(SettingError):
+        UnitedKMeans(**settings)
