@@ -21,7 +21,7 @@ from bnp_dask.inputs import as_a
 from bnp_dask.model import Model
 from bnp_dask.moves.base import record
 from bnp_dask.moves.policy import LAP
-from bnp_dask.moves.prior import ENOUGH, UPDATES, better_prior
+from bnp_dask.moves.prior import better_prior
 from bnp_dask.observation import unlabelled, with_part
 from bnp_dask.structure import LearningAllocation, counting_units, learner_of, prior_terms
 
@@ -93,7 +93,7 @@ def _better_concentrations(model: Model, value: Summary) -> Model:
         return model
     first, begin = model, _worth_of_allocation(model, value)
     now = begin
-    for _ in range(UPDATES):
+    for _ in range(LAP.prior_updates):
         found = replace(
             model, allocation=as_a(learner.learned(model.allocation_step(value), counting_units(value)), Allocation)
         )
@@ -102,7 +102,7 @@ def _better_concentrations(model: Model, value: Summary) -> Model:
             break
         gain, model, now = after - now, found, after
         learner = as_a(model.allocation, LearningAllocation)
-        if gain <= ENOUGH * float(value["N"].sum()):
+        if gain <= LAP.prior_gain * float(value["N"].sum()):
             break
     return _further(first, model, begin, value) if learner.further > 1.0 else model
 

@@ -16,12 +16,6 @@ from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import CalmLearningObservation, ExtrapolatingObservation, LearningObservation
 from bnp_dask.structure import prior_terms, scale_shape
 
-UPDATES = 20
-"""Updates of a prior in one lap, at most."""
-
-ENOUGH = 1e-7
-"""Nats per atom by which an update must raise the objective for another to follow in the same lap."""
-
 Tried = tuple[Model, Any, float]
 """A model, the parameters of its clusters, and the terms of the objective that depend on its prior, nats."""
 
@@ -35,7 +29,7 @@ def better_prior(model: Model, value: Summary, calm: bool = False) -> Model:
     params = model.observation_step(value)
     now = _worth(model, params, value)
     trail: list[Any] = [model.observation]
-    for _ in range(UPDATES):
+    for _ in range(LAP.prior_updates):
         observation = model.observation
         assert isinstance(observation, LearningObservation)
         reference: Any = model.reference  # of the class of the observation
@@ -47,7 +41,7 @@ def better_prior(model: Model, value: Summary, calm: bool = False) -> Model:
             return model
         gain = found[2] - now
         model, params, now = found
-        if gain <= ENOUGH * n_atoms:
+        if gain <= LAP.prior_gain * n_atoms:
             return model
         trail.append(model.observation)
         if len(trail) == 3:

@@ -28,22 +28,10 @@ from bnp_dask.kernels.gaussian.rounds import Stop
 from bnp_dask.model import Model
 from bnp_dask.moves.create import Forecast, cut, without_empty
 from bnp_dask.moves.pairs import all_pairs
-from bnp_dask.moves.policy import SmallRunPolicy
+from bnp_dask.moves.policy import START, SmallRunPolicy
 from bnp_dask.moves.pools import a_step, best_value, small_rounds
 from bnp_dask.moves.prior import better_prior
 from bnp_dask.observation import numbers_per_cluster
-
-ROUNDS = 10
-"""Most times that the sample's clusters are re-estimated."""
-
-APART = 2
-"""Times before clusters are united: clusters that are still alike would undo the start."""
-
-STEPS = 10
-"""Local and global steps each time."""
-
-SETTLED = 5e-4
-"""Nats per atom of the sample that a step must gain for another to follow."""
 
 
 @register
@@ -97,20 +85,7 @@ class UnitedKMeans:
         """Clusters before any are united."""
         if self.n_clusters is not None:
             return self.n_clusters
-        return int(np.clip(self.sample // numbers_per_cluster(model.observation), LEAST, MOST))
-
-
-LEAST = 25
-"""Least clusters of a default start before any are united: as many as other default starts have."""
-
-MOST = 64
-"""Most clusters of a default start before any are united.
-
-Chosen on 100,000 points of 32 overlapping Gaussians in 16 dimensions (means .7 apart, one seed), whose truth ends at
--2,494,340 nats: 64 clusters of a sample of 10,000 were united to 35, and five laps over all data without moves ended
-6,360 nats below the truth; 48 with half the ``STEPS`` ended 12,600 below it.  64 with half the ``STEPS`` saved a fifth
-of the start's time and lost 360 nats in these laps.
-"""
+        return int(np.clip(self.sample // numbers_per_cluster(model.observation), START.least, START.most))
 
 
 def unites(model: Model) -> bool:
@@ -123,7 +98,7 @@ def unites(model: Model) -> bool:
 def shows_enough(model: Model) -> bool:
     """Whether a default sample has an atom for each number of as many clusters as other starts have: with more numbers
     its clusters would fit the sample alone."""
-    return SAMPLE // numbers_per_cluster(model.observation) >= LEAST
+    return SAMPLE // numbers_per_cluster(model.observation) >= START.least
 
 
 def _require_uniting(model: Model) -> None:
@@ -139,13 +114,13 @@ def _united(model: Model, n_clusters: int, root: int, mass: float, *parts: Batch
     atoms, policy = gather(parts), SmallRunPolicy()
     model = replace(model, precision="double")  # as small runs of births
     summary = cut(model, atoms, n_clusters, child_rng(root), policy)
-    for turn in range(ROUNDS):
+    for turn in range(START.rounds):
         if summary.n_clusters == 1:
             break
         if model.reference is not None:
             model = better_prior(model, summary)
         summary, before = _learned(model, summary, atoms, policy), summary.n_clusters
-        if turn < APART:
+        if turn < START.apart:
             continue
         forecast = Forecast(model, mass / atoms.total_weight, policy)
         summary = forecast.unite(a_step(model, summary, atoms, all_pairs(summary.ids))).without_pairs()
@@ -156,12 +131,12 @@ def _united(model: Model, n_clusters: int, root: int, mass: float, *parts: Batch
 
 def _learned(model: Model, summary: Summary, atoms: Batch, policy: SmallRunPolicy) -> Summary:
     """Statistics after some steps on the sample, largest cluster first, without empty ones."""
-    least = SETTLED * atoms.total_weight
-    found = small_rounds(model, summary, atoms, Stop(most=STEPS, least=least, drop=policy.least_share / 2))
+    least = START.settled * atoms.total_weight
+    found = small_rounds(model, summary, atoms, Stop(most=START.steps, least=least, drop=policy.least_share / 2))
     if found is not None:
         return _sorted(found[0])
     value = -np.inf
-    for _ in range(STEPS):
+    for _ in range(START.steps):
         summary = without_empty(a_step(model, summary, atoms), policy.least_share / 2)
         last, value = value, best_value(model, summary)
         if value - last < least:

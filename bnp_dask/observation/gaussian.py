@@ -11,7 +11,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
-from bnp_dask.errors import NumericalError, SettingError
+from bnp_dask.errors import NumericalError, SettingError, warn
 from bnp_dask.inputs import LEAST_MASS
 from bnp_dask.kernels.gaussian import learned, rounds
 from bnp_dask.kernels.gaussian.bounds import Forms
@@ -198,6 +198,11 @@ ROUNDS = 3
 """Passes over atoms with missing entries when their clusters have no posterior yet."""
 
 
+WIDE = 300
+"""Columns from which fewer rows than columns are told: groups of twenty
+rows in 256 are found."""
+
+
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
@@ -291,6 +296,12 @@ class Gaussian:
         require_scale("B", scale.diagonal(), survey, center)
         require_near(center, scale.diagonal(), survey)
         found.tell()
+        if d >= WIDE and survey.n_atoms < d:
+            warn(
+                f"{survey.n_atoms:,} rows of {d:,} columns: they show little of full covariances, {d * (d + 1) // 2:,} "
+                "numbers a cluster, and each lap takes long; DiagGaussian() learns variances alone; or take the "
+                "first principal components"
+            )
         return replace(self, nu=nu, B=scale, m=m, kappa=kappa, center=center, grain=grain, null=null)
 
     def correlated(self, n_features: int, names: Sequence[str] | None) -> np.ndarray:

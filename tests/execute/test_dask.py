@@ -23,6 +23,7 @@ from distributed import Client, LocalCluster, default_client
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.dask import DaskExecutor
+from bnp_dask.execute.local import ANY_PORT
 from bnp_dask.execute.reach import open_executor
 from tests.execute.tasks import (
     MEETINGS,
@@ -307,7 +308,13 @@ def test_tasks_that_need_one_value_go_to_all_workers():
     """Tasks of a group wait for one another, and no worker may take over what waits at another."""
     with (
         dask.config.set({"distributed.scheduler.work-stealing": False}),
-        LocalCluster(processes=False, n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            processes=False,
+            n_workers=4,
+            threads_per_worker=1,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": ANY_PORT},
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         executor = DaskExecutor(client, "spread")

@@ -472,3 +472,14 @@ def test_what_rounding_leaves_of_an_emptied_cluster_has_no_mean():
     params = model.global_step(Summary(np.arange(2), fields, values))
     np.testing.assert_allclose(params.B, np.broadcast_to(np.eye(2), (2, 2, 2)), atol=1e-20)
     np.testing.assert_allclose(params.theta[0], params.theta[1])
+
+
+def test_fewer_rows_than_columns_of_a_wide_table_are_told():
+    rng = np.random.default_rng(0)
+    for rows, columns in ((20, 300), (60, 256)):
+        survey = survey_batch(Batch(rng.normal(size=(rows, columns))))
+        if columns < 300:
+            Gaussian().with_prior(survey)
+        else:
+            with pytest.warns(UserWarning, match=r"20 rows of 300 columns.*DiagGaussian\(\)"):
+                Gaussian().with_prior(survey)

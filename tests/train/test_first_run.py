@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.data.base import columns_of
-from bnp_dask.training.compiling import first_run
+from bnp_dask.training.compiling import child, first_run
 from bnp_dask.training.compiling.child import short_run
 from bnp_dask.training.compiling.first_run import (
     FewAtoms,
@@ -98,6 +99,27 @@ def test_one_that_does_not_end_is_not_waited_for_for_ever(started, monkeypatch):
     with points():
         wait_for(lambda: started[0])
     assert started[0][0].returncode not in (None, 0)
+
+
+def test_many_dense_columns_start_none(started):
+    """The short run of 240 rows in 1,500 columns took longer than all that it compiles."""
+    wide = np.ones((40, first_run.WIDEST + 1))
+    with FirstRun.of(POINTS, bnp.as_source(wide), (), bnp.Memoized()) as first:
+        assert first._timer is None and first.mark is None
+    counts = FirstRun.of(POINTS, bnp.as_source(sparse.csr_array(wide)), (), bnp.Memoized())
+    assert counts.mark is not None
+
+
+def test_a_process_that_compiles_ends_with_the_one_that_waits_for_it(monkeypatch):
+    ended = threading.Event()
+    monkeypatch.setattr(child, "PARENT_SECONDS", 0.01)
+    monkeypatch.setattr(child.os, "_exit", lambda code: ended.set())
+    monkeypatch.setattr(child.os, "getppid", lambda: 1 if gone else 7)
+    gone = False
+    child.end_with(7)
+    assert not ended.wait(0.1)
+    gone = True
+    assert ended.wait(60.0)
 
 
 def test_a_source_that_cannot_travel_is_no_failure():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +22,10 @@ LAPS = 4
 """Laps of the short run: births are tried in the first, deletes in the second, and moved batches are visited again."""
 
 
+PARENT_SECONDS = 1.0
+"""Seconds between looks for the parent process."""
+
+
 def short_run(model: Model, data: FewAtoms, moves: Sequence[Move], schedule: Schedule) -> None:
     """Train a model for some laps on a few atoms, in this thread."""
     limit = getattr(schedule, "laps", None)
@@ -29,5 +36,17 @@ def short_run(model: Model, data: FewAtoms, moves: Sequence[Move], schedule: Sch
         train(model, data, schedule=short, moves=moves, client=SerialExecutor())
 
 
+def end_with(parent: int) -> None:
+    """End this process soon after its parent was killed: nobody waits for what it compiles."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 if __name__ == "__main__":
+    end_with(os.getppid())
     short_run(*unpacked(sys.stdin.buffer.read()))

@@ -63,6 +63,10 @@ CHILD = "BNP_DASK_COMPILES"
 CHILD_SECONDS = 300.0
 """Longest time that a run waits for it after the survey."""
 
+WIDEST = 256
+"""Dense columns up to which a process compiles beside the survey: its short run takes the cube of their number for each
+cluster of full covariance, which in 600 columns is longer than compiling."""
+
 LINE = "kernels are compiled beside the survey of the data: first run of this kind here; they are kept for the next"
 
 
@@ -89,6 +93,8 @@ class FirstRun:
     @staticmethod
     def of(model: Model, source: Source, moves: Sequence[Move], schedule: Schedule) -> FirstRun:
         """First run of a source, as the user gave it."""
+        if not source.is_sparse and source.n_features > WIDEST:
+            return FirstRun(None, bytes)
         kinds = [source.is_sparse, type(source).__name__, [type(move).__name__ for move in moves]]
         mark = place_of(kind_of(model, *kinds, type(schedule).__name__))
 
