@@ -463,13 +463,10 @@ class LocalSteps:
         """
         if any(step.slot is None for step in pieces):  # a whole visit is as much as a message should hold
             return [[step] for step in pieces]
-        effort, n_workers = _effort(self.work, n_clusters), max(1, self.work.executor.n_workers)
-        size = FAN if effort < SMALL_EFFORT and len(pieces) >= FAN * n_workers else 1
         numbers = n_clusters * numbers_per_cluster(self.work.model.observation)
-        if size > 1 and is_slight(len(pieces) // size, numbers):
-            most = min(len(pieces) // n_workers, ROUND_EFFORT / max(effort, 1.0))
-            while 2 * size <= most:
-                size *= 2
+        size = batches_of_task(
+            len(pieces), _effort(self.work, n_clusters), max(1, self.work.executor.n_workers), numbers
+        )
         return [pieces[i : i + size] for i in range(0, len(pieces), size)]
 
     def _step(self, batch: int, seen: int, attempt: int = 1, is_whole: bool = False) -> LocalStep:
@@ -634,6 +631,28 @@ def is_slight(n_tasks: int, numbers: int) -> bool:
     Their results are added here in the order in which tasks would add them: the bits are the same.
     """
     return n_tasks <= 1 or (n_tasks <= FEW and n_tasks * numbers <= SLIGHT)
+
+
+def batches_of_task(n_batches: int, effort: float, n_workers: int, numbers: int) -> int:
+    """Batches that a task visits.
+
+    Parameters
+    ----------
+    n_batches
+        Batches of the group.
+    effort
+        Products in the local step of a batch.
+    n_workers
+        Worker threads; each gets a task of the group.
+    numbers
+        Numbers in a summary.
+    """
+    size = FAN if effort < SMALL_EFFORT and n_batches >= FAN * n_workers else 1
+    if size > 1 and is_slight(n_batches // size, numbers):
+        most = min(n_batches // n_workers, ROUND_EFFORT / max(effort, 1.0))
+        while 2 * size <= most:
+            size *= 2
+    return size
 
 
 def _effort(work: Work, n_clusters: int) -> float:

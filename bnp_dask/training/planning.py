@@ -26,15 +26,15 @@ import numpy as np
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import listed, needs_of
 from bnp_dask.core import Batch, Columns, RunningTotal, Summary
-from bnp_dask.data import Reader, Source, batch_reader, columns_of, spans_of, taking_lags
+from bnp_dask.data import SMALL_BYTES, Reader, Source, batch_reader, columns_of, spans_of, taking_lags
 from bnp_dask.data.sources.open import opened
 from bnp_dask.execute.base import Handle, one_blas_thread
 from bnp_dask.execute.posted import KEPT
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.inference.drive import in_flight
-from bnp_dask.inference.local_steps import is_slight
-from bnp_dask.inference.reduction import FAN, reduced_for_us, sums_left
+from bnp_dask.inference.local_steps import LocalStep, batches_of_task, is_slight
+from bnp_dask.inference.reduction import FAN, Change, reduced_for_us, sums_left
 from bnp_dask.inference.sampling.gibbs import Gibbs
 from bnp_dask.inference.streaming import Filter
 from bnp_dask.initialize import Initialization
@@ -67,6 +67,9 @@ METERED = 2
 ATOMS_PER_CLUSTER = 20
 """Least atoms of a probe for each cluster: with fewer, visits are faster than on whole data, since clusters vanish."""
 
+GATHERED, ASKED = "gathered", "asked"
+"""Names of what a meter counts for gathered atoms: their bytes, and the number that was asked for."""
+
 NO_VISITS = ("propose", "windows")
 """First words of the names of tasks of a lap that visit no batch: they plan proposals, before the visits begin."""
 
@@ -91,12 +94,24 @@ class UnitCosts:
         Seconds for adding the changes of ``FAN`` batches.
     moves
         Seconds of the coordinator at both ends of a lap: proposals are planned and decided.
+    proposals, n_proposals
+        Seconds and number of the tasks of a lap that plan proposals.
     posterior_bytes, change_bytes, summary_bytes
         Sizes of the posterior as it is sent, of the change by a batch, and of a summary in memory.
+    gathered_bytes, asked_bytes
+        Bytes of the atoms that a lap of the probe gathers for proposals, and of those that moves ask for.  They ask for
+        a number of atoms, however many there are, and small data do not have them.
     numbers
         Numbers in a summary.
+    effort
+        Products in a local step, per atom; infinite where it iterates.
     kept_bytes
         Bytes per atom that the run directory keeps of each batch; NaN without a store.
+    file_bytes
+        Bytes of the file of a batch of the probe; NaN without a store.
+    run_bytes
+        Bytes of the run directory beside what it keeps of batches: checkpoints, which contain gathered atoms, and the
+        posterior; NaN without a store.
     keeps_states
         Whether the states of groups are kept, in proportion to the atoms.
     atom_bytes
@@ -113,11 +128,18 @@ class UnitCosts:
     fold: float
     add: float
     moves: float
+    proposals: float
+    n_proposals: int
     posterior_bytes: int
     change_bytes: int
     summary_bytes: int
+    gathered_bytes: float
+    asked_bytes: float
     numbers: int
+    effort: float
     kept_bytes: float
+    file_bytes: float
+    run_bytes: float
     keeps_states: bool
     atom_bytes: float
     probe_seconds: float
@@ -132,18 +154,23 @@ class UnitCosts:
         by = n_clusters / self.n_clusters
         if by == 1.0:
             return self
+        pairs = max(by, _pairs(n_clusters) / max(1.0, _pairs(self.n_clusters)))
         return replace(
             self,
             n_clusters=float(n_clusters),
             visit=by * self.visit,
             fold=by * self.fold,
             add=by * self.add,
-            moves=max(by, _pairs(n_clusters) / max(1.0, _pairs(self.n_clusters))) * self.moves,
+            moves=pairs * self.moves,
+            proposals=pairs * self.proposals,
             posterior_bytes=round(by * self.posterior_bytes),
             change_bytes=round(by * self.change_bytes),
             summary_bytes=round(by * self.summary_bytes),
             numbers=round(by * self.numbers),
+            effort=by * self.effort,
             kept_bytes=by * self.kept_bytes,
+            file_bytes=by * self.file_bytes,
+            run_bytes=by * self.run_bytes,
         )
 
 
@@ -267,13 +294,40 @@ def _cut(whole: list[Batch], limit: int) -> list[Batch]:
 
 @dataclass
 class Meter:
-    """Seconds of tasks by the first word of their names."""
+    """Seconds, number, and bytes of results of tasks by the first word of their names; atoms for proposals apart."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    tasks: dict[str, float] = field(default_factory=dict)
+    nbytes: dict[str, float] = field(default_factory=dict)
 
     def note(self, name: str, seconds: float) -> None:
         kind = name.split("-")[0]
         self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
+        self.tasks[kind] = self.tasks.get(kind, 0.0) + 1
+
+    def note_asked(self, step: LocalStep) -> None:
+        """Count the atoms that a local step is to return."""
+        self.tasks[ASKED] = self.tasks.get(ASKED, 0.0) + sum(step.gather.limits)
+
+    def note_result(self, name: str, value: Any) -> None:
+        """Count the bytes of a message."""
+        kind = name.split("-")[0]
+        if isinstance(value, Change):
+            gathered = _sent_bytes(value.atoms)
+            self.nbytes[GATHERED] = self.nbytes.get(GATHERED, 0.0) + gathered
+            self.nbytes[kind] = self.nbytes.get(kind, 0.0) - gathered
+        self.nbytes[kind] = self.nbytes.get(kind, 0.0) + _sent_bytes(value)
+
+    def copy(self) -> Meter:
+        """What was noted so far."""
+        return Meter(dict(self.seconds), dict(self.tasks), dict(self.nbytes))
+
+
+def _sent_bytes(value: Any) -> float:
+    """Bytes of a message, without a copy of its arrays."""
+    arrays: list[pickle.PickleBuffer] = []
+    rest = len(pickle.dumps(value, protocol=5, buffer_callback=arrays.append))
+    return float(rest + sum(array.raw().nbytes for array in arrays))
 
 
 class MeteredExecutor:
@@ -290,10 +344,15 @@ class MeteredExecutor:
         return self._inner.share(name, value)
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
+        for step in args:
+            if isinstance(step, LocalStep):
+                self.meter.note_asked(step)
         return self._inner.submit(name, self._timed, name, function, *args)
 
     def result(self, handle: Handle) -> Any:
-        return self._inner.result(handle)
+        found = self._inner.result(handle)
+        self.meter.note_result(handle.name, found)
+        return found
 
     def close(self) -> None:
         self._inner.close()
@@ -310,10 +369,10 @@ class LapClock:
     """Notes the wall clock, the meter and the number of clusters at the start of the run and after each lap."""
 
     meter: Meter
-    marks: list[tuple[float, dict[str, float], int]] = field(default_factory=list)
+    marks: list[tuple[float, Meter, int]] = field(default_factory=list)
 
     def _mark(self, n_clusters: int) -> None:
-        self.marks.append((time.perf_counter(), dict(self.meter.seconds), n_clusters))
+        self.marks.append((time.perf_counter(), self.meter.copy(), n_clusters))
 
     def on_start(self, info: RunInfo) -> None:
         self._mark(0)
@@ -374,19 +433,29 @@ def probe(
             checkpoint_minutes=60.0,
         )
         kept = _bytes_in(Path(folder) / "run" / "summaries") if keeps else float("nan")
+        whole = _bytes_in(Path(folder) / "run") if keeps else float("nan")
     probe_seconds = time.perf_counter() - began
     laps = list(zip(clock.marks, clock.marks[1:]))[-METERED:]
     n_atoms = source.n_atoms
-    visits, rest, clusters = [], [], []
+    visits, rest, proposals, n_proposals, gathered, asked, changes, clusters = [], [], [], [], [], [], [], []
     for (start, before, _), (end, after, n) in laps:
-        visited = sum(s - before.get(kind, 0.0) for kind, s in after.items() if kind not in NO_VISITS)
-        visits.append(visited)
-        rest.append(end - start - visited)
+        own, planning = [], []
+        for kind, seconds in after.seconds.items():
+            (planning if kind in NO_VISITS else own).append(seconds - before.seconds.get(kind, 0.0))
+        visits.append(sum(own))
+        proposals.append(sum(planning))
+        n_proposals.append(sum(after.tasks.get(kind, 0.0) - before.tasks.get(kind, 0.0) for kind in NO_VISITS))
+        rest.append(end - start - sum(own) - sum(planning))
+        gathered.append(after.nbytes.get(GATHERED, 0.0) - before.nbytes.get(GATHERED, 0.0))
+        asked.append(after.tasks.get(ASKED, 0.0) - before.tasks.get(ASKED, 0.0))
+        arrived = sum(n - before.nbytes.get(kind, 0.0) for kind, n in after.nbytes.items() if kind != GATHERED)
+        changes.append(arrived / source.n_batches)
         clusters.append(n)
     first = clock.marks[0]
     compiling = result.warm_seconds
-    survey = first[1].get("survey", 0.0)
-    fold, add, sizes = _global_costs(result.posterior, source)
+    survey = first[1].seconds.get("survey", 0.0)
+    posterior, n_found = result.posterior, result.posterior.n_clusters
+    fold, add, sizes = _global_costs(posterior, source)
     return UnitCosts(
         n_clusters=float(np.mean(clusters)),
         read=sample.read,
@@ -396,12 +465,19 @@ def probe(
         fold=fold,
         add=add,
         moves=max(0.0, float(np.median(rest)) - source.n_batches * fold),
+        proposals=float(np.median(proposals)),
+        n_proposals=round(float(np.median(n_proposals))),
         posterior_bytes=sizes[0],
-        change_bytes=sizes[1],
-        summary_bytes=sizes[2],
-        numbers=result.posterior.n_clusters * numbers_per_cluster(result.posterior.model.observation),
+        change_bytes=round(float(np.median(changes))),
+        summary_bytes=sizes[1],
+        gathered_bytes=float(np.median(gathered)),
+        asked_bytes=float(np.median(asked)) * sample.atom_bytes,
+        numbers=n_found * numbers_per_cluster(posterior.model.observation),
+        effort=posterior.model.structure.effort(posterior.model, 1.0, n_found),
         kept_bytes=kept / n_atoms,
-        keeps_states=result.posterior.model.keeps_states,
+        file_bytes=kept / source.n_batches,
+        run_bytes=whole - kept,
+        keeps_states=posterior.model.keeps_states,
         atom_bytes=sample.atom_bytes,
         probe_seconds=probe_seconds,
         compiling=compiling,
@@ -418,18 +494,15 @@ def _shortened(schedule: Any) -> Schedule:
     return shortened
 
 
-def _global_costs(posterior: Posterior, source: FewBatches) -> tuple[float, float, tuple[int, int, int]]:
-    """Seconds of a global step with the objective, and of adding changes; bytes of posterior, change and summary."""
+def _global_costs(posterior: Posterior, source: FewBatches) -> tuple[float, float, tuple[int, int]]:
+    """Seconds of a global step with the objective, and of adding changes; bytes of posterior and summary."""
     model, summary = posterior.model, posterior.summary
     assert summary is not None
     fold = _seconds(lambda: _settled(model, summary))
     change = RunningTotal(summary)
     add = _seconds(lambda: _sum_of(change, summary))
-    # of a batch: words that it lacks are left out of its change
-    sent = model.visit(posterior, source.batches[0]).summary
     sizes = (
         len(pickle.dumps(posterior.for_visits(source.batches[0].n_atoms), protocol=5)),
-        2 * len(pickle.dumps(sent, protocol=5)),
         summary.nbytes,
     )
     return fold, add, sizes
@@ -495,6 +568,9 @@ TASK = 0.001
 COORDINATOR_COPIES = 12
 """Summaries that the coordinator holds at a time: total, posterior, statistics at the last fold, and changes that
 arrive (measured: 12 to 20 with proposals of moves)."""
+
+CHECKPOINTS = 2
+"""Checkpoints that a run directory keeps, each with the atoms that were gathered (:mod:`bnp_dask.store.run`)."""
 
 LEAST_SECONDS, MOST_SECONDS = 0.5, 5.0
 """Seconds of a task that a batch size is advised for: scheduling costs little beside it, and so does a lost worker."""
@@ -738,14 +814,25 @@ def _planned(
     at_once = max(1, workers)
     batch_bytes = round(batch_atoms * sample.atom_bytes)
     per_batch = sample.n_atoms / n_batches
-    unit = simulated_costs(costs, per_batch, remote=workers > 0)
+    unit = simulated_costs(costs, per_batch, remote=workers > 0, n_workers=at_once)
     n_simulated = min(n_batches, max(SIMULATED, ROUNDS * at_once))
-    lap = Simulation(unit, at_once, n_simulated, window).run()
+    small = not math.isnan(costs.kept_bytes) and batch_bytes <= SMALL_BYTES
+    simulation = Simulation(unit, at_once, n_simulated, window, effort=costs.effort * per_batch if small else math.inf)
+    lap = simulation.run()
     scale = n_batches / n_simulated
     group = max(1, min(window // 2, n_batches))
+    together = simulation.together
+    tasks = math.ceil(group / together)
     groups = math.ceil(n_batches / group)
-    messages = min(group, sums_left(group, at_once, costs.numbers)) * groups
-    visits_and_adds = n_batches + (n_batches // (FAN - 1) if group > FAN else 0)
+    messages, adds = tasks * groups, 0
+    if not is_slight(tasks, costs.numbers):
+        messages = min(tasks, sums_left(tasks, at_once, costs.numbers)) * groups
+        adds = tasks // (FAN - 1) * groups if tasks > FAN else 0
+    gathered = max(
+        costs.gathered_bytes, min(costs.asked_bytes, costs.gathered_bytes * sample.n_atoms / sample.source.n_atoms)
+    )
+    run = costs.run_bytes + CHECKPOINTS * (gathered - costs.gathered_bytes)
+    kept = run + n_batches * _kept_of_batch(costs, per_batch)
     size = _good_batch(costs, sample, workers, memory, batch_atoms)
     work = costs.visit * sample.n_atoms
     enough = max(1, math.ceil(work / (ROUNDS * LEAST_SECONDS)))
@@ -767,13 +854,13 @@ def _planned(
         workers_busy=lap.workers,
         coordinator_busy=lap.coordinator,
         scheduler_busy=lap.scheduler,
-        tasks=visits_and_adds,
-        message_bytes=float(messages * costs.change_bytes),
+        tasks=tasks * groups + adds,
+        message_bytes=float(messages * costs.change_bytes + gathered),
         posterior_bytes=costs.posterior_bytes,
         worker_bytes=PROGRAM_BYTES + 2.0 * batch_bytes + COPIES * costs.summary_bytes,
         coordinator_bytes=PROGRAM_BYTES + MEMORY_BYTES + float(COORDINATOR_COPIES * costs.summary_bytes),
         memory=memory,
-        disk_bytes=None if math.isnan(costs.kept_bytes) else n_batches * _kept_of_batch(costs, per_batch),
+        disk_bytes=None if math.isnan(kept) else kept,
         batch_size=size,
         enough_workers=enough if workers > 2 * enough else None,
         good_window=wanted if schedule.decides_moves and window < min(workers, n_batches) else None,
@@ -782,8 +869,11 @@ def _planned(
     )
 
 
-def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool) -> Costs:
-    """Costs of a simulated lap of batches of so many atoms; ``remote``: workers are other processes."""
+def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool, n_workers: int) -> Costs:
+    """Costs of a simulated lap of batches of so many atoms; ``remote``: workers are other processes.
+
+    Proposals are planned by tasks before the visits begin.
+    """
     travel = 1.0 / BANDWIDTH if remote else 0.0
     task = TASK if remote else 0.0
     return Costs(
@@ -797,7 +887,7 @@ def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool) -> Costs
         fold=costs.fold + travel * costs.change_bytes,
         message=travel * costs.change_bytes + costs.add / (FAN - 1),
         latency=0.005 if remote else 0.0,
-        lap=costs.moves,
+        lap=costs.moves + costs.proposals / max(1, min(n_workers, costs.n_proposals)),
         numbers=costs.numbers,
     )
 
@@ -805,7 +895,7 @@ def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool) -> Costs
 def _kept_of_batch(costs: UnitCosts, batch_atoms: float) -> float:
     """Bytes that the run directory keeps of a batch: states of its groups, else assignments or a summary."""
     grown = costs.kept_bytes * batch_atoms
-    return grown if costs.keeps_states else min(grown, max(costs.summary_bytes, costs.kept_bytes))
+    return grown if costs.keeps_states else min(grown, max(costs.summary_bytes, costs.file_bytes))
 
 
 def _good_batch(costs: UnitCosts, sample: Sample, workers: int, memory: int | None, batch_atoms: int) -> int | None:
@@ -914,11 +1004,21 @@ class Outcome:
 
 
 class Simulation:
-    """One run; ``run()`` gives its outcome."""
+    """One run; ``run()`` gives its outcome.  ``effort``: products in the local step of a batch."""
 
-    def __init__(self, costs: Costs, n_workers: int, n_batches: int, window: int, laps: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        n_workers: int,
+        n_batches: int,
+        window: int,
+        laps: int = 1,
+        seed: int = 0,
+        effort: float = math.inf,
+    ) -> None:
         self.costs, self.n_batches, self.window, self.laps = costs, n_batches, window, laps
         self.size = max(1, window // 2)
+        self.together = batches_of_task(min(self.size, n_batches), effort, n_workers, costs.numbers)
         self.rng = np.random.default_rng(seed)
         self.idle, self.n_workers = set(range(n_workers)), n_workers
         self.now = self.scheduler_free = 0.0
@@ -963,18 +1063,19 @@ class Simulation:
         """Submit the tasks of a group; those whose results are wanted."""
         self._work("coordinator", self.costs.share)
         self.n_groups += 1
-        visits = [self._submit(VISIT, ()) for _ in range(size)]
-        if is_slight(size, self.costs.numbers):
+        places = range(0, size, self.together)
+        visits = [self._submit(VISIT, (), min(self.together, size - place)) for place in places]
+        if is_slight(len(visits), self.costs.numbers):
             return visits
-        most = sums_left(size, self.n_workers, self.costs.numbers)
+        most = sums_left(len(visits), self.n_workers, self.costs.numbers)
         return reduced_for_us(visits, lambda groups: [self._submit(ADD, some) for some in groups], most)
 
-    def _submit(self, kind: int, needs: Sequence[int]) -> int:
+    def _submit(self, kind: int, needs: Sequence[int], n_batches: int = 1) -> int:
         self._work("coordinator", self.costs.submit)
         task = self.count
         self.count += 1
         spread = self.costs.spread
-        visit = self.costs.visit * float(np.exp(spread * self.rng.normal() - spread**2 / 2))
+        visit = n_batches * self.costs.visit * float(np.exp(spread * self.rng.normal() - spread**2 / 2))
         self.seconds[task] = visit if kind == VISIT else self.costs.add
         self.kind[task], self.needs[task], self.basis[task] = kind, tuple(needs), self.n_groups
         waiting = [n for n in needs if n not in self.done]

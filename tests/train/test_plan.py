@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -27,11 +28,18 @@ COSTS = UnitCosts(
     fold=0.001,
     add=0.001,
     moves=0.01,
+    proposals=0.0,
+    n_proposals=0,
     posterior_bytes=50_000,
     change_bytes=60_000,
     summary_bytes=40_000,
+    gathered_bytes=0.0,
+    asked_bytes=0.0,
     numbers=5_000,
+    effort=math.inf,
     kept_bytes=4.0,
+    file_bytes=400_000.0,
+    run_bytes=0.0,
     keeps_states=False,
     atom_bytes=80.0,
     probe_seconds=3.0,
@@ -112,6 +120,31 @@ def test_a_batch_that_no_worker_can_hold_is_said_before():
     assert not found.fits and "more memory" in str(found)
     assert 2 * found.batch_size * SAMPLE.atom_bytes < 20_000_000
     assert planned(workers=4, memory=10**9).fits
+
+
+def test_atoms_gathered_for_proposals_arrive_and_are_in_checkpoints():
+    some = planned(workers=4, costs=replace(COSTS, gathered_bytes=1e6, asked_bytes=3e6))
+    none = planned(workers=4)
+    assert some.message_bytes - none.message_bytes == pytest.approx(3e6)
+    assert some.disk_bytes - none.disk_bytes == pytest.approx(2 * (3e6 - 1e6))
+    enough = planned(workers=4, costs=replace(COSTS, gathered_bytes=1e6, asked_bytes=1e6, run_bytes=5e6))
+    assert enough.disk_bytes - none.disk_bytes == pytest.approx(5e6)
+
+
+def test_small_batches_share_a_task_as_local_steps_do():
+    small = replace(COSTS, effort=1.0, visit=1e-9)
+    # window 64: groups of 32; 4 workers have a task of 8 batches each
+    found = _planned(replace(SAMPLE, atom_bytes=8.0), small, bnp.Memoized(window=64), 1000, 100_000, 50, 4, None)
+    assert found.tasks == 4 * math.ceil(1000 / 32)
+    assert planned(workers=4).tasks > 1000
+
+
+def test_proposals_are_planned_by_the_workers_together():
+    costs = replace(COSTS, visit=1e-9, proposals=12.0, n_proposals=6)
+    idle = replace(costs, proposals=0.0)
+    for workers, seconds in ((2, 6.0), (64, 2.0)):
+        longer = planned(workers=workers, costs=costs).lap_seconds - planned(workers=workers, costs=idle).lap_seconds
+        assert longer == pytest.approx(seconds)
 
 
 def test_work_too_small_for_the_workers_is_said():
