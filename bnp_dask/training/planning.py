@@ -439,7 +439,7 @@ def probe(
     n_atoms = source.n_atoms
     visits, rest, proposals, n_proposals, gathered, asked, changes, clusters = [], [], [], [], [], [], [], []
     for (start, before, _), (end, after, n) in laps:
-        own, planning = [], []
+        own, planning = list[float](), list[float]()
         for kind, seconds in after.seconds.items():
             (planning if kind in NO_VISITS else own).append(seconds - before.seconds.get(kind, 0.0))
         visits.append(sum(own))
@@ -564,6 +564,10 @@ FILE = 0.001
 
 TASK = 0.001
 """Seconds of the coordinator for submitting a task, and of the scheduler for handling one (measured: .9 to 1.3 ms)."""
+
+WORKER_BYTES = 320 * 10**6
+"""Most bytes of a worker beside batches and summaries, compiled loops included (measured: 317 to 340 MB, peaks of two
+mixtures in 4 and 16 dimensions with batches of 1 and 2 MB).  What a run refuses is less: ``PROGRAM_BYTES``."""
 
 COORDINATOR_COPIES = 12
 """Summaries that the coordinator holds at a time: total, posterior, statistics at the last fold, and changes that
@@ -857,7 +861,7 @@ def _planned(
         tasks=tasks * groups + adds,
         message_bytes=float(messages * costs.change_bytes + gathered),
         posterior_bytes=costs.posterior_bytes,
-        worker_bytes=PROGRAM_BYTES + 2.0 * batch_bytes + COPIES * costs.summary_bytes,
+        worker_bytes=WORKER_BYTES + 2.0 * batch_bytes + COPIES * costs.summary_bytes,
         coordinator_bytes=PROGRAM_BYTES + MEMORY_BYTES + float(COORDINATOR_COPIES * costs.summary_bytes),
         memory=memory,
         disk_bytes=None if math.isnan(kept) else kept,
@@ -904,8 +908,8 @@ def _good_batch(costs: UnitCosts, sample: Sample, workers: int, memory: int | No
         return None
     most = MOST_SECONDS / costs.visit
     if memory is not None:
-        room = KILLED_AT * memory - PROGRAM_BYTES - COPIES * costs.summary_bytes
-        most = min(most, room / 2 / sample.atom_bytes)
+        room = KILLED_AT * memory - WORKER_BYTES - COPIES * costs.summary_bytes
+        most = min(most, room / 2 / sample.atom_bytes) if room > 0 else most  # else no size of batches fits
     shared = sample.n_atoms / (ROUNDS * workers)
     wanted = max(1.0, min(most, max(shared, LEAST_SECONDS / costs.visit)))
     short = SHORT_SECONDS / costs.visit

@@ -116,9 +116,11 @@ def test_a_window_smaller_than_the_workers_is_said_to_limit_them():
 
 
 def test_a_batch_that_no_worker_can_hold_is_said_before():
-    found = planned(workers=4, memory=220_000_000)
+    found = planned(workers=4, memory=345_000_000)
     assert not found.fits and "more memory" in str(found)
-    assert 2 * found.batch_size * SAMPLE.atom_bytes < 20_000_000
+    assert 2 * found.batch_size * SAMPLE.atom_bytes < 8_000_000
+    program_alone = planned(workers=4, memory=220_000_000)
+    assert not program_alone.fits and program_alone.batch_size is None
     assert planned(workers=4, memory=10**9).fits
 
 
