@@ -45,7 +45,7 @@ class UnitedKMeans:
     ----------
     n_clusters
         Clusters before any are united.  Default: 25 to 64, as many as the sample has atoms for each number of a
-        cluster.
+        cluster, and at most one for two atoms.
     sample
         Atoms drawn uniformly from the whole data set (all of them, if there are fewer), at least ten per cluster.
     """
@@ -69,7 +69,7 @@ class UnitedKMeans:
             The model is no mixture of unlinked rows that learns its number of clusters, with posteriors.
         """
         _require_uniting(context.model)
-        wanted = self._wanted(context.model)
+        wanted = self._wanted(context.model, context.survey.n_atoms)
         require_enough_atoms(wanted, context, "UnitedKMeans")
         most = SAMPLE_NUMBERS // numbers_per_cluster(context.model.observation)
         size = min(max(min(self.sample, most), PER_CLUSTER * wanted), context.survey.n_atoms)
@@ -81,11 +81,13 @@ class UnitedKMeans:
         found: Summary = executor.result(task)
         return found
 
-    def _wanted(self, model: Model) -> int:
+    def _wanted(self, model: Model, n_atoms: int) -> int:
         """Clusters before any are united."""
         if self.n_clusters is not None:
             return self.n_clusters
-        return int(np.clip(self.sample // numbers_per_cluster(model.observation), START.least, START.most))
+        numbers = numbers_per_cluster(model.observation)
+        most = int(np.clip(min(self.sample, n_atoms) // numbers, START.least, START.most))
+        return max(1, min(most, n_atoms // START.atoms_each))
 
 
 def unites(model: Model) -> bool:

@@ -28,7 +28,7 @@ from bnp_dask.initialize.kmeans import SAMPLE
 from bnp_dask.inputs import shown
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
-from bnp_dask.moves.policy import BirthPolicy
+from bnp_dask.moves.policy import START, BirthPolicy
 from bnp_dask.moves.start import UnitedKMeans, shows_enough, unites
 from bnp_dask.observation import AutoRegressiveGaussian, Labelled, Multinomial
 from bnp_dask.structure import require_linkable
@@ -37,15 +37,6 @@ from bnp_dask.training.run_settings import Begun
 
 N_CLUSTERS = 25
 """Clusters to start with if no number is given; moves remove and add clusters as the data require."""
-
-ATOMS_EACH = 2
-"""Atoms for each cluster of the start, at least, where their number is learned.
-
-Twenty rows of noise in 30 columns that start as twenty clusters of one row stay so: every row is where its cluster
-is, and uniting any two of them lowers the objective, though one cluster for all is 10 to 30 nats better.  Chosen on
-noise (20 to 50 rows, 4 to 100 columns) among 1, 2, 3, 4 and 8; checked on groups of 2 to 20 rows in 2 to 60 columns,
-of which pairs are lost with 3 and more.
-"""
 
 N_STATES = 10
 """States of sequences to start with, when their number is learned."""
@@ -230,7 +221,7 @@ def default_init(model: Model, is_sparse: bool, n_atoms: int, n_clusters: int | 
     if model.structure.policy.has_windows and changes:
         usual = N_STATES if model.allocation.nonparametric else N_CLUSTERS
         return ContiguousBlocks(min(usual, n_atoms) if n_clusters is None else n_clusters)
-    usual = min(N_CLUSTERS, max(1, n_atoms // ATOMS_EACH if model.allocation.nonparametric else n_atoms))
+    usual = min(N_CLUSTERS, max(1, n_atoms // START.atoms_each if model.allocation.nonparametric else n_atoms))
     return BregmanKMeans(usual if n_clusters is None else n_clusters)
 
 

@@ -16,6 +16,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
+from bnp_dask.data.sources.forms import _are_series, listed
 from bnp_dask.data.view import letting_miss
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows
@@ -606,3 +607,25 @@ def test_masked_entries_are_stored_as_missing_ones(tmp_path):
     bnp.ingest(x, tmp_path / "x.zarr")
     found = letting_miss(bnp.as_source(str(tmp_path / "x.zarr"))).reader(0)().x
     np.testing.assert_array_equal(np.isnan(found), np.ma.getmaskarray(x))
+
+
+class Masked(np.ma.MaskedArray):
+    """A masked array of somebody else's class."""
+
+
+def test_a_masked_array_of_a_derived_class_keeps_its_mask():
+    """Its values were taken alone, and the number under the mask was read."""
+    masked = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[1, 0], [0, 0]]).view(Masked)
+    assert listed(masked) is masked and listed([masked, masked])[0] is masked
+
+
+def test_fields_of_any_order_of_bytes_are_columns_and_others_are_refused_by_name():
+    x = np.array([(1.5, 2), (2.5, 3)], [("a", ">f8"), ("b", ">i4")])
+    np.testing.assert_array_equal(rows(bnp.as_source(x)), [[1.5, 2], [2.5, 3]])
+    assert listed(np.ma.array(x, mask=[(1, 0), (0, 0)]))["a"].null_count == 1
+    with pytest.raises(DataError, match="field 'c' of the array has dtype complex128"):
+        listed(np.zeros(2, [("a", float), ("c", complex)]))
+
+
+def test_ragged_lists_of_sequences_are_no_series():
+    assert not _are_series([[[1, 2], [3]], [[3, 4]]])

@@ -52,6 +52,15 @@ def test_a_run_begins_with_it() -> None:
     assert np.all(np.diff([row["elbo"] for row in result.history]) > -1e-6)
 
 
+@pytest.mark.parametrize(("n", "wanted"), [(1, 1), (20, 10), (40, 20), (300, 50), (1000, 64)])
+def test_few_atoms_begin_with_fewer_clusters(n: int, wanted: int) -> None:
+    """One for two atoms at most, and as many as the atoms that there are have for each of the 6 numbers of a cluster;
+    it asked for 64 clusters of 20 atoms, and refused them."""
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian()).with_prior(survey_batch(Batch(X)))
+    assert UnitedKMeans()._wanted(model, n) == wanted
+    assert UnitedKMeans(7)._wanted(model, n) == 7
+
+
 def test_large_data_begin_with_it_by_default() -> None:
     survey = survey_batch(Batch(X))
     many = replace(survey, batch_atoms=(40_000,), n_atoms=40_000)

@@ -218,6 +218,8 @@ def _is_foreign_array(data: Any) -> bool:
     """
     if isinstance(data, memoryview) or library(data) == "array":
         return True
+    if isinstance(data, np.ndarray):  # perhaps of a class that others derived, with a mask
+        return False
     is_able = hasattr(type(data), "__array__") and not isinstance(data, type) and not is_stream(data)
     return is_able and library(data) not in KNOWN | {"bnp_dask", "h5py", "pyarrow", "polars"}
 
@@ -231,10 +233,23 @@ def table_of_fields(data: Any) -> Any:
             f"an array of shape {data.shape} with fields of several values, {data.dtype}; needs one value a field and "
             "row: give x['FIELD'], or numpy.lib.recfunctions.structured_to_unstructured(x)"
         )
-    if isinstance(data, np.ma.MaskedArray):
-        masks = np.ma.getmaskarray(data)
-        return pa.table({n: pa.array(np.ascontiguousarray(data.data[n]), mask=masks[n]) for n in data.dtype.names})
-    return pa.table({name: pa.array(np.ascontiguousarray(data[name])) for name in data.dtype.names})
+    masks = np.ma.getmaskarray(data) if isinstance(data, np.ma.MaskedArray) else None
+    values = np.asarray(data)
+    return pa.table(
+        {name: _field(values[name], name, None if masks is None else masks[name]) for name in data.dtype.names}
+    )
+
+
+def _field(values: np.ndarray, name: str, mask: np.ndarray | None) -> pa.Array:
+    """Column ``(n,)`` of a table; DataError for values that tables cannot hold."""
+    native = values.astype(values.dtype.newbyteorder("="))
+    try:
+        return pa.array(native, mask=mask)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"field {name!r} of the array has dtype {values.dtype}, which no table holds: {error}. Convert it to "
+            "numbers, or leave it out: x[['OTHER', 'FIELDS']]"
+        ) from error
 
 
 def documents_in(data: Any) -> Documents | None:
@@ -408,7 +423,7 @@ def _are_series(data: Any) -> bool:
     """Whether data are a list of arrays or columns of one axis, which may be sequences or steps."""
     if not isinstance(data, (list, tuple)) or not data:
         return False
-    return all(np.ndim(x) == 1 and not isinstance(x, (list, tuple)) for x in data)
+    return not any(isinstance(x, (list, tuple)) for x in data) and all(np.ndim(x) == 1 for x in data)
 
 
 def _in_known_words(counts: sparse.csr_array, n_words: int | None) -> sparse.csr_array:
