@@ -104,8 +104,9 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         Stop when a lap changes the objective by less, in nats per unit of weight; default as :class:`bnp_dask.Memoized`
         does.
     init
-        Initialisation; default ``BregmanKMeans(n_clusters)``, of 25 clusters if their number is learned, and of
-        one for two rows where these are fewer than 50.
+        Initialisation; default ``BregmanKMeans(n_clusters)``; if their number is learned as in
+        :func:`bnp_dask.train`: of 25 clusters, of one for two rows where these are fewer than 50, and
+        ``UnitedKMeans()`` from 40,000 dense rows on.
     n_init
         Number of starts; the one with the highest objective after ten laps continues.
     shadow
@@ -278,8 +279,10 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
                 f"n_clusters={wanted}: {type(self.schedule).__name__}() opens and closes clusters itself; "
                 "leave n_clusters out"
             )
-        n_counting = X.shape[0] if weights is None else np.count_nonzero(weights)
-        start = default_init(model, sparse.issparse(X), int(n_counting), wanted)
+        n_counting = X.shape[0] if weights is None else int(np.count_nonzero(weights))
+        # train chooses by all rows; where some count nothing, the start is one for the others
+        is_usual = wanted is None and n_counting == X.shape[0]
+        start = None if is_usual else default_init(model, sparse.issparse(X), n_counting, wanted)
         usual = None if wanted is None else (Merge(), Delete())
         return run_estimator(self, model, X, start, usual, weights, self.batch_size, store, labels=labels, links=links)
 

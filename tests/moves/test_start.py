@@ -11,6 +11,7 @@ import bnp_dask as bnp
 from bnp_dask.core import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
+from bnp_dask.initialize.kmeans import SAMPLE
 from bnp_dask.moves.prior import better_prior
 from bnp_dask.moves.start import UnitedKMeans, _united
 from bnp_dask.training.defaults import start_of
@@ -87,3 +88,16 @@ def test_models_whose_clusters_cannot_be_united_are_refused(allocation: object) 
 def test_settings_are_checked(settings: dict[str, int]) -> None:
     with pytest.raises(SettingError):
         UnitedKMeans(**settings)
+
+
+def test_an_estimator_starts_as_train_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from a sample that is far smaller than the data."""
+    monkeypatch.setattr("bnp_dask.training.defaults.FAR_LARGER", 400 / SAMPLE)
+    starts = []
+    started = UnitedKMeans.start
+    monkeypatch.setattr(UnitedKMeans, "start", lambda self, context: starts.append(self) or started(self, context))
+    found = bnp.DirichletProcessMixture(random_state=0).fit(X)
+    assert found.posterior_.n_clusters == 4 and starts == [UnitedKMeans()]
+    bnp.DirichletProcessMixture(n_clusters=6, random_state=0).fit(X)
+    bnp.DirichletProcessMixture(random_state=0).fit(X, sample_weight=np.arange(400) % 2)
+    assert len(starts) == 1
