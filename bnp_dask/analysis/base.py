@@ -96,8 +96,11 @@ def check_run(
 def require_posterior(value: Any) -> Posterior:
     """Return the posterior with arrays of the kernels' types; SettingError if ``value`` is not a posterior."""
     if not isinstance(value, Posterior):
-        held = isinstance(getattr(value, "posterior", None), Posterior)
-        hint = ": pass result.posterior" if held else ", such as result.posterior, or the result of bnp_dask.load"
+        hint = ", such as result.posterior, or the result of bnp_dask.load"
+        if isinstance(getattr(value, "posterior", None), Posterior):
+            hint = ": pass result.posterior"
+        elif isinstance(getattr(value, "posterior_", None), Posterior):
+            hint = ": pass estimator.posterior_"
         raise SettingError(f"posterior is a {type(value).__name__}; needs a Posterior{hint}")
     return thawed(value)
 

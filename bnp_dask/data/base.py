@@ -134,7 +134,7 @@ def check_dtype(dtype: np.dtype, name: str) -> np.dtype:
 def check_matrix(shape: Sequence[int], name: str) -> tuple[int, int]:
     """The shape as (n, D); DataError unless there are two axes and at least one of each."""
     if len(shape) != 2:
-        fix = "x.reshape(-1, 1)"
+        fix = "x.reshape(-1, 1) if it is one feature, x.reshape(1, -1) if it is one row"
         if len(shape) == 3:
             fix = "x.reshape(len(x), -1); sequences (G, T, D) are given as an array in memory, np.load(path)"
         elif len(shape) > 3:

@@ -191,7 +191,7 @@ CALLS: Mapping[str, str] = {
     "objects": "pass numbers; a table with columns of texts goes in as a pandas.DataFrame",
     "columns": "pass pandas.DataFrame(X)",
     "by name": "pass one of them; list(X.values()) are sequences for SequenceModel()",
-    "column": "pass X.to_frame() if it is one feature",
+    "column": "pass X.to_frame() if it is one feature; one row is a table of one row, table.iloc[[0]]",
     "values": "pass X[np.isfinite(X).all(axis=1)], or mark what is missing by NaN and choose a likelihood for it",
     "names": "pass X[model.feature_names_in_]",
     "size": "pass all rows, each with its features, as one array (n, D)",
@@ -220,6 +220,8 @@ def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
         kind, found = _kind_of(X)
         if "feature names should match" in str(error):
             kind, found = "names", f"{found} with other columns than in fit, or in another order"
+        elif kind == "values" and X.shape[0] < least:
+            kind = "size"  # fewer rows are no way out
         raised = DataTypeError if isinstance(error, TypeError) else DataError
         width = "D" if settings["reset"] else vars(estimator).get("n_features_in_", "D")
         raise raised(

@@ -402,10 +402,12 @@ def test_lists_for_models_of_sequences():
         (np.array([(row,) for row in X], [("v", float, 2)]), "structured_to_unstructured"),
         ({"a": X[:, 0], "b": X[:, 1]}, "pandas.DataFrame"),
         (pd.Series(X[:, 0]), r"to_frame\(\)"),
+        (pd.DataFrame(X).iloc[0], r"to_frame\(\) if it is one feature; one row is .*iloc\[\[0\]\]"),
+        (X[0], r"reshape\(-1, 1\) if it is one feature, [xX].reshape\(1, -1\) if it is one row"),
         (pd.date_range("2020", periods=9), r"to_frame\(\)"),
         (X + 1j, "np.column_stack"),
     ],
-    ids=["device", "nested fields", "columns by name", "one column", "dates", "complex"],
+    ids=["device", "nested fields", "columns by name", "one column", "one row", "array of one row", "dates", "complex"],
 )
 def test_what_is_no_table_of_numbers_is_told_how_to_become_one(door, data, match):
     with pytest.raises(DataError, match=match):
@@ -420,6 +422,8 @@ def test_frames_with_missing_or_sparse_numbers_at_an_estimator():
     for other in (frame[["b", "a"]], frame.rename(columns={"a": "z"})):
         with pytest.raises(DataError, match=r"other columns than in fit.*X\[model.feature_names_in_\]"):
             own.predict(other)
+    with pytest.raises(DataError, match=r"shape \(0, 2\).*pass all rows"):
+        own.predict(frame[:0])
     with pytest.raises(DataError, match="X contains NaN: row 3, column 'b'"):
         own.fit(frame.astype("Float64").mask(np.arange(240).reshape(120, 2) == 7))
 

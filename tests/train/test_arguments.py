@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -185,6 +186,8 @@ def test_a_result_is_no_posterior_and_is_told_so(use):
         use(result, X)
     with pytest.raises(SettingError, match="needs a Posterior"):
         use("posterior.zarr", X)
+    with pytest.raises(SettingError, match="pass estimator.posterior_"):
+        use(SimpleNamespace(posterior_=result.posterior), X)
 
 
 def test_an_address_where_nobody_answers_is_an_error():

@@ -907,7 +907,7 @@ def source_of_documents(documents: Documents, text: Text, batch_size: int | None
 def _as_splits(data: Any) -> str:
     """Advice, for a message, if data seem to be several tables by name, or columns; else empty."""
     if callable(getattr(data, "to_frame", None)):
-        return ": pass data.to_frame()"
+        return ": pass data.to_frame() if it is one feature; one row is a table of one row, table.iloc[[0]]"
     if not isinstance(data, Mapping) or not data:
         return ""
     shapes = {np.shape(column) if isinstance(column, (np.ndarray, list)) else () for column in data.values()}
