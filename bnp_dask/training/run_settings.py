@@ -34,7 +34,10 @@ from bnp_dask.training.callbacks import Callback
 def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], callbacks: Sequence[Any]) -> None:
     """SettingError unless these are instances of the right classes; ``init`` and ``schedule`` may be None."""
     if not isinstance(model, Model):
-        raise SettingError(f"model={shown(model)}: needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian())")
+        raise SettingError(
+            f"model={shown(model)}: needs a Model, such as Model(DPMixture(gamma=1.0), Gaussian()), and then the data: "
+            "train(model, data)"
+        )
     if init is not None:
         require("init", init, Initialization, EXAMPLES["init"])
     if schedule is not None:
