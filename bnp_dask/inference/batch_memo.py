@@ -8,7 +8,8 @@ as on stored ones.  Reading statistics without a visit, for example to retire a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from scipy import sparse
 
 from bnp_dask.core import Batch, Edit, Field, Forget, GroupStates, RunningTotal, Summary, edited, replay, replay_states
 from bnp_dask.core.summary import WORDS, follow
-from bnp_dask.errors import StoreError
+from bnp_dask.errors import StoreError, SummaryError
 from bnp_dask.inputs import from_parts, require_compressed
 from bnp_dask.kernels.numeric.compensated import SparseSum
 from bnp_dask.model import Model
@@ -98,7 +99,7 @@ class MemoSlot:
         if self.old < 0 or not (is_full or model.keeps_states):
             return NOTHING_LEFT
         arrays, _ = self.shelf.get(self.batch, self.old, self.receipt, late=True)
-        return Left(arrays, self.edits, is_full)
+        return Left(arrays, self.edits, is_full, name_of(self.batch, self.old))
 
     def write(self, model: Model, found: Visit) -> Receipt | None:
         """Store the results of this visit; a batch without groups has no states, so its file may hold no arrays.
@@ -121,11 +122,14 @@ class Left:
         Changes of clusters since then.
     is_full
         Whether statistics are wanted; False: states of groups only.
+    name
+        The summary in messages.
     """
 
     arrays: Mapping[str, np.ndarray]
     edits: tuple[Edit, ...] = ()
     is_full: bool = True
+    name: str = "a summary"
 
     @property
     def needs_batch(self) -> bool:
@@ -134,14 +138,39 @@ class Left:
 
     def total(self, model: Model, read: Read | None = None) -> Summary | RunningTotal | None:
         """Statistics to subtract, brought up to date; None if there are none."""
-        return total_from(model, self.arrays, self.edits, read) if self.is_full and self.arrays else None
+        with of_this_run(self.name):
+            return total_from(model, self.arrays, self.edits, read) if self.is_full and self.arrays else None
 
     def states(self, model: Model) -> GroupStates | None:
         """States of groups, brought up to date."""
-        return states_from(self.arrays, self.edits) if model.keeps_states else None
+        with of_this_run(self.name):
+            return states_from(self.arrays, self.edits) if model.keeps_states else None
 
 
 NOTHING_LEFT = Left({})
+
+
+def name_of(batch: int, visit: int) -> str:
+    """A summary in messages."""
+    return f"the summary of batch {batch} at visit {visit}"
+
+
+@contextmanager
+def of_this_run(name: str) -> Iterator[None]:
+    """Context that brings a summary up to date.
+
+    Raises
+    ------
+    SummaryError
+        It lacks what the changes of clusters since need: another program wrote it, or them.  The error names it.
+    """
+    try:
+        yield
+    except SummaryError as error:
+        raise SummaryError(
+            f"{name} does not fit the checkpoint's changes of clusters since ({error}): another program wrote one of "
+            "them. Put the run directory back from a copy; a run that was updated goes back with rollback()"
+        ) from error
 
 
 def is_assigned(arrays: Mapping[str, np.ndarray]) -> bool:

@@ -23,6 +23,7 @@ from bnp_dask.core import (
     Widen,
     batch_from_arrays,
     batch_to_arrays,
+    check_weights,
 )
 from bnp_dask.core.schema import Between, Finite, Id, Seed, Whole
 from bnp_dask.errors import BnpDaskError, StoreError
@@ -372,7 +373,7 @@ def _state_from(
         in_flight=[(summary(f"in_flight{i}"), seen) for i, seen in numbers["in_flight"]],
         lap_counts=_array(arrays, "lap_counts", "fiu", 0.0, np.inf) if "lap_counts" in arrays else None,
         weights=_array(arrays, "weights", "fiu", 0.0, np.inf, len(visits)) if "weights" in arrays else None,
-        gathered=_gathered(numbers, arrays),
+        gathered=_gathered(model, numbers, arrays),
         pending=pending,
         partial=total("partial") if numbers["has_partial"] else None,
         sealed=None if sealed is None else Sealed(total("sealed"), sealed["seen"]),
@@ -420,14 +421,19 @@ def _pack_total(out: Arrays, name: str, total: RunningTotal) -> None:
     _pack(out, f"{name}.low", total.low)
 
 
-def _gathered(numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Gathered:
+def _gathered(model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Gathered:
     out = Gathered({target: [] for target in numbers["gathered"]})
     for target, part in numbers["gathered_parts"]:
         out.pieces[target].append(Part(*part))
     for target in numbers["gathered"]:
         name = f"{GATHERED}{target}"
         own = {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}
-        out.add(target, [batch_from_arrays(own, name)] if own else [])
+        atoms = [batch_from_arrays(own, name)] if own else []
+        for batch in atoms:
+            model.observation.check(batch)
+            if batch.weights is not None:
+                check_weights(batch.weights, batch.n_atoms, name)
+        out.add(target, atoms)
     return out
 
 

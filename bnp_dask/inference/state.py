@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from bnp_dask.inference.batch_memo import (
     counts_from,
     exact_from,
     is_assigned,
+    name_of,
+    of_this_run,
     parts_from,
     states_from,
 )
@@ -441,13 +444,14 @@ def recall(work: Work, state: State, batch: int, seen: int | None = None) -> Sum
         return CheckedReader(batch_reader(work.source, batch), int(work.survey.checksums[batch]))()
 
     edits = state.edits[int(state.seen[batch]) : seen]
-    with one_blas_thread():
+    with one_blas_thread(), _of_this_run(state, batch):
         return exact_from(work.model, _kept(work, state, batch), edits, read)
 
 
 def recall_counts(work: Work, state: State, batch: int) -> Summary:
     """Counts and other statistics of the allocation alone, of the batch's latest visit; the batch is not read."""
-    return counts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
+    with _of_this_run(state, batch):
+        return counts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
 
 
 def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
@@ -459,12 +463,14 @@ def recall_left(work: Work, state: State, batch: int, seen: int) -> Left | None:
     if state.receipt(batch).nbytes > nbytes + LITTLE:  # statistics for certain
         return None
     arrays = _kept(work, state, batch)
-    return Left(arrays, tuple(state.edits[int(state.seen[batch]) : seen])) if is_assigned(arrays) else None
+    edits, name = tuple(state.edits[int(state.seen[batch]) : seen]), name_of(batch, int(state.visits[batch]))
+    return Left(arrays, edits, name=name) if is_assigned(arrays) else None
 
 
 def recall_parts(work: Work, state: State, batch: int) -> Mapping[str, Summary]:
     """Statistics of the receivers of trials at the batch's latest visit, up to date with changes of clusters."""
-    return parts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
+    with _of_this_run(state, batch):
+        return parts_from(work.model, _kept(work, state, batch), state.edits[int(state.seen[batch]) :])
 
 
 def recall_states(work: Work, state: State, batch: int, seen: int | None = None) -> GroupStates | None:
@@ -474,7 +480,12 @@ def recall_states(work: Work, state: State, batch: int, seen: int | None = None)
     """
     if not work.model.keeps_states or state.visits[batch] < 0:
         return None
-    return states_from(_kept(work, state, batch), state.edits[int(state.seen[batch]) : seen])
+    with _of_this_run(state, batch):
+        return states_from(_kept(work, state, batch), state.edits[int(state.seen[batch]) : seen])
+
+
+def _of_this_run(state: State, batch: int) -> AbstractContextManager[None]:
+    return of_this_run(name_of(batch, int(state.visits[batch])))
 
 
 def _kept(work: Work, state: State, batch: int) -> dict[str, np.ndarray]:

@@ -212,7 +212,7 @@ def _require_equal(
         gap = np.abs((total.high[name] - fresh.high[name]) + (total.low[name] - fresh.low[name]))
         axes = tuple(range(fresh.high.fields[name].n_cluster_axes))
         whole = size[name].sum(axis=axes) if name in data_fields else weight
-        if (gap > TOLERANCE * size[name] + NEGLIGIBLE * whole).any():
+        if not (gap <= TOLERANCE * size[name] + NEGLIGIBLE * whole).all():  # nan is no sum
             raise DamagedError(
                 f"{base} is damaged (its total is not the sum of its summaries: {name!r} differs by "
                 f"{float(np.max(gap)):.3g})"

@@ -102,7 +102,10 @@ def kept_in(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...] | None:
     if KEPT not in arrays:
         return None
     sizes = np.asarray(arrays[SIZES])
-    whole = np.unpackbits(np.asarray(arrays[KEPT]), count=int(sizes.sum())).astype(np.bool_)
+    packed = np.asarray(arrays[KEPT])
+    if sizes.dtype.kind not in "iu" or sizes.ndim != 1 or (sizes < 0).any() or len(packed) != -(-sizes.sum() // 8):
+        raise ValueError(f"{KEPT} does not tell of the rows of {SIZES}")
+    whole = np.unpackbits(packed, count=int(sizes.sum())).astype(np.bool_)
     return tuple(np.split(whole, np.cumsum(sizes)[:-1]))
 
 

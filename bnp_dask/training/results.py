@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core import REGISTRY, Columns, Location, Summary, Words, from_spec, to_spec
 from bnp_dask.core.encoding import first_difference, form_of
 from bnp_dask.core.frozen import frozen
+from bnp_dask.core.schema import Whole, fault
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
 from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text, shown
@@ -297,6 +298,24 @@ def clear_for(kind: str, path: str | os.PathLike[str], again: str = "train(..., 
             place.child(name).remove()
 
 
+class ArrayFacts(TypedDict):
+    """Where an array of an archive lies in its file, and what it is."""
+
+    shape: list[Whole]
+    dtype: str
+    crc32: Whole
+    offset: Whole
+
+
+class ArchiveArrays(TypedDict):
+    """Fields of a description that say how to read the arrays."""
+
+    state: str
+    arrays: dict[str, ArrayFacts]
+    bytes: Whole
+    heads_crc32: Whole
+
+
 def read_body(place: Location, kind: str) -> dict[str, Any]:
     """Content of the description; StoreError if it is not of this ``kind``, of a newer format, or damaged."""
     content = read_root(place)
@@ -321,7 +340,10 @@ def read_body(place: Location, kind: str) -> dict[str, Any]:
         raise StoreError(f"{place.name}: zarr.json is damaged (its checksum does not match); restore it from a copy")
     if not is_state(body.get("state")):
         raise StoreError(f"{place.name}: zarr.json names no folder or file of arrays")
-    return upgraded(body, KIND, body["format"], FORMAT)
+    body = upgraded(body, KIND, body["format"], FORMAT)
+    if (wrong := fault(body, ArchiveArrays)) is not None:
+        raise StoreError(f"{place.name}: zarr.json is damaged ({wrong}); restore it from a copy")
+    return body
 
 
 def is_state(name: object) -> bool:
@@ -527,6 +549,8 @@ def _require_sound(posterior: Posterior) -> None:
         return
     if not np.array_equal(summary.ids, ids):
         raise DamagedError("its statistics are of other clusters than ids")
+    if not isinstance(summary.fields, Mapping) or dict(summary.fields) != dict(model.fields):
+        raise DamagedError("its statistics have other fields than those of its model")
     same = Summary.from_arrays(model.fields, summary.to_arrays())
     if summary.nbytes > COMPARED:
         return

@@ -308,15 +308,9 @@ def summed(manifest: Manifest) -> Survey | None:
     if not manifest.arrays:
         return None
     try:
-        found = survey_from_arrays(manifest.arrays)
+        _require_forms(manifest.arrays)
         kept_in(manifest.arrays)
-        shapes = {np.shape(getattr(found, name)) for name in ("mean", "variance", "minimum", "maximum")}
-        numbers = (found.n_atoms, found.total_weight, found.is_sparse, found.nbytes, found.n_groups)
-        if not all(isinstance(number, (int, float)) for number in numbers):
-            raise ValueError("sizes are no single numbers")
-        if len(shapes) != 1 or len(shapes.pop()) != 1 or not found.n_atoms >= 0:
-            raise ValueError("mean, variance, minimum and maximum differ in shape")
-        return found
+        return survey_from_arrays(manifest.arrays)
     except Exception as error:  # arrays of any shapes are in question
         raise DamagedError(
             f"{manifest.name} is damaged (its arrays are no survey of batches: {type(error).__name__}: {error})"
@@ -370,6 +364,41 @@ def _kept_of_survey() -> list[str]:
     """Values of a survey kept under their own names: all but names and levels, which the settings have."""
     others = ("names", "levels", "points", "missing", "joint", "copies")
     return [f.name for f in fields(Survey) if f.name not in others]
+
+
+_NUMBERS, _WHOLE = "fiu", "iu"
+
+_FORMS: dict[str, tuple[str, tuple[str | int, ...]]] = {
+    **dict.fromkeys(("n_atoms", "nbytes", "n_groups"), (_WHOLE, ())),
+    "total_weight": (_NUMBERS, ()),
+    "is_sparse": ("b", ()),
+    **dict.fromkeys(("mean", "variance", "minimum", "maximum", "missing"), (_NUMBERS, ("D",))),
+    **dict(zip(QUANTILES, [(_NUMBERS, ("Q", "P")), (_NUMBERS, ("Q", "P")), (_WHOLE, ("S", 2))], strict=True)),
+    **dict(zip(JOINT, [(_WHOLE, ("U",)), (_NUMBERS, (2,)), (_NUMBERS, ("U",)), (_NUMBERS, ("U", "U"))], strict=True)),
+    **dict(zip(COPIES, [("u", ("H",)), (_WHOLE, ("H",)), (_NUMBERS, ("H", "R"))], strict=True)),
+}
+"""Kinds of types and sizes of a survey's arrays; equal letters are equal sizes."""
+
+
+def _require_forms(arrays: Mapping[str, np.ndarray]) -> None:
+    """ValueError unless the arrays of a survey have types and sizes that belong together."""
+    sizes: dict[str | int, int] = {2: 2}
+    for name, (kinds, dims) in _FORMS.items():
+        if (array := arrays.get(PREFIX + name)) is None:
+            continue  # its reader knows whether it may be missing
+        known = tuple(sizes.setdefault(dim, n) for dim, n in zip(dims, array.shape, strict=False))
+        if array.dtype.kind not in kinds or len(dims) != array.ndim or known != array.shape:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}; needs {kinds} {dims} with {sizes}")
+    sets, columns = arrays[PREFIX + QUANTILES[2]], arrays.get(PREFIX + JOINT[0], np.zeros(0, np.int64))
+    n_features, rows = sizes.get("D", 0), sizes.get("R")
+    if (sets < 0).any() or sets[:, 1].sum() != sizes["P"] or (sizes["Q"] != n_features and sizes["P"]):
+        raise ValueError("quantiles are not those of their sets")
+    if ((columns < 0) | (columns >= n_features)).any():
+        raise ValueError("joint moments of columns that are not there")
+    if rows not in (None, 1 if arrays[PREFIX + "is_sparse"] else n_features):
+        raise ValueError("distinct rows of another width")
+    if arrays[PREFIX + "n_atoms"] < 0:
+        raise ValueError("fewer than no atoms")
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:

@@ -14,8 +14,10 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,15 +25,18 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.core.schema import Finite, Id, Whole, fault
+from bnp_dask.core.survey import bulk_of, grain_of
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import SavedState
 from bnp_dask.inference.checkpoint import SavedStarts
 from bnp_dask.inputs.settings import start_of_seed
-from bnp_dask.store import RunStore
+from bnp_dask.store import DamagedError, RunStore
 from bnp_dask.store.files import _SEALED, pack, seal, unpack
+from bnp_dask.training.copies import share_of_copies
 from bnp_dask.training.results import MARK
 from bnp_dask.training.run_settings import Begun, settings_of_run
+from bnp_dask.training.survey_pass import summed
 
 DEEP: list[Any] = []
 for _ in range(300):
@@ -272,6 +277,40 @@ def test_a_run_that_another_program_sealed_goes_on_or_is_refused(stored, room, u
     run = stored / name
     kinds = {"posterior": "posterior.zarr/zarr.json", "checkpoint": newest(run, ".json"), "arrays": newest(run, ".npz")}
     assert faults_of(stored, name, kinds[file], [use], share, room) == []
+
+
+NAMED = [
+    (looks, "plain", "posterior", "arrays=[[None]]"),
+    (updates, "plain", "posterior", "spec.fields.summary.fields.fields=None"),
+    (updates, "plain", "checkpoint", "state.edits.0.1.drop=-1"),
+    (resumes, "plain", "arrays", "total.high/value.xx nan"),
+    (resumes, "plain", "arrays", "gathered1/weights nan"),
+]
+"""Changes that long runs found to be taken, or blamed on the data, and who met them."""
+
+
+@pytest.mark.parametrize(("use", "name", "file", "what"), NAMED)
+def test_a_change_that_was_blamed_on_something_else_is_named(stored, room, use, name, file, what):
+    run = stored / name
+    file = {"posterior": "posterior.zarr/zarr.json", "checkpoint": newest(run, ".json"), "arrays": newest(run, ".npz")}[
+        file
+    ]
+    shutil.copytree(run, room / "run")
+    put(room / "run", file, dict(sealed_again(run / file))[what]())
+    assert outcome(lambda: use(room / "run")) is None
+
+
+def test_a_manifest_of_other_arrays_is_refused_or_is_a_survey(stored):
+    """Every array of a manifest, in every wrong form, is refused by the one that reads it, or can be worked with."""
+    (file,) = (stored / "plain" / "manifest").glob("*.npz")
+    arrays, _ = unpack(file.read_bytes(), file)
+    for name, array in arrays.items():
+        for _, other in arrays_of(array):
+            rest = {key: value for key, value in arrays.items() if key != name}
+            manifest = SimpleNamespace(name="the manifest", arrays=rest if other is None else {**rest, name: other})
+            with suppress(DamagedError), np.errstate(all="ignore"):
+                survey = summed(manifest)
+                bulk_of(survey), grain_of(survey), share_of_copies(survey)
 
 
 @pytest.mark.long
