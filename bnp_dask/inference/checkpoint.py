@@ -430,7 +430,9 @@ def _gathered(model: Model, numbers: Mapping[str, Any], arrays: Mapping[str, np.
         own = {key.removeprefix(f"{name}/"): a for key, a in arrays.items() if key.startswith(f"{name}/")}
         atoms = [batch_from_arrays(own, name)] if own else []
         for batch in atoms:
-            model.observation.check(batch)
+            values = batch.x if isinstance(batch.x, np.ndarray) else batch.x.data  # of documents only a part
+            if not (np.isfinite(values) | (np.isnan(values) & model.marginalises)).all():
+                raise DamagedError(f"the array {name}/x has values that are not finite")
             if batch.weights is not None:
                 check_weights(batch.weights, batch.n_atoms, name)
         out.add(target, atoms)

@@ -380,6 +380,11 @@ _FORMS: dict[str, tuple[str, tuple[str | int, ...]]] = {
 """Kinds of types and sizes of a survey's arrays; equal letters are equal sizes."""
 
 
+_NEVER_NEGATIVE = (
+    "n_atoms", "nbytes", "n_groups", "total_weight", "missing", "quantile_weights", "copies_counts",
+)  # fmt: skip
+
+
 def _require_forms(arrays: Mapping[str, np.ndarray]) -> None:
     """ValueError unless the arrays of a survey have types and sizes that belong together."""
     sizes: dict[str | int, int] = {2: 2}
@@ -388,7 +393,7 @@ def _require_forms(arrays: Mapping[str, np.ndarray]) -> None:
             continue  # its reader knows whether it may be missing
         known = tuple(sizes.setdefault(dim, n) for dim, n in zip(dims, array.shape, strict=False))
         if array.dtype.kind not in kinds or len(dims) != array.ndim or known != array.shape:
-            raise ValueError(f"{name} is {array.dtype} {array.shape}; needs {kinds} {dims} with {sizes}")
+            raise ValueError(f"{name} is {array.dtype} {array.shape}; needs kind {kinds} and shape {dims}")
     sets, columns = arrays[PREFIX + QUANTILES[2]], arrays.get(PREFIX + JOINT[0], np.zeros(0, np.int64))
     n_features, rows = sizes.get("D", 0), sizes.get("R")
     if (sets < 0).any() or sets[:, 1].sum() != sizes["P"] or (sizes["Q"] != n_features and sizes["P"]):
@@ -397,8 +402,9 @@ def _require_forms(arrays: Mapping[str, np.ndarray]) -> None:
         raise ValueError("joint moments of columns that are not there")
     if rows not in (None, 1 if arrays[PREFIX + "is_sparse"] else n_features):
         raise ValueError("distinct rows of another width")
-    if arrays[PREFIX + "n_atoms"] < 0:
-        raise ValueError("fewer than no atoms")
+    for name in _NEVER_NEGATIVE:
+        if not (arrays.get(PREFIX + name, np.zeros(0)) >= 0).all():
+            raise ValueError(f"{name} is negative or nan")
 
 
 def survey_to_arrays(survey: Survey) -> dict[str, np.ndarray]:

@@ -285,6 +285,7 @@ NAMED = [
     (updates, "plain", "checkpoint", "state.edits.0.1.drop=-1"),
     (resumes, "plain", "arrays", "total.high/value.xx nan"),
     (resumes, "plain", "arrays", "gathered1/weights nan"),
+    (resumes, "plain", "arrays", "gathered1/x nan"),
 ]
 """Changes that long runs found to be taken, or blamed on the data, and who met them."""
 
@@ -310,6 +311,7 @@ def test_a_manifest_of_other_arrays_is_refused_or_is_a_survey(stored):
             manifest = SimpleNamespace(name="the manifest", arrays=rest if other is None else {**rest, name: other})
             with suppress(DamagedError), np.errstate(all="ignore"):
                 survey = summed(manifest)
+                assert survey.total_weight > 0 and survey.n_atoms > 0
                 bulk_of(survey), grain_of(survey), share_of_copies(survey)
 
 
