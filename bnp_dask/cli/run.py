@@ -254,14 +254,21 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 
 def how_to_resume(args: argparse.Namespace) -> str:
     """Command that resumes a stopped training command, or state of a run whose update was stopped."""
-    from bnp_dask.store import JOB_NAME, read_note
+    from bnp_dask.errors import StoreError
+    from bnp_dask.store import JOB_NAME, run_folder
+    from bnp_dask.store.layout import is_run, note_in
 
     if args.command in ("update", "follow", "replace"):
         return f"; {args.rundir} is as its last whole update left it: run the same command again to go on"
     rundir = getattr(args, "rundir", None) if args.command in ("train", "resume") else None
     if rundir is None:
         return ""
-    if read_note(rundir, JOB_NAME) is None:
+    try:
+        folder = run_folder(rundir)
+        is_saved = is_run(folder) and note_in(folder, JOB_NAME) is not None
+    except StoreError:  # a store that does not answer now, which resume asks again
+        is_saved = True
+    if not is_saved:
         return "; nothing was saved yet"
     return f"; go on with: bnp-dask resume {_shown(rundir)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import logging
 import os
@@ -18,8 +19,9 @@ import yaml
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
+from bnp_dask.cli.run import how_to_resume
 from bnp_dask.errors import StoreError
-from bnp_dask.store import RunStore
+from bnp_dask.store import RunStore, place_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
@@ -384,3 +386,15 @@ def test_a_run_that_was_killed_while_it_was_made_is_begun_anew(folder, capsys):
 def test_a_run_of_python_is_resumed_there(folder, capsys):
     RunStore.create("made", {}).close()
     assert "made has no job.yaml" in one_error(capsys, "resume", "made")
+
+
+def test_a_store_that_cannot_be_asked_is_not_said_to_be_empty(tmp_path, monkeypatch):
+    """A run that ended because its object store forbids requests may have been saved there."""
+    args = argparse.Namespace(command="train", rundir=str(tmp_path / "run"))
+    assert how_to_resume(args) == "; nothing was saved yet"
+
+    def forbidden(self, path):
+        raise StoreError(f"cannot read {path}: PermissionError: Forbidden")
+
+    monkeypatch.setattr(type(place_of(tmp_path)), "exists", forbidden)
+    assert "go on with: bnp-dask resume " in how_to_resume(args)
