@@ -117,6 +117,17 @@ class SavedProgress(TypedDict):
     seen: Annotated[float, Between(0, 1e300)]
 
 
+class SavedDecision(TypedDict):
+    """Fields of a proposal that was given up, as :func:`bnp_dask.moves.base.record` makes them."""
+
+    kind: str
+    targets: list[Id]
+    others: list[Id]
+    gain: float | None
+    accepted: bool
+    why: str
+
+
 class SavedState(TypedDict):
     """Fields of the state in a checkpoint; see :class:`~bnp_dask.inference.State`."""
 
@@ -131,7 +142,7 @@ class SavedState(TypedDict):
     calm_laps: Finite
     edits: list[tuple[str, dict[str, Any]]]
     proposals: list[tuple[str, dict[str, Any]] | dict[str, Any]]
-    given_up: list[dict[str, Any]]
+    given_up: list[SavedDecision]
     trials: list[tuple[str, list[Id], list[Id], Id | None] | tuple[str, list[Id], list[Id], Id | None, list[Id]]]
     next_id: Whole
     dormant: list[Id]

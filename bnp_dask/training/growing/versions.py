@@ -315,8 +315,9 @@ def in_its_place(versions: Versions, number: int, error: StoreError) -> Posterio
 
 
 def clusters_of(posterior: Posterior) -> dict[str, Any]:
-    """Ids and counts of clusters, for a record."""
-    assert posterior.summary is not None
+    """Ids and counts of clusters, for a record; StoreError for a posterior without statistics, which no run writes."""
+    if posterior.summary is None:
+        raise StoreError("a posterior without the statistics of its clusters; the posterior of a run holds them")
     return {"ids": posterior.ids.tolist(), "counts": posterior.summary["N"].tolist()}
 
 
