@@ -19,7 +19,7 @@ from bnp_dask.inference.state import Loss, Sealed
 from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.inference.variational.growing import GROWN, MOST, WORTH, fade, lay_away, widen
 from bnp_dask.inference.variational.lineage import Lineage
-from bnp_dask.moves.base import Gather
+from bnp_dask.moves.base import Gather, record
 from bnp_dask.moves.memory import Basis, Rejected, Sweep
 from bnp_dask.structure.base import Trial
 from tests.batches import Batches
@@ -148,7 +148,7 @@ def test_a_checkpoint_brings_back_all_that_waits(state):
     state.plan = replace(
         state.plan,
         pairs=np.array([[0, 2]]),
-        given_up=({"kind": "merge", "targets": [0, 2]},),
+        given_up=(record("merge", (0, 2), (), None, False, "cut off"),),
         gather=Gather((1, 2), (7, 9)),
     )
     state.partial, state.sealed = RunningTotal(parts[0]), Sealed(RunningTotal(parts[1]), 1)

@@ -57,6 +57,7 @@ def test_versions_before_the_first_release_and_after_this_one_are_refused(tmp_pa
 
 def test_a_saved_model_of_an_older_version_takes_every_step(tmp_path, monkeypatch):
     body = {"kind": "posterior", "format": 3, "software": "0.3.0", "state": "state-1.zip", "spec": {}}
+    body |= {"arrays": {}, "bytes": 0, "heads_crc32": 0}
     place = results.place_of_archive(tmp_path / "model.zarr")
     (tmp_path / "model.zarr").mkdir()
     (tmp_path / "model.zarr" / results.ROOT).write_bytes(results.described(body))
