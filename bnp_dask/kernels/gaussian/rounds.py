@@ -303,7 +303,11 @@ def _log_liks(nu0, y, first, size, n_clusters, n, roots, shifts, levels, log_wei
 
 @njit(**INNER, fastmath=SUMS, error_model="numpy")
 def _add(y, first, size, n_clusters, counts, logs, powers, total, norm, n, x, xx, h, shares):
-    """Add a block's statistics; ``powers (K, ROWS)`` are exponentials of ``logs``, and both are overwritten."""
+    """Add a block's statistics; ``powers (K, ROWS)`` are exponentials of ``logs``, and both are overwritten.
+
+    No loop that stores numbers adds some up: whether the compiled code takes several at once would depend on where the
+    arrays lie in memory, and with it the order of the sum.
+    """
     d = len(y)
     for t in range(size):
         total[t] = 0.0
@@ -321,11 +325,11 @@ def _add(y, first, size, n_clusters, counts, logs, powers, total, norm, n, x, xx
             share = 0.0 if share < TINY else share
             if shares.shape[0]:
                 shares[first + t, k] = share
-            weighted = share * counts[first + t]
-            power[t] = weighted
-            here += weighted
+            power[t] = share * counts[first + t]
+        for t in range(size):
+            here += power[t]
             # a log below the least one that exp saw belongs to a share of zero
-            entropy -= weighted * (max(log[t], LOG_NOTHING) - norm[t])
+            entropy -= power[t] * (max(log[t], LOG_NOTHING) - norm[t])
         n[k] += here
         h[k] += entropy
         if here == 0.0:
@@ -335,6 +339,7 @@ def _add(y, first, size, n_clusters, counts, logs, powers, total, norm, n, x, xx
             row, moment = y[i], 0.0
             for t in range(size):
                 left[t] = power[t] * row[first + t]
+            for t in range(size):
                 moment += left[t]
             x[k, i] += moment
             for j in range(i, d):
