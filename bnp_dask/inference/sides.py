@@ -29,9 +29,9 @@ difference; the larger one costs the leading batch some passes over arrays."""
 AT_ONCE = 4096
 """Densities up to which the atoms and sides of all proposals are one table; beyond it each proposal has its own.
 
-Each atom needs the densities under its two sides alone, so that of 16 proposals one table computes 16 times too many.
-For Gaussians in three dimensions a table of 1,500 atoms takes about as long as 16 small ones; densities that are
-integrals take all of the time of a round."""
+Each atom needs the densities under its two sides alone, so that of 16 proposals one table computes 16 times too many;
+densities that are integrals take all of the time of a round.  The number is an estimate from the costs of calls; it
+changes results by rounding alone."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Initializations: each class makes the first summary of training in one way."""
 
 from bnp_dask.initialize.anchors import AnchorWords
-from bnp_dask.initialize.base import InitContext, Initialization
+from bnp_dask.initialize.base import InitContext, Initialization, LearnedStart
 from bnp_dask.initialize.blocks import ContiguousBlocks
 from bnp_dask.initialize.from_sample import FromSample
 from bnp_dask.initialize.given import FromNothing, FromPosterior, RandomExamples, Responsibilities
@@ -18,6 +18,7 @@ __all__ = [
     "InitContext",
     "Initialization",
     "KMeansParallel",
+    "LearnedStart",
     "RandomExamples",
     "Responsibilities",
     "SampledTopics",

@@ -6,7 +6,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -58,6 +58,13 @@ class Initialization(Protocol):
     def start(self, context: InitContext) -> Summary:
         """Statistics from which ``Model.global_step`` gives the first posterior."""
         ...
+
+
+@runtime_checkable
+class LearnedStart(Protocol):
+    """Initialization whose clusters were learned with a better prior, which the run learns from them first."""
+
+    learns_prior: bool
 
 
 def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> None:

@@ -8,6 +8,7 @@ a sample costs a small share of a lap over all data.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -52,6 +53,7 @@ class UnitedKMeans:
 
     n_clusters: int | None = None
     sample: int = SAMPLE
+    learns_prior: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.n_clusters is not None:

@@ -391,8 +391,8 @@ def _finish(ax: Axes, rows: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.set_xlabel("step")
-    said = f" ({', '.join(rows)} from top to bottom)" if len(rows) > 1 else ""
-    ax.set_title(f"Segmentation{said}", loc="left", fontsize=11)
+    # short, so that it fits above a narrow picture
+    ax.set_title(" over ".join(rows).capitalize() if len(rows) > 1 else "Segmentation", loc="left", fontsize=11)
 
 
 def _offsets(found: Sequence[np.ndarray]) -> np.ndarray:

@@ -29,12 +29,11 @@ from bnp_dask.inference.sound import require_sound
 from bnp_dask.inference.state import Loss
 from bnp_dask.inference.streaming.truncation_free import STREAMED
 from bnp_dask.inference.variational.sampled import first_sample, on_sample
-from bnp_dask.initialize import InitContext, Initialization
-from bnp_dask.inputs import whole_number
+from bnp_dask.initialize import InitContext, Initialization, LearnedStart
+from bnp_dask.inputs import is_a, whole_number
 from bnp_dask.kernels.options import n_kept
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.prior import better_prior
-from bnp_dask.moves.start import UnitedKMeans
 from bnp_dask.observation import Observation
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore
 from bnp_dask.structure import counts_words, noun_of
@@ -416,7 +415,7 @@ class OneRun:
                 context = InitContext(work.model, source, survey, work.executor, rng, drafts)
                 with telling(f"looking for a start by {type(self.init).__name__}", "looking", "found a start"):
                     initial, model = self.init.start(context), work.model
-                    if isinstance(self.init, UnitedKMeans) and model.reference is not None:
+                    if is_a(self.init, LearnedStart) and model.reference is not None:
                         model = better_prior(model, initial)  # the clusters were learned with such a prior
                     state = State.start(model, initial, work.source.n_batches)
             except Exception:

@@ -92,8 +92,11 @@ def test_every_kernel_with_a_loop_has_a_slow_twin():
 
 
 def test_sums_in_any_order_are_added_in_loops_that_store_nothing():
-    """A compiler takes several numbers at once only if the addresses of a loop's arrays show that they do not overlap: a
-    sum in a loop that also stores numbers had other last bits in 4 to 7 of 100 runs on two threads."""
+    """Sums do not depend on where arrays lie in memory.
+
+    A compiler takes several numbers at once only if the addresses of a loop's arrays show that they do not overlap: a
+    sum in a loop that also stores numbers had other last bits in 4 to 7 of 100 runs on two threads.
+    """
     checked = 0
     for path in sorted(KERNELS.rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

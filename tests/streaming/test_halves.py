@@ -13,7 +13,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.serial import ThreadExecutor
-from bnp_dask.inference.streaming.halves import OTHER, generator, halves_of, split_gains, take_apart
+from bnp_dask.inference.streaming.halves import OTHER, concerned, generator, halves_of, split_gains, take_apart
 from bnp_dask.inference.streaming.task import site_summary
 from bnp_dask.inference.streaming.unite import rows, union_gains
 from bnp_dask.inference.visit import Request
@@ -71,8 +71,11 @@ def test_a_cluster_that_is_two_is_proposed_and_accepted_and_one_that_is_one_is_n
     assert_allclose(whole["x"].sum(axis=0), total["x"][0])
     gain = split_gains(model, whole, halves.ids, total)[0]
     for own, one, start in zip(seats, found, (0, 60), strict=True):
-        moved = side[start + np.flatnonzero(own.index == 0)][np.isin(np.flatnonzero(own.index == 0), one.entries)]
-        assert len(set(moved)) == 1  # each half is one of the places
+        entries, pair = concerned(own, np.array([0]))
+        assert (entries == np.flatnonzero(own.index == 0)).all() and not pair.any()
+        is_other = np.unpackbits(one.halves, count=len(entries)) == OTHER
+        assert 0 < is_other.sum() < len(entries)
+        assert len(set(side[start + entries][is_other])) == 1  # each half is one of the places
     after = total.insert_empty([10])
     after.values["N"][:] = [whole["N"][0], total["N"][1], whole["N"][1]]
     expected = -union_gains(model, rows(whole, np.array([0])), rows(whole, np.array([OTHER])), after)[0]

@@ -34,7 +34,10 @@ PAIRS = 4
 probability one half."""
 
 AGAIN = 3
-"""Times that all rows join a half once more, given the halves that they are in."""
+"""Times that all rows join a half once more, given the halves that they are in.
+
+These four are first guesses.  With them six Gaussians of 1,500 rows and three features, six deviations apart in 16
+batches, were found in 19 of 20 runs (two priors, ten seeds); other values and other data were not tried."""
 
 ONE, OTHER = 0, 1
 """Halves of a proposal p: clusters 2 p and 2 p + 1 of its statistics."""
@@ -64,15 +67,21 @@ class Apart:
     ----------
     summary
         Their statistics, by half.
-    entries
-        Positions of those of the batch's responsibilities that go to the other half, ``(m,)``.
-    pair
-        The proposal of each, ``(m,)``.
+    halves
+        A bit for each of the responsibilities that :func:`concerned` finds, set for the other half: the coordinator
+        holds them for the atoms of all batches at once.
     """
 
     summary: Summary
-    entries: np.ndarray
-    pair: np.ndarray
+    halves: np.ndarray
+
+
+def concerned(seats: RaggedResp, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of a batch's responsibilities for the clusters at ``at (P,)``, and the proposal of each."""
+    proposal = np.full(seats.n_clusters, -1)
+    proposal[at] = np.arange(len(at))
+    entries = np.flatnonzero(proposal[seats.index] >= 0)
+    return entries, proposal[seats.index[entries]]
 
 
 def look(model: Model, held: Summary, seats: RaggedResp, lap: int, request: Request) -> Halves | None:
@@ -134,23 +143,18 @@ def take_apart(
     """
 
     def apart(batch: Batch) -> Apart:
-        proposal = np.full(seats.n_clusters, -1)
-        proposal[at] = np.arange(len(at))
-        pair = proposal[seats.index]
-        entries = np.flatnonzero(pair >= 0)
+        entries, pair = concerned(seats, at)
         atom = np.repeat(np.arange(batch.n_atoms), np.diff(seats.offsets))[entries]
         free = np.full(len(entries), -1)
-        rng, sigma, bare = (
-            generator(request.seed, lap, request.batch),
-            urn_of(model).sigma,
-            replace(batch, weights=None),
-        )
-        sides = given(model, sigma, halves.start, bare, atom, pair[entries], free, rng)
+        rng, bare = generator(request.seed, lap, request.batch), replace(batch, weights=None)
+        sides = given(model, urn_of(model).sigma, halves.start, bare, atom, pair, free, rng)
         n_each = np.bincount(atom, minlength=batch.n_atoms)
         offsets = np.concatenate([[0], np.cumsum(n_each)])
         resp = RaggedResp(offsets, sides.place, seats.value[entries], 2 * len(at))
-        other = sides.place % 2 == OTHER
-        return Apart(site_summary(model, np.arange(2 * len(at)), batch, resp), entries[other], pair[entries][other])
+        return Apart(
+            summary=site_summary(model, np.arange(2 * len(at)), batch, resp),
+            halves=np.packbits(sides.place % 2 == OTHER),
+        )
 
     return visit(model, request, apart, lambda why: None)
 

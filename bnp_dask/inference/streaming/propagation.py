@@ -16,7 +16,16 @@ from bnp_dask.execute.base import Task, in_order
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
-from bnp_dask.inference.streaming.halves import ONE, OTHER, generator, look, split_gains, take_apart, with_cluster
+from bnp_dask.inference.streaming.halves import (
+    ONE,
+    OTHER,
+    concerned,
+    generator,
+    look,
+    split_gains,
+    take_apart,
+    with_cluster,
+)
 from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold
 from bnp_dask.inference.streaming.unite import grown, pair_gains, rows, unions
 from bnp_dask.inference.visit import request_of
@@ -255,10 +264,12 @@ def _split(work: Work, state: State, window: int) -> list[dict[str, Any]]:
         seats, before = _seats(work, state, batch, total), recall(work, state, batch)
         assert seats is not None
         mine = before.value() if isinstance(before, RunningTotal) else before
+        entries, pair = concerned(seats, at)
+        moved = np.unpackbits(one.halves, count=len(entries)) == OTHER
         for number, (p, other) in enumerate(pairs):
             mine = with_cluster(mine, int(halves.ids[p]), rows(one.summary, np.array([2 * p + ONE])))
             mine = with_cluster(mine, other, rows(one.summary, np.array([2 * p + OTHER])))
-            seats.index[one.entries[one.pair == p]] = total.n_clusters + number
+            seats.index[entries[moved & (pair == p)]] = total.n_clusters + number
         state.total.subtract(before)
         state.total.add(mine)
         remember(work, state, batch, Visit(mine, {}), more=seats_to_arrays(seats, np.concatenate([total.ids, new])))
