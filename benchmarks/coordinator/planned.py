@@ -1,8 +1,8 @@
 """``bnp.plan`` against real laps on worker processes of this machine.
 
 ``python -m benchmarks.coordinator.planned [--workers 2] [--jobs NAME ...] [--others]``: JSON lines, one a job: planned
-and measured seconds of a lap, memory, messages and disk, and their ratios.  The measured lap is the median of laps 3
-and 4, those that the probe meters.  ``--others``: jobs that no constant of the model was chosen on.
+and measured seconds of a lap, memory, messages and disk, and their ratios.  The measured lap is the mean of laps 3
+to 8, those that the probe meters.  ``--others``: jobs that no constant of the model was chosen on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import bnp_dask as bnp
 from benchmarks.coordinator.check import Clock
 from bnp_dask.execute.dask import DaskExecutor
 
-LAPS = 4
+LAPS = 8
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def peak() -> float:
 
 
 def measured(job: Job, workers: int) -> Found:
-    """Medians of the last two of four laps, and the sizes at the end."""
+    """Means of the laps after the second, and the sizes at the end."""
     settings = dict(job.settings)
     schedule = replace(settings.pop("schedule", bnp.Memoized()), laps=LAPS)
     with (
@@ -158,7 +158,7 @@ def measured(job: Job, workers: int) -> Found:
         )
         disk = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
         most = max(client.run(peak).values())
-    lap, messages = (float(np.median(np.diff(values)[-2:])) for values in (clock.marks, clock.nbytes))
+    lap, messages = (float(np.mean(np.diff(values)[1:])) for values in (clock.marks, clock.nbytes))
     return Found(lap, messages, most, float(disk))
 
 

@@ -15,7 +15,7 @@ import pickle
 import tempfile
 import time
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -51,18 +51,23 @@ from bnp_dask.training.train import train
 
 # -- unit costs ---------------------------------------------------------------------------------------------------
 # A short training on a little of the data, whose tasks are metered.
-PROBE_BYTES = 8 * 2**20
-"""Bytes of data in memory that a probe trains on: some seconds of work for models of up to a hundred clusters."""
+PROBE_BYTES = 16 * 2**20
+"""Bytes of data in memory that a probe trains on: some seconds of work for models of up to a hundred clusters.  With
+half as many, proposals of 40 clusters had a fifth of the atoms that they have on all data."""
 
 PROBE_BATCHES = 4
 """Batches that these are cut into."""
 
-PROBE_LAPS = 4
-"""Laps of the probe; the last two are metered.  In the first the posterior stands still, and in the second births are
-tried for the first time."""
+PROBE_LAPS = 8
+"""Laps of the probe at most.  In the first the posterior stands still, and in the second births are tried for the first
+time; the laps after these are metered, and their mean is a lap of the plan: what moves propose differs from lap to lap
+(on 150,000 x 24 the fourth lap planned 32 proposals in 1.3 s, the third 7 in .4 s)."""
 
-METERED = 2
-"""Laps at the end of the probe that are metered."""
+PROBE_SECONDS = 15.0
+"""Seconds after which the probe ends with the next lap that it may end with."""
+
+NOT_METERED = 2
+"""Laps at the start of the probe that are not metered, if there are others."""
 
 ATOMS_PER_CLUSTER = 20
 """Least atoms of a probe for each cluster: with fewer, visits are faster than on whole data, since clusters vanish."""
@@ -88,14 +93,19 @@ class UnitCosts:
         Seconds of the start of the probe's atoms, after the survey.
     visit
         Seconds of a worker per atom of a lap, with the trials of moves.
+    tasks
+        Tasks of a batch in a lap; above one for samplers, whose tasks follow one another.
     fold
         Seconds of the coordinator for a global step and the objective.
     add
         Seconds for adding the changes of ``FAN`` batches.
     moves
         Seconds of the coordinator at both ends of a lap: proposals are planned and decided.
-    proposals, n_proposals
-        Seconds and number of the tasks of a lap that plan proposals.
+    proposals
+        Seconds of the tasks of a lap that plan proposals: of all and of the longest of each round, a pair for each
+        round.  Tasks of a round run side by side, and the next round waits for them.
+    n_rounds
+        Rounds of a lap.
     posterior_bytes, change_bytes, summary_bytes
         Sizes of the posterior as it is sent, of the change by a batch, and of a summary in memory.
     gathered_bytes, asked_bytes
@@ -125,11 +135,12 @@ class UnitCosts:
     survey: float
     start: float
     visit: float
+    tasks: float
     fold: float
     add: float
     moves: float
-    proposals: float
-    n_proposals: int
+    proposals: tuple[tuple[float, float], ...]
+    n_rounds: float
     posterior_bytes: int
     change_bytes: int
     summary_bytes: int
@@ -162,7 +173,7 @@ class UnitCosts:
             fold=by * self.fold,
             add=by * self.add,
             moves=pairs * self.moves,
-            proposals=pairs * self.proposals,
+            proposals=tuple((pairs * whole, pairs * longest) for whole, longest in self.proposals),
             posterior_bytes=round(by * self.posterior_bytes),
             change_bytes=round(by * self.change_bytes),
             summary_bytes=round(by * self.summary_bytes),
@@ -255,17 +266,16 @@ def sample_of(source: Source, n_clusters: int | None) -> Sample:
         np.linspace(0, source.n_batches - 1, min(source.n_batches, 4 * PROBE_BATCHES)).round().astype(int)
     )
     whole: list[Batch] = []
+    atoms = nbytes = 0
     started = time.perf_counter()
     for index in order:
         whole.append(batch_reader(source, int(index))())
-        atoms = sum(batch.n_atoms for batch in whole)
+        atoms, nbytes = sum(batch.n_atoms for batch in whole), sum(batch.nbytes for batch in whole)
         if len(whole) >= min(PROBE_BATCHES, len(order)) and (
-            atoms >= enough or sum(batch.nbytes for batch in whole) >= 4 * PROBE_BYTES
+            (nbytes >= PROBE_BYTES and atoms >= enough) or nbytes >= 4 * PROBE_BYTES
         ):
             break
     seconds = time.perf_counter() - started
-    atoms = sum(batch.n_atoms for batch in whole)
-    nbytes = sum(batch.nbytes for batch in whole)
     limit = max(PROBE_BYTES, min(4 * PROBE_BYTES, enough * nbytes // max(atoms, 1)))
     known = source.n_atoms
     return Sample(
@@ -294,33 +304,52 @@ def _cut(whole: list[Batch], limit: int) -> list[Batch]:
 
 @dataclass
 class Meter:
-    """Seconds, number, and bytes of results of tasks by the first word of their names; atoms for proposals apart."""
+    """What happened in a lap: seconds, number, and bytes of results of tasks, by the first word of their names.
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    tasks: dict[str, float] = field(default_factory=dict)
-    nbytes: dict[str, float] = field(default_factory=dict)
+    Parameters
+    ----------
+    seconds, tasks, nbytes
+        By the first word of the names of tasks; atoms that are gathered for proposals count apart.
+    rounds
+        Seconds of tasks that plan proposals, by rounds: a round begins when all results of the one before were taken.
+    """
 
-    def note(self, name: str, seconds: float) -> None:
-        kind = name.split("-")[0]
-        self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
-        self.tasks[kind] = self.tasks.get(kind, 0.0) + 1
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    tasks: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    nbytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    rounds: list[list[float]] = field(default_factory=list)
 
     def note_asked(self, step: LocalStep) -> None:
         """Count the atoms that a local step is to return."""
-        self.tasks[ASKED] = self.tasks.get(ASKED, 0.0) + sum(step.gather.limits)
+        self.tasks[ASKED] += sum(step.gather.limits)
 
-    def note_result(self, name: str, value: Any) -> None:
+    def note_result(self, kind: str, value: Any) -> None:
         """Count the bytes of a message."""
-        kind = name.split("-")[0]
         if isinstance(value, Change):
             gathered = _sent_bytes(value.atoms)
-            self.nbytes[GATHERED] = self.nbytes.get(GATHERED, 0.0) + gathered
-            self.nbytes[kind] = self.nbytes.get(kind, 0.0) - gathered
-        self.nbytes[kind] = self.nbytes.get(kind, 0.0) + _sent_bytes(value)
+            self.nbytes[GATHERED] += gathered
+            self.nbytes[kind] -= gathered
+        self.nbytes[kind] += _sent_bytes(value)
 
-    def copy(self) -> Meter:
-        """What was noted so far."""
-        return Meter(dict(self.seconds), dict(self.tasks), dict(self.nbytes))
+    @property
+    def visits(self) -> float:
+        """Seconds of tasks that visit batches."""
+        return sum(seconds for kind, seconds in self.seconds.items() if kind not in NO_VISITS)
+
+    @property
+    def n_visits(self) -> float:
+        """Tasks that visit batches."""
+        return sum(n for kind, n in self.tasks.items() if kind not in (*NO_VISITS, ASKED))
+
+    @property
+    def proposals(self) -> float:
+        """Seconds of tasks that plan proposals."""
+        return sum(map(sum, self.rounds))
+
+    @property
+    def arrived(self) -> float:
+        """Bytes of all results but gathered atoms."""
+        return sum(nbytes for kind, nbytes in self.nbytes.items() if kind != GATHERED)
 
 
 def _sent_bytes(value: Any) -> float:
@@ -331,7 +360,7 @@ def _sent_bytes(value: Any) -> float:
 
 
 class MeteredExecutor:
-    """Runs tasks in this thread, as :class:`~bnp_dask.execute.serial.SerialExecutor`, and notes their seconds."""
+    """Runs tasks in this thread, as :class:`~bnp_dask.execute.serial.SerialExecutor`, and meters them."""
 
     n_workers = 1
     memory_limit = None
@@ -339,6 +368,7 @@ class MeteredExecutor:
     def __init__(self) -> None:
         self._inner = SerialExecutor()
         self.meter = Meter()
+        self._in_round = 0  # tasks of the last round whose results were not taken yet
 
     def share(self, name: str, value: Any) -> Handle:
         return self._inner.share(name, value)
@@ -347,46 +377,93 @@ class MeteredExecutor:
         for step in args:
             if isinstance(step, LocalStep):
                 self.meter.note_asked(step)
-        return self._inner.submit(name, self._timed, name, function, *args)
+        kind, to = _kind(name), None
+        if kind in NO_VISITS:
+            if not self._in_round:
+                self.meter.rounds.append([])
+            self._in_round += 1
+            to = self.meter.rounds[-1]
+        return self._inner.submit(name, self._timed, kind, to, function, *args)
 
     def result(self, handle: Handle) -> Any:
+        kind = _kind(handle.name)
         found = self._inner.result(handle)
-        self.meter.note_result(handle.name, found)
+        self._in_round -= kind in NO_VISITS
+        self.meter.note_result(kind, found)
         return found
 
     def close(self) -> None:
         self._inner.close()
 
-    def _timed(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    def _timed(self, kind: str, to: list[float] | None, function: Callable[..., Any], *args: Any) -> Any:
         started = time.perf_counter()
         found = function(*args)
-        self.meter.note(name, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self.meter.seconds[kind] += seconds
+        self.meter.tasks[kind] += 1
+        if to is not None:
+            to.append(seconds)
         return found
+
+
+def _kind(name: str) -> str:
+    """First word of the name of a task."""
+    return name.split("-")[0]
+
+
+@dataclass(frozen=True)
+class ProbedLap:
+    """A lap of the probe, or all before the first one.
+
+    Parameters
+    ----------
+    end
+        Clock at its end, in seconds.
+    seconds
+        From the end of the one before.
+    meter
+        Its tasks.
+    n_clusters
+        Clusters at its end.
+    """
+
+    end: float
+    seconds: float
+    meter: Meter
+    n_clusters: int
 
 
 @dataclass
 class LapClock:
-    """Notes the wall clock, the meter and the number of clusters at the start of the run and after each lap."""
+    """Gives each lap of the probe a meter of its own, and ends the probe when it has taken long enough."""
 
-    meter: Meter
-    marks: list[tuple[float, Meter, int]] = field(default_factory=list)
+    executor: MeteredExecutor
+    laps: list[ProbedLap] = field(default_factory=list)
 
-    def _mark(self, n_clusters: int) -> None:
-        self.marks.append((time.perf_counter(), self.meter.copy(), n_clusters))
+    def _note(self, n_clusters: int) -> None:
+        now = time.perf_counter()
+        took = now - self.laps[-1].end if self.laps else math.nan
+        self.laps.append(ProbedLap(now, took, self.executor.meter, n_clusters))
+        self.executor.meter = Meter()
 
     def on_start(self, info: RunInfo) -> None:
-        self._mark(0)
+        self._note(0)
 
     def on_batch(self, done: int) -> bool | None:
         """No-op: laps are timed."""
         return None
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
-        self._mark(int(row["n_clusters"]))
-        return None
+        self._note(int(row["n_clusters"]))
+        return len(self.laps) > 1 + NOT_METERED and self.laps[-1].end - self.laps[0].end > PROBE_SECONDS
 
     def on_end(self, reason: str) -> None:
         """No-op: the last lap was noted."""
+
+    @property
+    def metered(self) -> list[ProbedLap]:
+        """The laps that a plan is made from."""
+        return self.laps[1 + NOT_METERED :] or self.laps[-1:]
 
 
 def probe(
@@ -412,7 +489,7 @@ def probe(
         Whether the run has a run directory.
     """
     executor = MeteredExecutor()
-    clock = LapClock(executor.meter)
+    clock = LapClock(executor)
     source = sample.source
     if n_clusters is not None and init is None:
         fitting = max(1, min(n_clusters, source.n_atoms // ATOMS_PER_CLUSTER))
@@ -435,43 +512,34 @@ def probe(
         kept = _bytes_in(Path(folder) / "run" / "summaries") if keeps else float("nan")
         whole = _bytes_in(Path(folder) / "run") if keeps else float("nan")
     probe_seconds = time.perf_counter() - began
-    laps = list(zip(clock.marks, clock.marks[1:]))[-METERED:]
-    n_atoms = source.n_atoms
-    visits, rest, proposals, n_proposals, gathered, asked, changes, clusters = [], [], [], [], [], [], [], []
-    for (start, before, _), (end, after, n) in laps:
-        own, planning = list[float](), list[float]()
-        for kind, seconds in after.seconds.items():
-            (planning if kind in NO_VISITS else own).append(seconds - before.seconds.get(kind, 0.0))
-        visits.append(sum(own))
-        proposals.append(sum(planning))
-        n_proposals.append(sum(after.tasks.get(kind, 0.0) - before.tasks.get(kind, 0.0) for kind in NO_VISITS))
-        rest.append(end - start - sum(own) - sum(planning))
-        gathered.append(after.nbytes.get(GATHERED, 0.0) - before.nbytes.get(GATHERED, 0.0))
-        asked.append(after.tasks.get(ASKED, 0.0) - before.tasks.get(ASKED, 0.0))
-        arrived = sum(n - before.nbytes.get(kind, 0.0) for kind, n in after.nbytes.items() if kind != GATHERED)
-        changes.append(arrived / source.n_batches)
-        clusters.append(n)
-    first = clock.marks[0]
+    laps, n_atoms = clock.metered, source.n_atoms
+    rounds = [(sum(one) / len(laps), max(one) / len(laps)) for lap in laps for one in lap.meter.rounds if one]
+
+    def mean(of: Callable[[ProbedLap], float]) -> float:
+        return float(np.mean([of(lap) for lap in laps]))
+
+    start = clock.laps[0]
     compiling = result.warm_seconds
-    survey = first[1].seconds.get("survey", 0.0)
+    survey = start.meter.seconds["survey"]
     posterior, n_found = result.posterior, result.posterior.n_clusters
     fold, add, sizes = _global_costs(posterior, source)
     return UnitCosts(
-        n_clusters=float(np.mean(clusters)),
+        n_clusters=mean(lambda lap: lap.n_clusters),
         read=sample.read,
         survey=sample.read + survey / n_atoms,
-        start=max(0.0, first[0] - began - survey - compiling),
-        visit=sample.read + float(np.median(visits)) / n_atoms,
+        start=max(0.0, start.end - began - survey - compiling),
+        visit=sample.read + mean(lambda lap: lap.meter.visits) / n_atoms,
+        tasks=mean(lambda lap: lap.meter.n_visits) / source.n_batches,
         fold=fold,
         add=add,
-        moves=max(0.0, float(np.median(rest)) - source.n_batches * fold),
-        proposals=float(np.median(proposals)),
-        n_proposals=round(float(np.median(n_proposals))),
+        moves=max(0.0, mean(_of_coordinator) - source.n_batches * fold),
+        proposals=tuple(rounds),
+        n_rounds=len(rounds) / len(laps),
         posterior_bytes=sizes[0],
-        change_bytes=round(float(np.median(changes))),
+        change_bytes=round(mean(lambda lap: lap.meter.arrived) / source.n_batches),
         summary_bytes=sizes[1],
-        gathered_bytes=float(np.median(gathered)),
-        asked_bytes=float(np.median(asked)) * sample.atom_bytes,
+        gathered_bytes=mean(lambda lap: lap.meter.nbytes[GATHERED]),
+        asked_bytes=mean(lambda lap: lap.meter.tasks[ASKED]) * sample.atom_bytes,
         numbers=n_found * numbers_per_cluster(posterior.model.observation),
         effort=posterior.model.structure.effort(posterior.model, 1.0, n_found),
         kept_bytes=kept / n_atoms,
@@ -482,6 +550,11 @@ def probe(
         probe_seconds=probe_seconds,
         compiling=compiling,
     )
+
+
+def _of_coordinator(lap: ProbedLap) -> float:
+    """Seconds of a lap in which no task ran."""
+    return lap.seconds - lap.meter.visits - lap.meter.proposals
 
 
 def _shortened(schedule: Any) -> Schedule:
@@ -564,6 +637,13 @@ FILE = 0.001
 
 TASK = 0.001
 """Seconds of the coordinator for submitting a task, and of the scheduler for handling one (measured: .9 to 1.3 ms)."""
+
+LATENCY = 0.005
+"""Seconds between the end of a task and that its follower can begin."""
+
+ROUND = 0.025
+"""Seconds in which workers wait between two rounds of proposals: results travel, and the next tasks are sent (measured:
+20 to 40 ms on two mixtures with one and two workers)."""
 
 WORKER_BYTES = 320 * 10**6
 """Most bytes of a worker beside batches and summaries, compiled loops included (measured: 317 to 340 MB, peaks of two
@@ -818,10 +898,15 @@ def _planned(
     at_once = max(1, workers)
     batch_bytes = round(batch_atoms * sample.atom_bytes)
     per_batch = sample.n_atoms / n_batches
-    unit = simulated_costs(costs, per_batch, remote=workers > 0, n_workers=at_once)
+    gathered = max(
+        costs.gathered_bytes, min(costs.asked_bytes, costs.gathered_bytes * sample.n_atoms / sample.source.n_atoms)
+    )
+    more = gathered / costs.gathered_bytes if costs.gathered_bytes else 1.0
+    unit = simulated_costs(costs, per_batch, remote=workers > 0, n_workers=at_once, more=more)
     n_simulated = min(n_batches, max(SIMULATED, ROUNDS * at_once))
     small = not math.isnan(costs.kept_bytes) and batch_bytes <= SMALL_BYTES
-    simulation = Simulation(unit, at_once, n_simulated, window, effort=costs.effort * per_batch if small else math.inf)
+    alone = not small or costs.tasks > 1.0
+    simulation = Simulation(unit, at_once, n_simulated, window, effort=math.inf if alone else costs.effort * per_batch)
     lap = simulation.run()
     scale = n_batches / n_simulated
     group = max(1, min(window // 2, n_batches))
@@ -832,9 +917,6 @@ def _planned(
     if not is_slight(tasks, costs.numbers):
         messages = min(tasks, sums_left(tasks, at_once, costs.numbers)) * groups
         adds = tasks // (FAN - 1) * groups if tasks > FAN else 0
-    gathered = max(
-        costs.gathered_bytes, min(costs.asked_bytes, costs.gathered_bytes * sample.n_atoms / sample.source.n_atoms)
-    )
     run = costs.run_bytes + CHECKPOINTS * (gathered - costs.gathered_bytes)
     kept = run + n_batches * _kept_of_batch(costs, per_batch)
     size = _good_batch(costs, sample, workers, memory, batch_atoms)
@@ -873,25 +955,27 @@ def _planned(
     )
 
 
-def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool, n_workers: int) -> Costs:
+def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool, n_workers: int, more: float = 1.0) -> Costs:
     """Costs of a simulated lap of batches of so many atoms; ``remote``: workers are other processes.
 
-    Proposals are planned by tasks before the visits begin.
+    Proposals are planned by tasks before the visits begin, on ``more`` times the atoms that the probe gathered.
     """
     travel = 1.0 / BANDWIDTH if remote else 0.0
     task = TASK if remote else 0.0
+    proposals = sum(max(longest, whole / n_workers) for whole, longest in costs.proposals)
+    waits = costs.n_rounds * ROUND if remote else 0.0
     return Costs(
         visit=costs.visit * batch_atoms,
         spread=0.1 if remote else 0.0,
         add=costs.add + FAN * travel * costs.change_bytes,
-        submit=task,
-        schedule=task,
+        submit=max(1.0, costs.tasks) * task,
+        schedule=max(1.0, costs.tasks) * task,
         share=FILE + costs.posterior_bytes / WRITTEN if remote else 0.0,
         opening=FILE + costs.posterior_bytes / CHECKED if remote else 0.0,
         fold=costs.fold + travel * costs.change_bytes,
         message=travel * costs.change_bytes + costs.add / (FAN - 1),
-        latency=0.005 if remote else 0.0,
-        lap=costs.moves + costs.proposals / max(1, min(n_workers, costs.n_proposals)),
+        latency=LATENCY if remote else 0.0,
+        lap=costs.moves + more * proposals + waits,
         numbers=costs.numbers,
     )
 
