@@ -37,6 +37,7 @@ from bnp_dask.core import (
 )
 from bnp_dask.core.finite import require_finite_params
 from bnp_dask.core.frozen import thawed
+from bnp_dask.errors import DataError
 from bnp_dask.inputs import as_a, flag, is_a, one_of, require
 from bnp_dask.kernels.gaussian.rounds import SmallRun
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
@@ -388,6 +389,18 @@ class Model:
         """
         self.structure.check(self, batch)
 
+    def _require_width(self, batch: Batch) -> None:
+        """Raise DataError for a batch with other columns than the model's: compiled loops do not look."""
+        width = batch.n_features, batch.is_sparse
+        if width not in self._widths:
+            self.observation.check(Batch(batch.x[:0], None, batch.name))
+            self._widths.add(width)
+
+    @cached_property
+    def _widths(self) -> set[tuple[int, bool]]:
+        """Numbers of columns, and whether sparse, that the likelihood was asked about: asking takes time."""
+        return set()
+
     # -- the local side -------------------------------------------------------------------------------------
     def local_step(self, posterior: Posterior, batch: Batch, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """Assign the atoms of a batch and summarize them; ``pairs (M, 2)`` are ids whose union is tracked."""
@@ -409,6 +422,7 @@ class Model:
         groups at their last visit; models without groups have none.  Assignments of independent atoms are returned too
         if they take fewer bytes than ``room``.
         """
+        self._require_width(batch)
         return self.structure.visit(self, posterior, batch, pairs, trials, sought, states, room)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
@@ -419,19 +433,44 @@ class Model:
         self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS
     ) -> Iterator[tuple[Batch, LocalStep]]:
         """Local step tile by tile, in order."""
+        self._require_width(batch)
         return self.structure.steps(self, posterior, batch, places)
 
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
         """Local step on atoms that fit one tile."""
+        self._require_width(batch)
         return self.structure.assign(self, posterior, batch, places)
 
     def labels(self, posterior: Posterior, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
         """Positions of the most probable clusters of atoms, tile by tile in order; for a sequence, states of its most
         probable path."""
+        self._require_width(batch)
         return self.structure.labels(self, posterior, batch)
 
     def summarize(self, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
-        """Summary of atoms with given responsibilities (times weights); their entropy counts as zero."""
+        """Summary of atoms with given responsibilities (times weights); their entropy counts as zero.
+
+        Parameters
+        ----------
+        ids
+            Ids of the clusters, ``(K,)``.
+        batch
+            The atoms, ``(n, D)``.
+        resp
+            Responsibilities, ``(n, K)``.
+
+        Raises
+        ------
+        DataError
+            Other shapes.
+        """
+        self._require_width(batch)
+        shape = (batch.n_atoms, len(ids))
+        if np.shape(resp) != shape:
+            raise DataError(
+                f"resp has shape {np.shape(resp)}; needs {shape}: a row for each row of the batch, and "
+                "a column for each id"
+            )
         return self.structure.summarize(self, ids, batch, resp)
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:

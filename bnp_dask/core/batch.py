@@ -61,6 +61,8 @@ class Batch:
 
     def __post_init__(self) -> None:
         check_rows(self.x, self.name)
+        if self.weights is not None and len(self.weights) != self.n_atoms:
+            raise DataError(f"{self.name}: {len(self.weights)} weights for {self.n_atoms} rows; needs one for each")
         if self.groups is not None:
             check_groups(self.groups, self)
         if self.responses is not None:

@@ -36,6 +36,11 @@ class SparseResp:
     value: np.ndarray
     n_clusters: int
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n and K."""
+        return len(self.index), self.n_clusters
+
     def to_dense(self) -> np.ndarray:
         """Responsibilities as an ``(n, K)`` array."""
         dense = np.zeros((len(self.index), self.n_clusters))
@@ -94,6 +99,11 @@ class RaggedResp:
     value: np.ndarray
     n_clusters: int
     tail: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n and K."""
+        return len(self.offsets) - 1, self.n_clusters
 
     def to_dense(self) -> np.ndarray:
         """Responsibilities as an ``(n, K)`` array."""
