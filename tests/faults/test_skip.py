@@ -136,6 +136,24 @@ def test_the_same_bits_on_workers_and_after_a_resume(dask_client, tmp_path, name
     assert len(rest.skipped) == 2
 
 
+@pytest.mark.parametrize("lap", [2, 3])
+def test_the_gain_of_a_step_does_not_count_a_batch_that_left(tmp_path, lap):
+    """Its atoms leave the objective before assignments are compared: 150 atoms cost hundreds of nats."""
+    reads = 1 + lap  # the survey, and a visit a lap before it
+    bad = frozenset((2, call) for call in range(reads, 100))
+    schedule = bnp.Memoized(laps=4, window=4, order="fixed", tolerance=0.0)
+    found = go(
+        SerialExecutor(),
+        data=Faulty(atoms(), str(tmp_path), fails=bad),
+        schedule=schedule,
+        moves=(),
+        on_bad_batch="skip",
+    )
+    lost = [row for row in found.history if row.get("lost")]
+    assert [row["lap"] for row in lost] == [lap]
+    assert 0.0 <= lost[0]["gain"] < 1.0
+
+
 def test_a_skipped_batch_that_is_back_at_resume_is_noticed(tmp_path):
     path = make_zarr(tmp_path / "x.zarr")
     chunk = path / "c" / "5" / "0"
