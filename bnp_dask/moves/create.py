@@ -312,10 +312,11 @@ class Forecast:
         """The forecast, nats."""
         return self.sample_value(self._of_all(summary)) - self._optimism(summary)
 
-    def unite(self, summary: Summary) -> Summary:
+    def unite(self, summary: Summary, tries: int = 1) -> Summary:
         """Merge tracked pairs, best first, while both the forecast and the sample's own objective rise.
 
-        A union changes the data term of no other cluster, so all unions are scored once.
+        A union changes the data term of no other cluster, so all unions are scored once.  It ends when none of the best
+        ``tries`` pairs makes both rise: their order leaves the weights of clusters out.
         """
         if not summary.n_pairs:
             return summary
@@ -325,18 +326,20 @@ class Forecast:
         value, plain = self._value(of_all, summary), value_with(self.model, terms, summary)
         while summary.n_pairs:
             first, second = summary.positions(summary.pairs).T
-            best = int(np.argmax(united - terms[first] - terms[second] + self._entropy_gains(summary)))
-            a, b = int(first[best]), int(second[best])
-            candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
-            union = best_terms(self.model, unions(summary, first[[best]], second[[best]]).scale(self.factor))
-            of_all = replaced(of_all, a, b, float(union[0]))
-            last, value = value, self._value(of_all, candidate)
-            if value <= last:
+            score = united - terms[first] - terms[second] + self._entropy_gains(summary)
+            for best in np.argsort(-score, kind="stable")[:tries].tolist():
+                a, b = int(first[best]), int(second[best])
+                candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
+                union = best_terms(self.model, unions(summary, first[[best]], second[[best]]).scale(self.factor))
+                of_all_then = replaced(of_all, a, b, float(union[0]))
+                terms_then = replaced(terms, a, b, float(united[best]))
+                value_then = self._value(of_all_then, candidate)
+                plain_then = value_with(self.model, terms_then, candidate) if value_then > value else -np.inf
+                if plain_then > plain:
+                    break
+            else:
                 return summary
-            terms = replaced(terms, a, b, float(united[best]))
-            last, plain = plain, value_with(self.model, terms, candidate)
-            if plain <= last:
-                return summary
+            of_all, terms, value, plain = of_all_then, terms_then, value_then, plain_then
             # pairs of neither cluster stay tracked, in their order
             united = united[~summary.pairs_of(summary.pairs[best])]
             summary = candidate

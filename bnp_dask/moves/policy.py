@@ -102,40 +102,47 @@ LAP = LapPolicy()
 class StartPolicy:
     """Numbers of :class:`bnp_dask.UnitedKMeans`.
 
-    Chosen on 100,000 points of 32 overlapping Gaussians in 16 dimensions (means .7 apart, one seed), whose truth ends
-    at -2,494,340 nats; checked on Gaussians, full and diagonal, Poisson and Bernoulli data of 50,000 rows, whose K and
-    objective are those of a start from 25 clusters.
+    Chosen on 100,000 points of 32 overlapping Gaussians in 16 dimensions (deviation of means .7, one seed of the data,
+    three of the start), beside a state from the truth; checked as told in ``benchmarks/overlapping.py``.
 
     Parameters
     ----------
     least
         Least clusters of a default start before any are united: as many as other default starts have.
     most
-        Most clusters of a default start before any are united.  64 clusters of a sample of 10,000 were united to 35,
-        and five laps over all data without moves ended 6,360 nats below the truth; 48 with half the ``steps`` ended
-        12,600 below it.
+        Most clusters of a default start before any are split or united.
     atoms_each
         Atoms for each cluster of a start, at least, also of other default starts.  Twenty rows of noise in 30 columns
         that start as twenty clusters of one row stay so: every row is where its cluster is, and uniting any two of them
         lowers the objective, though one cluster for all is 10 to 30 nats better.  Chosen on noise (20 to 50 rows, 4 to
         100 columns) among 1, 2, 3, 4 and 8; checked on groups of 2 to 20 rows in 2 to 60 columns, of which pairs are
         lost with 3 and more.
-    rounds
-        Most times that the sample's clusters are re-estimated.
+    atoms_per_number
+        Atoms of a default sample for each number of all clusters.  With one, starts without splits ended at 33 and 40
+        clusters, 3,700 and 4,800 nats below the truth after five laps without moves; with two at 36 and 39, 1,600 and
+        2,600 below it.
     apart
-        Times before clusters are united: clusters that are still alike would undo the start.
+        Turns of steps on half of the sample before clusters are split: halves of clusters that hold nothing yet are as
+        good as other seeds.  With turns and unions until nothing united there (32 to 60 clusters), five laps ended 100
+        to 1,430 nats below the truth after the splits; with two turns and no unions 100 to 600.
+    splits
+        Times that all clusters are split, as long as that pays.  In seven runs of the first split 30 to 35 clusters
+        were left; the second won 40 to 2,300 nats and ended at 31 to 33, a third won 120 at most.
+    rounds
+        Most turns of steps and unions after a split.
     steps
-        Local and global steps each time.  Half of them saved a fifth of the start's time and lost 360 nats in these
-        laps.
+        Local and global steps of a turn.
     settled
-        Nats per atom of the sample that a step must gain for another to follow.
+        Nats per atom of the sample that a step must gain for another to follow in its turn.
     """
 
     least: int = 25
     most: int = 64
     atoms_each: int = 2
-    rounds: int = 10
+    atoms_per_number: int = 2
     apart: int = 2
+    splits: int = 2
+    rounds: int = 10
     steps: int = 10
     settled: float = 5e-4
 

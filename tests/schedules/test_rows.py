@@ -107,8 +107,8 @@ def settled():
     return work, state
 
 
-def stops(work, state, n_proposed=0, **rule):
-    decide_to_stop(Memoized(**{"laps": 9, "tolerance": 1e-6, **rule}), work, state, n_proposed)
+def stops(work, state, n_proposed=0, refines=False, **rule):
+    decide_to_stop(Memoized(**{"laps": 9, "tolerance": 1e-6, **rule}), work, state, n_proposed, refines)
     return state.finished
 
 
@@ -168,14 +168,13 @@ def test_a_lap_is_calm_if_counts_and_objective_hardly_change(settled, share, gai
 
 def test_calm_laps_end_a_run_whose_tolerance_was_left_open_and_refined_deletes_take_longer(settled):
     work, state = settled
+    state.memory.sweeps = {1: Sweep((0,), state.total.value().take([1]), 0.0, 0.0, 1)}  # one that waits counts for none
     for refines, weight in ((False, 1.0), (True, REFINING)):
-        part = state.total.value().take([1])
-        state.memory.sweeps = {1: Sweep((0,), part, 0.0, 0.0, 1)} if refines else {}
         for tolerance in (None, 1e-9):
             state.finished, state.calm_laps, laps = None, 0.0, 0
             while state.finished is None and laps < 40:
                 state.lap_elbo -= 5e-5 * N
-                stops(work, state, tolerance=tolerance)
+                stops(work, state, refines=refines, tolerance=tolerance)
                 laps += 1
             assert laps == (int(np.ceil(PATIENCE / weight)) if tolerance is None else 40)
 
