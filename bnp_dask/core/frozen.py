@@ -77,8 +77,14 @@ def _writable(array: np.ndarray) -> np.ndarray:
     return view
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None), range})
+"""Classes whose values hold no array; most values are of these, and are not asked what else they are."""
+
+
 def _mapped(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
     """The value with every array changed; the same object if no array and no container had to change."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, np.ndarray):
         return change(value)
     if isinstance(value, Mapping):
