@@ -336,10 +336,10 @@ class Summary:
 
     def position(self, cluster_id: int) -> int:
         """Position of a cluster id; SummaryError when there is none."""
-        found = np.flatnonzero(self.ids == cluster_id)
-        if not len(found):
+        found = int((self.ids == cluster_id).argmax()) if len(self.ids) else -1
+        if found < 0 or self.ids[found] != cluster_id:
             raise self._unknown(cluster_id)
-        return int(found[0])
+        return found
 
     def positions(self, wanted: np.ndarray) -> np.ndarray:
         """Positions of cluster ids; SummaryError when one is unknown."""
