@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.errors import NumericalError
 from bnp_dask.kernels.hmm import forward_backward as kernel
@@ -43,6 +45,45 @@ TILE_NUMBERS = 2**19
 CHAIN_FIELDS: Mapping[str, Field] = MappingProxyType(
     {"M": Field(("cluster", "cluster")), "start": Field(("cluster",)), "H": Field((), "floor", "M")}
 )
+
+
+class ChainSteps:
+    """Local steps and summary of allocations whose states follow one another.
+
+    Their parameters have ``log_start (K,)`` and ``log_trans (K, K)``, E[log pi] of the states in use, nats.
+    """
+
+    @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"M", "start"})
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return CHAIN_FIELDS
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return chain_tiles(batch, n_clusters)
+
+    def local_step(self, params: Any, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
+        return chain_step(params.log_start, params.log_trans, log_lik, batch, pairs)
+
+    def sweep(
+        self, params: Any, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
+    ) -> Iterator[tuple[Batch, LocalStep]]:
+        return chain_sweep(params.log_start, params.log_trans, log_lik, batch, pairs)
+
+    def path(self, params: Any, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
+        """Most likely states of each sequence together (Viterbi), positions ``(n,)``.
+
+        ``log_lik (n, K)`` is overwritten.
+        """
+        log_lik, _ = shifted(log_lik, batch)
+        potentials = shifted_potentials(params.log_start, params.log_trans)
+        return kernel.viterbi(*potentials, log_lik, sequence_offsets(batch))
+
+    def untied(self) -> DPMixture:
+        """See :class:`~bnp_dask.structure.protocols.ChainedAllocation`."""
+        return DPMixture()
 
 
 def chain_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:
@@ -120,12 +161,6 @@ def stationary(transitions: np.ndarray) -> np.ndarray:
     for n in range(1, k):
         share[n] = matmul(share[:n], p[:n, n])
     return share / share.sum()
-
-
-def most_likely_states(log_start: np.ndarray, log_trans: np.ndarray, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-    """Most likely path of each sequence (Viterbi), positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
-    log_lik, _ = shifted(log_lik, batch)
-    return kernel.viterbi(*shifted_potentials(log_start, log_trans), log_lik, sequence_offsets(batch))
 
 
 # -- piece by piece -----------------------------------------------------------------------------------------------

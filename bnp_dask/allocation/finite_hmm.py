@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.chain_step import (
-    CHAIN_FIELDS,
-    chain_step,
-    chain_sweep,
-    chain_tiles,
-    most_likely_states,
-    stationary,
-    transition_counts,
-)
-from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.core import Batch, Field, Summary, register
+from bnp_dask.allocation.chain_step import ChainSteps, stationary, transition_counts
+from bnp_dask.core import Summary, register
 from bnp_dask.inputs import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
-from bnp_dask.structure import Chains, LocalStep, LogLikOf
+from bnp_dask.structure import Chains
 
 
 @register
@@ -37,7 +27,7 @@ class StateRows:
 
 @register
 @dataclass(frozen=True)
-class FiniteHMM:
+class FiniteHMM(ChainSteps):
     """Hidden Markov model with a fixed number of states.
 
     Parameters
@@ -75,36 +65,9 @@ class FiniteHMM:
             hold(self, name, positive_mass(name, getattr(self, name), "prior mass"))
         hold(self, "kappa", mass_or_zero("kappa", self.kappa, "pseudo-count of staying"))
 
-    @property
-    def counts(self) -> frozenset[str]:
-        return frozenset({"M", "start"})
-
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        return CHAIN_FIELDS
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return chain_tiles(batch, n_clusters)
-
-    def local_step(self, params: StateRows, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
-        return chain_step(params.log_start, params.log_trans, log_lik, batch, pairs)
-
-    def sweep(
-        self, params: StateRows, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
-    ) -> Iterator[tuple[Batch, LocalStep]]:
-        return chain_sweep(params.log_start, params.log_trans, log_lik, batch, pairs)
-
-    def path(self, params: StateRows, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-        """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
-        return most_likely_states(params.log_start, params.log_trans, log_lik, batch)
-
     def expected_chain(self, params: StateRows) -> tuple[np.ndarray, np.ndarray]:
         """E[pi_0] ``(K,)`` and E[pi_k] ``(K, K)``."""
         return params.theta0 / params.theta0.sum(), params.theta / params.theta.sum(axis=1, keepdims=True)
-
-    def untied(self) -> DPMixture:
-        """See :class:`~bnp_dask.structure.protocols.ChainedAllocation`."""
-        return DPMixture()
 
     def _prior(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         return np.full(k, self.alpha0 / k), np.full((k, k), self.alpha / k) + self.kappa * np.eye(k)

@@ -24,7 +24,6 @@ It is never below (6.33), and is used where concentrations are learned.  Without
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -32,23 +31,14 @@ import numpy as np
 from scipy.special import betaln, gammaln, psi
 
 from bnp_dask.allocation import concentrations
-from bnp_dask.allocation.chain_step import (
-    CHAIN_FIELDS,
-    chain_step,
-    chain_sweep,
-    chain_tiles,
-    most_likely_states,
-    stationary,
-    transition_counts,
-)
-from bnp_dask.allocation.dp_mixture import DPMixture
+from bnp_dask.allocation.chain_step import ChainSteps, stationary, transition_counts
 from bnp_dask.allocation.sticks import stick_weights
-from bnp_dask.core import OPTIONAL, Batch, Field, Summary, register
+from bnp_dask.core import OPTIONAL, Summary, register
 from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass
 from bnp_dask.kernels.hmm import top_level as chain_top
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, log_gammas, log_shares, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
-from bnp_dask.structure import Chains, LocalStep, LogLikOf
+from bnp_dask.structure import Chains
 
 # -- the top level ------------------------------------------------------------------------------------------------
 STEPS = 3000
@@ -209,7 +199,7 @@ class StateSticks:
 
 @register
 @dataclass(frozen=True)
-class HDPHMM(concentrations.LearnedConcentrations):
+class HDPHMM(ChainSteps, concentrations.LearnedConcentrations):
     """Hidden Markov model that learns its number of states; each state has its own successors.
 
     Parameters
@@ -264,29 +254,6 @@ class HDPHMM(concentrations.LearnedConcentrations):
         """Settings for the top level."""
         return Concentrations(self.gamma, self.alpha, self.alpha0, self.kappa, self.bound)
 
-    @property
-    def counts(self) -> frozenset[str]:
-        return frozenset({"M", "start"})
-
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        return CHAIN_FIELDS
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return chain_tiles(batch, n_clusters)
-
-    def local_step(self, params: StateSticks, log_lik: np.ndarray, batch: Batch, pairs: np.ndarray) -> LocalStep:
-        return chain_step(params.log_start, params.log_trans, log_lik, batch, pairs)
-
-    def sweep(
-        self, params: StateSticks, log_lik: LogLikOf, batch: Batch, pairs: np.ndarray
-    ) -> Iterator[tuple[Batch, LocalStep]]:
-        return chain_sweep(params.log_start, params.log_trans, log_lik, batch, pairs)
-
-    def path(self, params: StateSticks, log_lik: np.ndarray, batch: Batch) -> np.ndarray:
-        """Most likely states of each sequence together, positions ``(n,)``; ``log_lik (n, K)`` is overwritten."""
-        return most_likely_states(params.log_start, params.log_trans, log_lik, batch)
-
     def expected_chain(self, params: StateSticks) -> tuple[np.ndarray, np.ndarray]:
         """Expected start ``(K + 1,)`` and transitions ``(K + 1, K + 1)``; the last state stands for all unseen ones.
 
@@ -312,10 +279,6 @@ class HDPHMM(concentrations.LearnedConcentrations):
         unseen[-1] += self.kappa
         rows = np.vstack([params.theta, unseen])
         return params.theta0 / params.theta0.sum(), rows / rows.sum(axis=1, keepdims=True)
-
-    def untied(self) -> DPMixture:
-        """See :class:`~bnp_dask.structure.protocols.ChainedAllocation`."""
-        return DPMixture()
 
     def global_step(self, summary: Summary) -> StateSticks:
         start, trans = transition_counts(summary)

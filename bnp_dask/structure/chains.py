@@ -19,7 +19,6 @@ from bnp_dask.core import Batch, GroupStates, Links, Summary
 from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses
 from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
-from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.kernels.numeric.arithmetic import log, matmul
 from bnp_dask.observation import Estimate, by_feature
 from bnp_dask.observation.interface import each
@@ -27,11 +26,11 @@ from bnp_dask.structure.answers import Columns, chain_density, chances_of, draw_
 from bnp_dask.structure.base import OF_CHAINS, Trial, Visit, absorbed_rows
 from bnp_dask.structure.protocols import Beliefs, ChainedAllocation, LocalStep, M, WholeModel
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted
-from bnp_dask.structure.visit import Shares, summarize_rows, visit_rows
+from bnp_dask.structure.visit import RowsStructure, Shares, visit_rows
 
 
 @dataclass(frozen=True)
-class Chains:
+class Chains(RowsStructure):
     """Structure of hidden Markov models: atoms are steps of sequences, and each step's state depends on the one before.
 
     Its allocation has the methods of :class:`~bnp_dask.structure.protocols.ChainedAllocation`.
@@ -48,30 +47,12 @@ class Chains:
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, ChainedAllocation, "HDPHMM()")
 
-    def require_fitting(self, model: WholeModel) -> None:
-        """Accept every likelihood."""
-
     def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
         sequence_weights(batch, sequence_offsets(batch))
 
-    def keeps_states(self, model: WholeModel) -> bool:
-        return False
-
-    def screens(self, model: WholeModel) -> bool:
-        return False
-
-    def takes_words(self, model: WholeModel) -> bool:
-        return False
-
     def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
         return np.inf
-
-    def mass(self, batch: Batch) -> float:
-        return batch.total_weight
-
-    def weight(self, summary: Summary, is_sparse: bool) -> float:
-        return float(summary["N"].sum())
 
     def visit(
         self,
@@ -111,9 +92,6 @@ class Chains:
         """Local step in small pieces, not in row order, for sums alone."""
         log_lik = partial(model.observation.expected_log_lik, posterior.observation)
         return as_a(model.allocation, ChainedAllocation).sweep(posterior.allocation, log_lik, batch, places)
-
-    def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
-        return summarize_rows(model, ids, batch, resp)
 
     def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
         """Runs of steps with at most ``limit`` steps in all, each a sequence of the returned batch."""
@@ -169,9 +147,6 @@ class Chains:
     def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
         self.check(posterior.model, batch)
         return resp_of_rows(self, posterior, batch)
-
-    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
-        return n_clusters
 
     def shares(self, posterior: Beliefs) -> np.ndarray:
         return chances_of(posterior).start

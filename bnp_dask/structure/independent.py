@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.core import Batch, GroupStates, Summary, require_finite_rows
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, is_a, positions, require
-from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
+from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
 from bnp_dask.observation import (
     Axis,
@@ -49,11 +49,11 @@ from bnp_dask.structure.base import (
 from bnp_dask.structure.linked import assigned, whole_tiles
 from bnp_dask.structure.protocols import Beliefs, LocalStep, M, MixtureAllocation, WholeModel
 from bnp_dask.structure.screened import screened_pieces
-from bnp_dask.structure.visit import TrialRun, summarize_rows, visit_rows
+from bnp_dask.structure.visit import RowsStructure, TrialRun, visit_rows
 
 
 @dataclass(frozen=True)
-class Independent:
+class Independent(RowsStructure):
     """Structure of mixtures: each atom comes from a cluster, independently of the other atoms.
 
     Its allocation has the methods of :class:`~bnp_dask.structure.protocols.MixtureAllocation`.
@@ -70,29 +70,14 @@ class Independent:
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, MixtureAllocation, "DPMixture()")
 
-    def require_fitting(self, model: WholeModel) -> None:
-        """Accept every likelihood."""
-
     def check(self, model: WholeModel, batch: Batch) -> None:
         model.observation.check(batch)
-
-    def keeps_states(self, model: WholeModel) -> bool:
-        return False
 
     def screens(self, model: WholeModel) -> bool:
         return model.precision == "mixed" and is_a(model.observation, QuadraticObservation)
 
-    def takes_words(self, model: WholeModel) -> bool:
-        return False
-
     def effort(self, model: WholeModel, n_atoms: float, n_clusters: int) -> float:
         return n_atoms * n_clusters * numbers_per_cluster(model.observation)
-
-    def mass(self, batch: Batch) -> float:
-        return batch.total_weight
-
-    def weight(self, summary: Summary, is_sparse: bool) -> float:
-        return float(summary["N"].sum())
 
     def visit(
         self,
@@ -145,9 +130,6 @@ class Independent:
         forms = as_a(model.observation, QuadraticObservation).forms(posterior.observation)
         yield from screened_pieces(posterior, forms, log_weights, batch, model.marginalises)
 
-    def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
-        return summarize_rows(model, ids, batch, resp)
-
     def collect(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
         """At most ``limit`` atoms of a batch that belong to a requested cluster, in their order.
 
@@ -198,9 +180,6 @@ class Independent:
     def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
         self.check(posterior.model, batch)
         return resp_of_rows(self, posterior, batch)
-
-    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
-        return n_clusters
 
     def shares(self, posterior: Beliefs) -> np.ndarray:
         return posterior.weights

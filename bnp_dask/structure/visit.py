@@ -269,3 +269,31 @@ def summarize_rows(model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp)
         **model.observation.summarize(batch, resp),
     }
     return replace(empty, values=values)
+
+
+class RowsStructure:
+    """Answers of structures in which each row of a batch is an atom with responsibilities of its own."""
+
+    def require_fitting(self, model: WholeModel) -> None:
+        """Accept every likelihood."""
+
+    def keeps_states(self, model: WholeModel) -> bool:
+        return False
+
+    def screens(self, model: WholeModel) -> bool:
+        return False
+
+    def takes_words(self, model: WholeModel) -> bool:
+        return False
+
+    def mass(self, batch: Batch) -> float:
+        return batch.total_weight
+
+    def weight(self, summary: Summary, is_sparse: bool) -> float:
+        return float(summary["N"].sum())
+
+    def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
+        return summarize_rows(model, ids, batch, resp)
+
+    def n_shares(self, model: WholeModel, n_clusters: int) -> int:
+        return n_clusters
