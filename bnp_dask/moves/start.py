@@ -183,7 +183,7 @@ class _Sampled:
             part = found.summary.take([i])
             if own.n_atoms > 2:
                 halves = cut(self.model, own, 2, rng, self.policy)
-                part = halves.scale(count / max(float(halves["N"].sum()), 1e-300)) if halves.n_clusters == 2 else part
+                part = halves.scale(count / float(halves["N"].sum())) if halves.n_clusters == 2 else part
             parts.append(replace(part, ids=n + np.arange(part.n_clusters)))
             pairs += [(n, n + 1)] if part.n_clusters == 2 else []
             n += part.n_clusters
