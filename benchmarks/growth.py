@@ -1,16 +1,21 @@
-"""How time grows: with atoms, features and clusters of mixtures, with words of topics, and with workers.
+"""How time grows: with atoms, features, clusters, words, states, batches and workers.
 
-``python -m benchmarks.growth [names]``; names: atoms, features, clusters, words, states, scaling, memory,
-sampled, documents.  One JSON line per point.  Times of local steps are CPU seconds; those of laps on workers are wall
-seconds.
+``python -m benchmarks.growth [names]``; names: atoms, features, clusters, words, states, batches, workers, scaling,
+memory, sampled, documents.  One JSON line per point.  Times of local steps are CPU seconds; those of laps on workers
+are wall seconds.
+
+``python -m benchmarks.growth page LINES FOLDER`` writes the tables and the picture of ``docs/guides/scale.md`` from
+such lines: between its marks the page is that output.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,11 +26,13 @@ from distributed import Client
 from scipy import sparse
 
 import bnp_dask as bnp
+from benchmarks.coordinator import spread
 from benchmarks.mixtures import Size, posterior_at_truth, sample, write
 from benchmarks.timing import emit, median, run_named, workers
 from benchmarks.turns import in_turns
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
+from bnp_dask.execute import SerialExecutor
 from bnp_dask.kernels.hmm.forward_backward import forward_backward
 
 REPEATS = 5
@@ -54,9 +61,9 @@ def features() -> None:
 
 def clusters() -> None:
     """K, at N=8000 and D=16: clusters that overlap, and clusters that do not."""
-    for spread, name in ((0.5, "overlapping"), (4.0, "separated")):
+    for apart, name in ((0.5, "overlapping"), (4.0, "separated")):
         for k in (8, 32, 128, 512):
-            seconds = local_seconds(Size(8_000, 16, k, spread))
+            seconds = local_seconds(Size(8_000, 16, k, apart))
             emit(f"grows with K, {name}", seconds, "s CPU", REPEATS, K=k)
 
 
@@ -67,7 +74,7 @@ def words() -> None:
         topics = rng.dirichlet(np.full(v, 0.02), 50)
         shares = rng.dirichlet(np.full(50, 0.05), 1000)
         counts = np.stack([rng.multinomial(100, p) for p in shares @ topics])
-        batch = Batch(sparse.csr_array(counts))
+        batch = Batch(sparse.csr_array(counts.astype(float)))
         model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(0.1)).with_prior(survey_batch(batch))
         start = model.summarize(np.arange(50), Batch(sparse.csr_array(np.round(1e4 * topics))), np.eye(50))
         posterior = model.global_step(start)
@@ -95,6 +102,24 @@ def train(client: Client, path: Path, start: bnp.FromPosterior, laps: int, *call
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         bnp.train(model, str(path), init=start, schedule=schedule, client=client, store=run, callbacks=own)
+
+
+def batches() -> None:
+    """Batches of 50 rows, where the coordinator's work is all there is: CPU seconds of a lap, without moves."""
+    for n in (250, 1_000, 4_000):
+        data = bnp.VirtualMixture(50 * n, 8, 8, batch_size=50)
+        marks = _Marks()
+        schedule = bnp.Memoized(laps=4, tolerance=0, count_tolerance=0)
+        model, start = bnp.Model(bnp.DPMixture(), bnp.Gaussian()), bnp.RandomExamples(8)
+        bnp.train(model, data, init=start, schedule=schedule, moves=(), callbacks=[marks], client=SerialExecutor())
+        emit("grows with batches", float(np.median([cpu for _, cpu in marks.laps[1:]])), "s CPU", 3, B=n)
+
+
+def workers_in_flight() -> None:
+    """A lap over its ideal, by workers: tasks wait for half a second, in one process (``coordinator.spread``)."""
+    for n in (4, 8, 16, 32):
+        found = spread.laps(n, spread.options([str(n), "--laps", "4"]))
+        emit("grows with workers", found["median"], "of the ideal", 3, W=n, batches=found["batches"])
 
 
 def scaling() -> None:
@@ -202,8 +227,65 @@ def _peak() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, scaling, memory, sampled, documents)}
+ALL = {f.__name__: f for f in (atoms, features, clusters, words, states, batches, scaling, memory, sampled, documents)}
+ALL["workers"] = workers_in_flight
+
+
+# -- the page ----------------------------------------------------------------------------------------------------
+BEGIN, END = "<!-- growth -->", "<!-- end of growth -->"
+"""What is between these marks of the page is the output of this command."""
+
+SERIES = {
+    "grows with N": ("rows", "N"),
+    "grows with D": ("columns of full Gaussians", "D"),
+    "grows with K, overlapping": ("clusters that overlap", "K"),
+    "grows with K, separated": ("clusters that do not overlap", "K"),
+    "grows with V": ("words of a vocabulary", "V"),
+    "grows with states": ("states of a hidden Markov model", "K"),
+    "grows with batches": ("batches of 50 rows", "B"),
+    "grows with workers": ("workers", "W"),
+}
+"""Names of figures, what grows, and the fact that tells how much."""
+
+
+def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Slope of the logarithms between the last two points: what larger data would see."""
+    return float(np.log(seconds[-1] / seconds[-2]) / np.log(sizes[-1] / sizes[-2]))
+
+
+def page(lines: Path, folder: Path) -> None:
+    """Write the table between the marks of ``guides/scale.md``, and ``growth.png`` beside it."""
+    from matplotlib.figure import Figure
+
+    points: dict[str, list[dict[str, Any]]] = {}
+    for line in lines.read_text().splitlines():
+        found = json.loads(line)
+        if found["name"] in SERIES:
+            points.setdefault(found["name"], []).append(found)
+    rows = [
+        "| what grows | from | to | time at the start | at the end | exponent, last step |",
+        "|---|---|---|---|---|---|",
+    ]
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    for place, (name, some) in enumerate(points.items()):
+        what, fact = SERIES[name]
+        sizes, values = [float(one[fact]) for one in some], [float(one["value"]) for one in some]
+        slope, unit = exponent(sizes, values), some[0]["unit"]
+        ends = f"{sizes[0]:,.0f} | {sizes[-1]:,.0f} | {values[0]:.3g} {unit} | {values[-1]:.3g} {unit}"
+        rows.append(f"| {what} | {ends} | {slope:.2f} |")
+        axes = figure.add_subplot(2, 4, place + 1)
+        axes.loglog(sizes, values, marker="o")
+        axes.loglog(sizes, [values[0] * size / sizes[0] for size in sizes], color="0.7", linestyle="--", linewidth=1)
+        axes.set(title=what, xlabel=fact, ylabel=unit)
+    figure.savefig(folder / "guides" / "growth.png", dpi=80)
+    target = folder / "guides" / "scale.md"
+    text = target.read_text()
+    first, last = text.index(BEGIN) + len(BEGIN), text.index(END)
+    target.write_text(f"{text[:first]}\n" + "\n".join(rows) + f"\n{text[last:]}")
 
 
 if __name__ == "__main__":
-    run_named(ALL, sys.argv[1:])
+    if sys.argv[1:2] == ["page"]:
+        page(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        run_named(ALL, sys.argv[1:])

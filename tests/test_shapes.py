@@ -67,5 +67,5 @@ def test_batches_have_the_columns_of_the_model(fitted, times):
 
 
 def test_weights_are_one_a_row():
-    with pytest.raises(DataError, match="2 weights for 60 rows"):
+    with pytest.raises(DataError, match=r"weights have shape \(2,\); needs one per atom, \(60,\)"):
         Batch(X, np.ones(2))

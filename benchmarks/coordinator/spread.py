@@ -75,35 +75,35 @@ class Watch:
         return out
 
 
-def laps(n_workers: int, options: argparse.Namespace) -> dict[str, Any]:
+def laps(n_workers: int, chosen: argparse.Namespace) -> dict[str, Any]:
     """Figures of one run."""
     rng = np.random.default_rng(0)
-    n_batches = options.batches * n_workers
-    means = rng.normal(scale=8.0, size=(options.clusters, options.features))
-    x = means[rng.integers(options.clusters, size=ROWS * n_batches)]
+    n_batches = chosen.batches * n_workers
+    means = rng.normal(scale=8.0, size=(chosen.clusters, chosen.features))
+    x = means[rng.integers(chosen.clusters, size=ROWS * n_batches)]
     x = x + rng.normal(size=x.shape)
-    clock, how = Clock(), {"laps": options.laps, "tolerance": 0.0, "count_tolerance": 0.0}
-    if options.window:
-        how["window"] = options.window
-    more: dict[str, Any] = {} if options.moves else {"moves": ()}
+    clock, how = Clock(), {"laps": chosen.laps, "tolerance": 0.0, "count_tolerance": 0.0}
+    if chosen.window:
+        how["window"] = chosen.window
+    more: dict[str, Any] = {} if chosen.moves else {"moves": ()}
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(LEAN))
-        if options.steal:
-            stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing-interval": options.steal}))
+        if chosen.steal:
+            stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing-interval": chosen.steal}))
         cluster = stack.enter_context(
             LocalCluster(
                 processes=False, n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0
             )
         )
         client = stack.enter_context(Client(cluster))
-        if options.store:
+        if chosen.store:
             more["store"] = stack.enter_context(tempfile.TemporaryDirectory()) + "/run"
-        watch = stack.enter_context(Watch(options.seconds))
+        watch = stack.enter_context(Watch(chosen.seconds))
         cpu = time.process_time()
         bnp.train(
             bnp.Model(bnp.DPMixture(1.0), bnp.Gaussian()),
             x,
-            init=bnp.RandomExamples(options.clusters),
+            init=bnp.RandomExamples(chosen.clusters),
             schedule=bnp.Memoized(**how),
             client=client,
             callbacks=[clock],
@@ -112,7 +112,7 @@ def laps(n_workers: int, options: argparse.Namespace) -> dict[str, Any]:
             **more,
         )
         cpu = time.process_time() - cpu
-    ideal = n_batches * options.seconds / n_workers
+    ideal = n_batches * chosen.seconds / n_workers
     found = np.diff(clock.marks)
     return {
         "bench": "a lap on many workers, over the ideal",
@@ -127,9 +127,8 @@ def laps(n_workers: int, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    warnings.simplefilter("ignore")
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """What the command line says, or ``arguments``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("workers", nargs="*", type=int, default=[12, 32])
     parser.add_argument("--batches", type=int, default=16, help="batches for each worker")
@@ -141,9 +140,15 @@ def main() -> None:
     parser.add_argument("--moves", action="store_true")
     parser.add_argument("--store", action="store_true")
     parser.add_argument("--steal", default="")
-    options = parser.parse_args()
-    for n_workers in options.workers:
-        print(json.dumps(laps(n_workers, options)), flush=True)
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Measure and print."""
+    warnings.simplefilter("ignore")
+    chosen = options()
+    for n_workers in chosen.workers:
+        print(json.dumps(laps(n_workers, chosen)), flush=True)
 
 
 if __name__ == "__main__":

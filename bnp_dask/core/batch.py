@@ -62,7 +62,7 @@ class Batch:
     def __post_init__(self) -> None:
         check_rows(self.x, self.name)
         if self.weights is not None and len(self.weights) != self.n_atoms:
-            raise DataError(f"{self.name}: {len(self.weights)} weights for {self.n_atoms} rows; needs one for each")
+            raise wrong_weights(self.name, np.shape(self.weights), self.n_atoms)
         if self.groups is not None:
             check_groups(self.groups, self)
         if self.responses is not None:
@@ -286,6 +286,11 @@ def _links_apart(batches: list[Batch]) -> np.ndarray:
     return np.concatenate(out)
 
 
+def wrong_weights(name: str, shape: tuple[int, ...], n_atoms: int) -> DataError:
+    """The error of weights that are not one for each of ``n_atoms`` rows."""
+    return DataError(f"{name}: weights have shape {shape}; needs one per atom, ({n_atoms},)")
+
+
 def check_rows(x: object, name: str) -> None:
     """DataError unless ``x`` is a float64 matrix, dense or CSR, as a batch needs."""
     kinds = (np.ndarray, sparse.csr_array)
@@ -373,7 +378,7 @@ def check_weights(weights: np.ndarray, n_atoms: int, name: str) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{name}: weights have dtype {array.dtype}; needs real numbers")
     if array.shape != (n_atoms,):
-        raise DataError(f"{name}: weights have shape {array.shape}; needs one per atom, ({n_atoms},)")
+        raise wrong_weights(name, array.shape, n_atoms)
     require_exact(array, name, "weight")
     array = np.ascontiguousarray(array, np.float64)
     wrong = ~(np.isfinite(array) & (array >= 0))
