@@ -275,8 +275,11 @@ def page(lines: Path, folder: Path) -> None:
         rows.append(f"| {what} | {ends} | {slope:.2f} |")
         axes = figure.add_subplot(2, 4, place + 1)
         axes.loglog(sizes, values, marker="o")
-        axes.loglog(sizes, [values[0] * size / sizes[0] for size in sizes], color="0.7", linestyle="--", linewidth=1)
+        if unit != "of the ideal":
+            axes.loglog(sizes, [values[0] * size / sizes[0] for size in sizes], color="0.7", linestyle="--")
         axes.set(title=what, xlabel=fact, ylabel=unit)
+        axes.minorticks_off()
+        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes], fontsize=7)
     figure.savefig(folder / "guides" / "growth.png", dpi=80)
     target = folder / "guides" / "scale.md"
     text = target.read_text()
