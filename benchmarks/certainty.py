@@ -1,13 +1,16 @@
-"""Whether the range of K that ``bnp.certainty`` states holds the true K, on twenty synthetic sets.
+"""Whether the range of K that ``bnp.certainty`` states holds the true K, on forty synthetic sets.
 
-``python -m benchmarks.certainty A`` runs the ten sets on which constants were chosen, ``B`` ten others by other
-generators, and ``A 3`` one of them.  Columns: true K, K of the run, the range of each level, and seconds of processor
-time.
+    python -m benchmarks.certainty A [--sets 3,4] [--starts 3] [--resamples 3]
+
+``A`` are the ten sets on which constants were chosen, ``B`` ten others by other generators, and ``C`` twenty of other
+likelihoods, separations, sizes and seeds, drawn after all constants.  Columns: true K, K of the run, the range by the
+posterior and history alone (``+``: more may be as good), the range with the data, further starts and samples, and
+seconds of processor time.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -189,6 +192,44 @@ def second_ten() -> list[Callable[[], Problem]]:
     ]
 
 
+# -- twenty others ---------------------------------------------------------------------------------------------
+def overdispersed(seed: int, k: int, n: int) -> Problem:
+    """Negative binomial counts of three columns."""
+    rng = np.random.default_rng([21, seed])
+    means, z = rng.gamma(1.0, 20.0, (k, 3)) + 1.0, rng.integers(0, k, n)
+    x = rng.poisson(means[z] * rng.gamma(8.0, 1.0 / 8.0, (n, 3))).astype(np.float64)
+    return Problem(f"NegativeBinomial {k}", bnp.Model(bnp.DPMixture(), bnp.NegativeBinomial()), x, k, z)
+
+
+def twenty_others() -> list[Callable[[], Problem]]:
+    """Sets that chose nothing, drawn once."""
+    return [
+        lambda: balls(21, 4, 3, 3.2, 250, bnp.Gaussian()),
+        lambda: balls(22, 7, 2, 3.5, 1000, bnp.Gaussian()),
+        lambda: balls(23, 3, 10, 3.0, 300, bnp.Gaussian()),
+        lambda: balls(24, 9, 5, 3.0, 900, bnp.Gaussian()),
+        lambda: balls(25, 6, 4, 2.8, 500, bnp.DiagGaussian()),
+        lambda: balls(26, 8, 2, 4.0, 1200, bnp.DiagGaussian()),
+        lambda: balls(27, 5, 3, 3.0, 500, bnp.FixedVarianceGaussian(variance=1.0)),
+        lambda: grid(6, 900, 3.5),
+        lambda: ellipses(21, 5, 4, 500, 2.8),
+        lambda: ellipses(22, 6, 2, 900, 3.5),
+        lambda: documents(21, 8, 50, 15, 500),
+        lambda: documents(22, 4, 20, 8, 400),
+        lambda: bits(21, 6, 12, 500),
+        lambda: rates(21, 5, 3, 500),
+        lambda: skewed(6, 700),
+        lambda: lines(4, 600),
+        lambda: questions(6, 600),
+        lambda: mixed(4, 800),
+        lambda: overdispersed(21, 4, 500),
+        lambda: states(4, 1200),
+    ]
+
+
+SETS = {"A": first_ten, "B": second_ten, "C": twenty_others}
+
+
 def run(problem: Problem, starts: int = 3, resamples: int = 3) -> tuple[bool, str]:
     """Whether the range holds the true K, and a line about it."""
     begun = time.process_time()
@@ -196,18 +237,28 @@ def run(problem: Problem, starts: int = 3, resamples: int = 3) -> tuple[bool, st
         warnings.simplefilter("ignore", bnp.ConvergenceWarning)
         result = bnp.train(problem.model, problem.data, rng=0)
         alone = time.process_time() - begun
-        asked = [bnp.certainty(result)]
+        cheap = bnp.certainty(result)
         full = bnp.certainty(result, problem.data, starts=starts, resamples=resamples)
     inside = full.low <= problem.k <= full.high
-    cheaply = ", ".join(f"{one.low}-{one.high}" for one in (*asked, full))
-    near = {k: round(loss, 1) for k, loss in full.losses.items() if loss < 30.0}
+    ranges = f"{cheap.low}-{cheap.high}{'+' if cheap.is_open else ''}, {full.low}-{full.high}"
+    near = {k: f"{loss:.1f} ({full.errors.get(k, float('nan')):.1f})" for k, loss in full.losses.items() if loss < 60.0}
     seconds = f"{alone:.1f} + {time.process_time() - begun - alone:.1f} s"
     verdict = "in " if inside else "OUT"
-    return inside, f"{problem.name:32s} K={problem.k:2d} {verdict} [{cheaply}] {full!r} {near} {seconds}"
+    return inside, f"{problem.name:32s} K={problem.k:2d} {verdict} [{ranges}] {full!r} {near} {seconds}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=sorted(SETS))
+    parser.add_argument("--sets", default="", help="numbers from 0")
+    parser.add_argument("--starts", type=int, default=3)
+    parser.add_argument("--resamples", type=int, default=3)
+    chosen = parser.parse_args()
+    problems = SETS[chosen.which]()
+    numbers = [int(one) for one in chosen.sets.split(",")] if chosen.sets else range(len(problems))
+    for number in numbers:
+        print(number, run(problems[number](), chosen.starts, chosen.resamples)[1], flush=True)
 
 
 if __name__ == "__main__":
-    problems = first_ten() if sys.argv[1] == "A" else second_ten()
-    chosen = range(len(problems)) if len(sys.argv) < 3 else [int(sys.argv[2])]
-    for number in chosen:
-        print(run(problems[number]())[1], flush=True)
+    main()

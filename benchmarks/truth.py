@@ -30,19 +30,12 @@ from benchmarks.certainty import (
     ellipses,
     lines,
     mixed,
+    overdispersed,
     questions,
     skewed,
     spread,
     states,
 )
-
-
-def overdispersed(seed: int, k: int, n: int) -> Problem:
-    """Negative binomial counts of three columns."""
-    rng = np.random.default_rng([21, seed])
-    means, z = rng.gamma(1.0, 20.0, (k, 3)) + 1.0, rng.integers(0, k, n)
-    x = rng.poisson(means[z] * rng.gamma(8.0, 1.0 / 8.0, (n, 3))).astype(np.float64)
-    return Problem(f"NegativeBinomial {k}", bnp.Model(bnp.DPMixture(), bnp.NegativeBinomial()), x, k, z)
 
 
 def waves(seed: int, k: int, n: int) -> Problem:

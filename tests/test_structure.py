@@ -42,8 +42,8 @@ FACTS = {
     "inference/streaming/truncation_free.py": 1,
     # what is summed over all that may be observed: sequences, held-out atoms, atoms
     "testing/score.py": 5,
-    # whether units of a random sample are atoms or groups, and whether a cluster's atoms can be trained alone
-    "training/certainty.py": 2,
+    # whether units of a random sample are atoms or groups, a cluster's atoms can be trained alone, atoms have densities
+    "training/certainty.py": 3,
     # whether equal rows cannot be chance: in a sequence a value may stay
     "training/copies.py": 1,
     # whether statistics are packed to be kept

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import MOST_STARTS, WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.analysis.metrics import rand_index_of_table
 from bnp_dask.analysis.predict import assign_batch
+from bnp_dask.analysis.score import density_of
 from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
 from bnp_dask.core import Batch, Summary
 from bnp_dask.data import Reader, ResampledSource, Source, View, batch_reader
@@ -41,11 +43,14 @@ Chosen on the first ten sets of ``benchmarks/certainty.py``: true clusters that 
 halves of true clusters 8 to 19.  On ten other sets the range then held the true K in all.
 """
 
+ERRORS = 2.0
+"""Standard errors within which a loss counts as chance: 95 % of a normal distribution, a convention."""
+
 LAPS = 12
 """Most laps of a run with a given number of clusters near K; a guess that was not compared with others."""
 
 WIDER = 12
-"""Most clusters beyond K of the run whose cuts have more clusters than the posterior: it has at most 2 K + 2."""
+"""Most clusters beyond K of the run that is united down to K + 1: it has at most 2 K + 2."""
 
 MOST_SPLIT = 10
 """Most clusters of which a split is tried, the largest."""
@@ -82,11 +87,14 @@ class Split:
         Number of clusters with the split.
     price
         Nats of the objective that it loses.
+    beside
+        Clusters that were cut anew together with it.
     """
 
     id: int
     n_clusters: int
     price: float
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,13 +134,16 @@ class Certainty:
     n_clusters
         Clusters of the posterior, K.
     low, high
-        Range of K: all numbers of clusters that lose at most ``nats`` against the best known state, and the numbers
-        found in resampled data.
+        Range of K: all numbers of clusters that lose at most ``nats`` against the best known state, or at most
+        two standard errors, and the numbers found in resampled data.
     nats
         Nats that count as no difference.
     losses
         Nats below the best known state for each number of clusters up to the largest that any run had, by number of
         clusters.
+    errors
+        Standard error of a loss, nats, by number of clusters: how far the difference of the states' log densities of
+        all atoms would vary between data sets of this size.  Only numbers of which a state was compared on the data.
     united
         Unions of the posterior's tree, cheapest first: which clusters would be one next, and the nats lost.
     split
@@ -141,6 +152,9 @@ class Certainty:
         Other runs.
     ids
         Ids of the posterior's clusters.
+    is_open
+        Whether more clusters than ``high`` may lose as little: no data were given, and the history has no price for a
+        split of some cluster.
     together
         Share of the other runs in which an atom of cluster a and one of cluster b have the same label, ``(K, K)``; on
         the diagonal two atoms of the same cluster.  None without other runs.
@@ -156,10 +170,12 @@ class Certainty:
     high: int
     nats: float
     losses: Mapping[int, float]
+    errors: Mapping[int, float]
     united: tuple[TreeUnion, ...]
     split: tuple[Split, ...]
     repeats: tuple[Repeat, ...]
     ids: np.ndarray
+    is_open: bool = False
     together: np.ndarray | None = None
     between: float = math.nan
     consensus: Posterior | None = field(default=None, repr=False)
@@ -167,8 +183,7 @@ class Certainty:
     @property
     def within(self) -> tuple[int, int]:
         """Least and largest number of clusters that lose at most ``nats``, by the objective alone."""
-        inside = [k for k, loss in self.losses.items() if loss <= self.nats]
-        return min(inside), max(inside)
+        return _ends(self.losses, {}, self.nats)
 
     @property
     def starts(self) -> tuple[Repeat, ...]:
@@ -194,11 +209,14 @@ class Certainty:
             "low": self.low,
             "high": self.high,
             "nats": self.nats,
-            "losses": [{"n_clusters": k, "loss": loss} for k, loss in sorted(self.losses.items())],
+            "losses": [
+                {"n_clusters": k, "loss": loss, "error": self.errors.get(k)} for k, loss in sorted(self.losses.items())
+            ],
             "united": [vars(one) for one in self.united],
             "split": [vars(one) for one in self.split],
             "repeats": rows,
             "ids": self.ids.tolist(),
+            "is_open": self.is_open,
             "together": None if self.together is None else self.together.tolist(),
             "between": self.between,
             "consensus": consensus,
@@ -208,6 +226,11 @@ class Certainty:
     def __repr__(self) -> str:
         head = f"K = {self.n_clusters}"
         facts = [f"{_span(*self.within)} within {self.nats:g} nats"]
+        by_chance = _ends(self.losses, self.errors, self.nats)
+        if by_chance != self.within:
+            facts.append(f"{_span(*by_chance)} within {ERRORS:g} standard errors")
+        if self.is_open:
+            facts.append("more may be as good: give the data")
         if self.starts:
             ari = f"{self.between:.2f}".removeprefix("0")
             facts.append(f"{self.n_agree} of {len(self.starts)} starts agree, ARI {ari}")
@@ -240,10 +263,13 @@ def certainty(
 
     1. The posterior alone, with no pass over data: its tree (:func:`bnp_dask.tree`) tells which smaller numbers of
        clusters lose at most ``nats``, and the history of a result which splits were nearly accepted.
-    2. ``data``: states near K are trained for some laps with a fixed number of clusters, until more than ``nats`` are
-       lost.  Downwards they are cuts of the tree.  Upwards, each of the largest clusters of a mixture is split by a run
-       with two clusters on its atoms, then the cheapest splits are made together; and cuts of the tree of a run with
-       more clusters are tried.
+    2. ``data``: states near K are trained for some laps with a fixed number of clusters.  Downwards, the two clusters
+       whose union costs least become one, then all are re-estimated, and so on until the loss is beyond ``nats`` and
+       beyond chance.  Upwards, each of the largest clusters of a mixture is split by a run with two clusters on its
+       atoms, then the cheapest splits are made together; and a run with about twice as many clusters is united in the
+       same way, down to K + 1.  These are at most 10 runs of 4 laps and 31 of 12, and downwards one more than there are
+       numbers in the range.  One pass compares the states atom by atom: a loss of at most two standard errors counts
+       as chance, since other data of the same size might have said the opposite.  Topics have no standard errors.
     3. ``starts``: as many other runs from other random numbers.  The best state with each number of clusters over all
        runs and all cuts of their trees counts.
     4. ``resamples``: as many runs on the distinct atoms (documents, sequences) of bootstrap samples, by weights that
@@ -261,8 +287,8 @@ def certainty(
     starts, resamples
         Numbers of further runs.
     nats
-        Nats that count as no difference.  A difference of 10 nats is odds of 22,000 to 1 if the bound were exact;
-        starts of one model on small tables end up to about as far apart.
+        Nats that count as no difference, whatever the size of the data.  A difference of 10 nats is odds of 22,000
+        to 1 if the bound were exact; starts of one model on small tables end up to about as far apart.
     init, schedule, moves
         As in :func:`bnp_dask.train`, for the further runs.  Their prior is the one with which the posterior ended, and
         is not learned again, so that objectives can be compared.
@@ -283,13 +309,21 @@ def certainty(
 
     Notes
     -----
-    Losses of cuts are upper bounds (:func:`bnp_dask.tree`), so that the range by the objective may be too narrow, never
-    too wide.  The consensus is the partition with the least sum, over pairs of atoms, of the difference between "same
-    label" and the share of runs with the same label (Binder's loss with equal costs), found among atoms with equal
-    labels in all runs by moving one group at a time from the run that agrees best with the others.
+    Losses of cuts are upper bounds (:func:`bnp_dask.tree`), and so are those of states that were searched for: the
+    range by the objective may be too narrow, never too wide.  Statistics of a cluster do not tell what its halves would
+    gain, so without data only splits with a price in the history count, and ``is_open`` says that there may be others.
+
+    A loss is a sum over atoms, which varies with the sample.  Clusters whose union costs less than twice its standard
+    error cannot be told from one cluster by data of this size (:func:`standard_errors`).
+
+    The consensus is the partition with the least sum, over pairs of atoms, of the difference between "same label" and
+    the share of runs with the same label (Binder's loss with equal costs), found among atoms with equal labels in all
+    runs by moving one group at a time from the run that agrees best with the others.
 
     References
     ----------
+    Kishino & Hasegawa (1989), "Evaluation of the maximum likelihood estimate of the evolutionary tree topologies from
+    DNA sequence data"; Vuong (1989), "Likelihood ratio tests for model selection and non-nested hypotheses";
     Binder (1978), "Bayesian cluster analysis"; Lau & Green (2007), "Bayesian model-based clustering procedures".
     """
     posterior = what.posterior if isinstance(what, TrainResult) else what
@@ -302,13 +336,14 @@ def certainty(
     splits = _splits(what) if isinstance(what, TrainResult) else ()
     own = _Studied(_with_fixed_prior(posterior), nats)
     if data is None:
-        return own.told(splits, (), None, {})
+        priced = {i for one in splits for i in (one.id, *one.beside)}
+        return own.told(splits, is_open=not priced.issuperset(posterior.ids.tolist()))
     source = open_for(posterior, data, batch_size, weights=True)
     seed = seed_of(rng)
     nearby = _Nearby.of(own, source, client, seed)
     splits = _cheapest([*splits, *nearby.splits])
     if starts + resamples == 0:
-        return own.told(splits, (), None, nearby.values)
+        return own.told(splits, known=nearby.known, errors=_errors_of_best(nearby.known, source, client))
 
     def run(number: int, source: Source) -> TrainResult:
         with warnings.catch_warnings():
@@ -335,8 +370,13 @@ def certainty(
         compared = _Compared.of(everyone, source, runner)
         start = compared.consensus(everyone, source, runner)
     consensus = _settled(start, source, schedule, client)
+    known = _best_known([*nearby.known.items(), *((occupied(one), _Known.of(one)) for _, one in runs)])
     return own.told(
-        splits, _repeats(own, runs, samples, compared), _Agreement(compared, len(runs), consensus), nearby.values
+        splits,
+        _repeats(own, runs, samples, compared),
+        _Agreement(compared, len(runs), consensus),
+        known,
+        _errors_of_best(known, source, client),
     )
 
 
@@ -364,9 +404,11 @@ class _Studied:
     def told(
         self,
         splits: Sequence[Split],
-        repeats: Sequence[tuple[Repeat, Tree | None]],
-        agreement: _Agreement | None,
-        nearby: Mapping[int, float],
+        repeats: Sequence[tuple[Repeat, Tree | None]] = (),
+        agreement: _Agreement | None = None,
+        known: Mapping[int, _Known] = MappingProxyType({}),
+        errors: Mapping[int, float] = MappingProxyType({}),
+        is_open: bool = False,
     ) -> Certainty:
         """The answer from all levels."""
         own = tree(self.posterior)
@@ -378,15 +420,15 @@ class _Studied:
             for one, found in repeats
             if found is not None
         ]
-        for known in (nearby, *others):
-            for k, value in known.items():
+        for found in ({k: one.value for k, one in known.items()}, *others):
+            for k, value in found.items():
                 values[k] = max(values.get(k, -np.inf), value)
         top = max(values.values())
         losses = {k: top - value for k, value in values.items()}
         for one in splits:
             loss = top - best + one.price
             losses[one.n_clusters] = min(losses.get(one.n_clusters, np.inf), loss)
-        inside = [k for k, loss in losses.items() if loss <= self.nats]
+        inside = [*_ends(losses, errors, self.nats)]
         inside += [one.n_clusters for one, _ in repeats if one.kind == "resample"]
         done = [
             replace(one, behind=top - objective_of(one.posterior)) if one.kind == "start" else one for one, _ in repeats
@@ -397,10 +439,12 @@ class _Studied:
             high=max(inside),
             nats=self.nats,
             losses=dict(sorted(losses.items())),
+            errors=dict(sorted(errors.items())),
             united=own.unions,
             split=tuple(splits),
             repeats=tuple(done),
             ids=self.posterior.ids,
+            is_open=is_open,
             together=None if agreement is None else agreement.compared.together(),
             between=math.nan if agreement is None else agreement.compared.between(agreement.n_starts),
             consensus=None if agreement is None else agreement.consensus,
@@ -420,16 +464,99 @@ def occupied(posterior: Posterior) -> int:
     return max(1, int((posterior.summary["N"] >= 1.0).sum()))
 
 
+def _ends(losses: Mapping[int, float], errors: Mapping[int, float], nats: float) -> tuple[int, int]:
+    """Least and largest number of clusters that lose at most ``nats``, or what data of this size show by chance."""
+    inside = [k for k, loss in losses.items() if loss <= max(nats, ERRORS * errors.get(k, 0.0))]
+    return min(inside), max(inside)
+
+
+# -- by chance ------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Known:
+    """A state that was seen with the data, and its objective, nats."""
+
+    value: float
+    posterior: Posterior
+
+    @classmethod
+    def of(cls, posterior: Posterior) -> _Known:
+        return cls(objective_of(posterior), posterior)
+
+
+def _best_known(states: Iterable[tuple[int, _Known]]) -> dict[int, _Known]:
+    """The state with the highest objective for each number of clusters."""
+    best: dict[int, _Known] = {}
+    for k, one in states:
+        if k not in best or one.value > best[k].value:
+            best[k] = one
+    return best
+
+
+def _errors_of_best(
+    known: Mapping[int, _Known], source: Source, client: Client | Executor | str | None
+) -> dict[int, float]:
+    """Standard error of each state's loss against the best state, nats, by number of clusters."""
+    if not known:
+        return {}
+    best = max(known, key=lambda k: known[k].value)
+    others = [k for k in known if k != best]
+    errors = standard_errors(known[best].posterior, [known[k].posterior for k in others], source, client)
+    return dict(zip(others, errors.tolist(), strict=True))
+
+
+def standard_errors(
+    first: Posterior, others: Sequence[Posterior], source: Source, client: Client | Executor | str | None
+) -> np.ndarray:
+    """Standard errors of the differences of log densities of all data between ``first`` and each other one, nats.
+
+    The difference is a sum over atoms, ``D = sum_n d_n``.  In other data of the same size from the same source it has
+    about the variance ``sum_n w_n (d_n - mean)**2``, by which Kishino & Hasegawa (1989) compare trees and Vuong (1989)
+    models.  A loss of the objective is such a difference less what more clusters cost, which varies far less.  Atoms
+    of sequences: each step given those before it, whose differences are taken to be uncorrelated.  One pass; NaN for
+    topics, whose documents have no density that could be computed.
+    """
+    if first.model.structure.has_shares or not others:
+        return np.full(len(others), np.nan)
+    with runner_for(first, client) as runner:
+        shared = runner.share("states", tuple(one.light() for one in (first, *others)))
+        tasks = ((f"differ-batch{b}", _moments, (shared, batch_reader(source, b))) for b in range(source.n_batches))
+        weight, total, squares = np.sum(list(in_order(runner, tasks, WINDOW)), axis=0)
+    return np.asarray(np.sqrt(np.maximum(squares - total**2 / np.maximum(weight, np.finfo(float).tiny), 0.0)))
+
+
+def _moments(posteriors: Sequence[Posterior], reader: Reader) -> np.ndarray:
+    """Task: weight, and weighted sums of differences and of their squares, of the atoms of a batch, ``(3, R - 1)``."""
+    batch = reader()
+    values = np.stack([density_of(one, lambda: batch) for one in posteriors])
+    weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
+    counted = (weights > 0) & np.isfinite(values).all(axis=0)
+    weights, gap = weights[counted], values[1:, counted] - values[0, counted]
+    return np.stack([np.full(len(gap), weights.sum()), gap @ weights, gap**2 @ weights])
+
+
 @dataclass(frozen=True)
 class _Nearby:
-    """Watches runs with a fixed number of clusters: the best objective with each number that counts, nats.
+    """Watches runs with a fixed number of clusters: the best state with each number that counts.
 
     Clusters below ``least`` atoms do not count.
     """
 
+    own: _Studied
+    source: Source
+    client: Client | Executor | str | None
     least: float
-    values: dict[int, float] = field(default_factory=dict)
+    known: dict[int, _Known] = field(default_factory=dict)
     splits: list[Split] = field(default_factory=list)
+
+    def is_far(self, k: int) -> bool:
+        """Whether ``k`` clusters lose more than ``nats`` against the posterior, and more than by chance."""
+        if k not in self.known:
+            return True
+        loss, posterior = objective_of(self.own.posterior) - self.known[k].value, self.own.posterior
+        if loss <= self.own.nats:
+            return False
+        error = standard_errors(posterior, [self.known[k].posterior], self.source, self.client)[0]
+        return not loss <= ERRORS * error
 
     def on_start(self, info: RunInfo) -> None:
         """No-op."""
@@ -441,7 +568,7 @@ class _Nearby:
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         assert posterior.summary is not None
         k = int((posterior.summary["N"] >= self.least).sum())
-        self.values[k] = max(self.values.get(k, -np.inf), objective_of(posterior))
+        self.known.update(_best_known([*self.known.items(), (k, _Known.of(posterior))]))
         return None
 
     def on_end(self, reason: str) -> None:
@@ -453,10 +580,10 @@ class _Nearby:
         posterior, model = own.posterior, own.model
         assert posterior.summary is not None, "it has a tree"
         counts, k = posterior.summary["N"], posterior.n_clusters
-        found = cls(max(1.0, min(SMALL * float(counts.sum()) / k, float(counts.min()))))
+        least = max(1.0, min(SMALL * float(counts.sum()) / k, float(counts.min())))
+        found = cls(own, source, client, least, {k: _Known.of(posterior)})
         if isinstance(model.allocation, UnscoredAllocation):
             return found
-        best, leaves = objective_of(posterior), tree(posterior)
 
         def run(init: Initialization, laps: int = LAPS, of: Source = source, watched: bool = True) -> Posterior:
             with warnings.catch_warnings():
@@ -474,28 +601,23 @@ class _Nearby:
                     reproducible=model.reproducible,
                 ).posterior
 
-        def lost(n_clusters: int) -> float:
-            return best - found.values.get(n_clusters, -np.inf)
-
+        now = posterior
         for fewer in range(k - 1, 0, -1):
-            run(FromPosterior(leaves.cut(fewer)))
-            if lost(fewer) > own.nats:
+            now = run(FromPosterior(tree(now).cut(fewer)))
+            if found.is_far(fewer):
                 break
         most = k + min(k + 2, WIDER)
         most = most if source.n_atoms is None else min(most, source.n_atoms)
-        wide = tree(run(default_init(model, source.is_sparse, most, most)))
         if not model.structure.is_tied:
-            found._split_each(posterior, source, best, own.nats, run)
-        for more in range(k + 1, wide.n_clusters + 1):
-            run(FromPosterior(wide.cut(more)))
-            if lost(more) > own.nats:
-                break
+            found._split_each(run)
+        now = run(default_init(model, source.is_sparse, most, most))
+        for more in range(now.n_clusters - 1, k, -1):
+            now = run(FromPosterior(tree(now).cut(more)))
         return found
 
-    def _split_each(
-        self, posterior: Posterior, source: Source, best: float, nats: float, run: Callable[..., Posterior]
-    ) -> None:
+    def _split_each(self, run: Callable[..., Posterior]) -> None:
         """Split the largest clusters one at a time; then the cheapest ones together, while they are cheap."""
+        posterior = self.own.posterior
         summary, light = posterior.summary, posterior.light()
         assert summary is not None, "it has a tree"
         summary, k = summary.without_pairs(), posterior.n_clusters
@@ -504,35 +626,35 @@ class _Nearby:
             target, new = int(summary.ids[place]), int(summary.ids.max()) + 1 + 2 * len(halves)
             if summary["N"][place] < 2.0 * self.least:
                 continue
-            members = MembersSource(source, light, target)
+            members = MembersSource(self.source, light, target)
             try:
                 two = run(RandomExamples(2), SPLIT_LAPS, members, False)
             except DataError:  # fewer than two distinct atoms
                 continue
             if two.n_clusters == 2 and two.summary is not None:
                 halves[target] = replace(two.summary.without_pairs(), ids=np.array([new, new + 1], np.int64))
-        prices = {target: self._price(posterior, {target: part}, best, run) for target, part in halves.items()}
+        prices = {target: self._price({target: part}, run) for target, part in halves.items()}
         order = sorted(prices, key=lambda target: prices[target])
         self.splits.extend(Split(target, k + 1, prices[target]) for target in order if np.isfinite(prices[target]))
         for count in range(2, len(order) + 1):
-            if self._price(posterior, {target: halves[target] for target in order[:count]}, best, run) > nats:
+            self._price({target: halves[target] for target in order[:count]}, run)
+            if self.is_far(k + count):
                 break
 
-    def _price(
-        self, posterior: Posterior, halves: Mapping[int, Summary], best: float, run: Callable[..., Posterior]
-    ) -> float:
+    def _price(self, halves: Mapping[int, Summary], run: Callable[..., Posterior]) -> float:
         """Nats that are lost if some clusters are replaced by their halves; infinite if these do not stay."""
+        posterior = self.own.posterior
         summary = posterior.summary
         assert summary is not None, "it has a tree"
         summary, wanted = summary.without_pairs(), posterior.n_clusters + len(halves)
         for target, part in halves.items():
             summary = summary.exchange((target,), part)
-        before = self.values.pop(wanted, -np.inf)
+        before = self.known.pop(wanted, None)
         run(FromPosterior(posterior.model.global_step(summary)))
-        value = self.values.get(wanted, -np.inf)
-        if max(before, value) > -np.inf:
-            self.values[wanted] = max(before, value)
-        return best - value
+        found = self.known.get(wanted)
+        if before is not None and (found is None or before.value > found.value):
+            self.known[wanted] = before
+        return np.inf if found is None else objective_of(posterior) - found.value
 
 
 @dataclass(frozen=True, eq=False)
@@ -561,25 +683,29 @@ class MembersSource(View):
 
 
 def _cheapest(splits: Sequence[Split]) -> tuple[Split, ...]:
-    """The cheapest split of each cluster, cheapest first."""
-    first: dict[int, Split] = {}
+    """The cheapest split of each cluster or set of clusters, cheapest first."""
+    first: dict[tuple[int, ...], Split] = {}
     for one in sorted(splits, key=lambda one: one.price):
-        first.setdefault(one.id, one)
+        first.setdefault((one.id, *one.beside), one)
     return tuple(first.values())
 
 
 def _splits(result: TrainResult) -> tuple[Split, ...]:
-    """Rejected births of clusters that still exist, at their last trial on all data, cheapest first."""
+    """Rejected births of clusters that still exist, at their last trial on all data, cheapest first.
+
+    Several targets are clusters that were cut anew together, into more clusters than before.
+    """
     alive, k = {int(i) for i in result.posterior.ids}, result.posterior.n_clusters
-    last: dict[int, Split] = {}
+    last: dict[tuple[int, ...], Split] = {}
     for move in result.history.moves():
-        targets = [int(i) for i in move["targets"]]
-        if move["kind"] != "birth" or len(targets) != 1 or targets[0] not in alive:
+        targets = tuple(int(i) for i in move["targets"])
+        more = len(move["others"]) - len(targets)
+        if move["kind"] != "birth" or not alive.issuperset(targets):
             continue
         if move["accepted"]:
-            last.pop(targets[0], None)
-        elif move["gain"] is not None and len(move["others"]) > 1:
-            last[targets[0]] = Split(targets[0], k - 1 + len(move["others"]), -float(move["gain"]))
+            last.pop(targets, None)
+        elif move["gain"] is not None and more > 0:
+            last[targets] = Split(targets[0], k + more, -float(move["gain"]), targets[1:])
     return tuple(sorted(last.values(), key=lambda one: one.price))
 
 

@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score
 
 import bnp_dask as bnp
-from benchmarks.certainty import first_ten, run, second_ten
+from benchmarks.certainty import first_ten, run, second_ten, twenty_others
 from bnp_dask.analysis.metrics import rand_index_of_table
+from bnp_dask.analysis.score import score_samples
 from bnp_dask.analysis.tree import objective_of
 from bnp_dask.data.view import ResampledSource
 from bnp_dask.errors import SettingError
@@ -40,7 +41,7 @@ def whole(result) -> bnp.Certainty:
 
 def test_the_posterior_alone_tells_which_fewer_clusters_are_as_good(result):
     found = result.certainty
-    assert repr(found) == "K = 3 (3 within 10 nats)"
+    assert repr(found) == "K = 3 (3 within 10 nats; more may be as good: give the data)" and found.is_open
     assert (found.low, found.high) == found.within == (3, 3)
     losses = bnp.tree(result.posterior).losses
     assert_allclose([found.losses[k] for k in (1, 2, 3)], losses, atol=1e-6)
@@ -58,9 +59,46 @@ def test_splits_that_were_rejected_on_all_data_count_at_their_price(result):
     found = replace(result, history=bnp.History(rows)).certainty
     assert [(one.id, one.n_clusters, one.price) for one in found.split] == [(target, 4, 4.0)]
     assert (found.low, found.high) == (3, 4)
-    assert repr(found) == "K = 3 (3 to 4 within 10 nats)"
+    assert repr(found) == "K = 3 (3 to 4 within 10 nats; more may be as good: give the data)"
     rows[-1]["moves"] = [*rows[-1]["moves"], {**move, "accepted": True, "gain": 2.0}]
     assert replace(result, history=bnp.History(rows)).certainty.split == ()
+
+
+def test_clusters_cut_anew_together_count_if_they_become_more(result):
+    rows = [dict(row) for row in result.history]
+    a, b, c = result.posterior.ids.tolist()
+    move = {"kind": "birth", "targets": [b, a], "gain": -9.0, "accepted": False, "why": "no"}
+    rows[-1]["moves"] = [{**move, "others": [90, 91]}]
+    assert replace(result, history=bnp.History(rows)).certainty.split == ()
+    rows[-1]["moves"] = [{**move, "others": [90, 91, 92]}]
+    found = replace(result, history=bnp.History(rows)).certainty
+    assert [(one.id, one.beside, one.n_clusters, one.price) for one in found.split] == [(b, (a,), 4, 9.0)]
+    assert (found.low, found.high, found.is_open) == (3, 4, True)
+    rows[-1]["moves"].append({**move, "targets": [c], "others": [93, 94], "gain": -30.0})
+    found = replace(result, history=bnp.History(rows)).certainty
+    assert (found.low, found.high, found.is_open) == (3, 4, False)
+    assert repr(found) == "K = 3 (3 to 4 within 10 nats)"
+
+
+def test_standard_errors_are_those_of_sums_of_differences_of_log_densities(result):
+    """Against the log densities of all atoms in memory; in weighted data an atom of weight 2 is two atoms."""
+    x = three()
+    states = [result.posterior, *(bnp.tree(result.posterior).cut(k) for k in (2, 1))]
+    weights = np.random.default_rng(0).integers(0, 3, len(x)).astype(float)
+    for own, source in (
+        (np.ones(len(x)), bnp.as_source(x, batch_size=50)),
+        (weights, bnp.as_source(x, batch_size=50, weights=weights)),
+    ):
+        log = np.repeat([score_samples(one, x) for one in states], own.astype(int), axis=1)
+        expected = [np.sqrt(log.shape[1]) * (log[k] - log[0]).std() for k in (1, 2)]
+        assert_allclose(sure.standard_errors(states[0], states[1:], source, None), expected, rtol=1e-9)
+
+
+def test_a_loss_of_two_standard_errors_counts_as_chance():
+    losses = {1: 90.0, 2: 15.0, 3: 0.0, 4: 12.0, 5: 30.0}
+    assert sure._ends(losses, {}, 10.0) == (3, 3)
+    assert sure._ends(losses, {1: 20.0, 2: 8.0, 4: 5.9, 5: np.nan}, 10.0) == (2, 3)
+    assert sure._ends(losses, {1: 20.0, 2: 7.0, 4: 6.1, 5: 0.0}, 10.0) == (3, 4)
 
 
 def test_states_near_k_are_trained_and_their_objective_counts(result):
@@ -209,9 +247,11 @@ def test_a_better_start_is_told():
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("problems", [first_ten, second_ten])
+@pytest.mark.parametrize("problems", [first_ten, second_ten, twenty_others])
 def test_the_true_k_is_in_the_range_of_nine_of_ten_sets(problems):
-    assert sum(run(problem())[0] for problem in problems()) >= 9
+    """With the data alone; further starts and samples only widen the range."""
+    found = [run(problem(), starts=0, resamples=0)[0] for problem in problems()]
+    assert sum(found) >= 0.9 * len(found)
 
 
 def test_a_table_of_labels_gives_the_index_of_the_labels():
