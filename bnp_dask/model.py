@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
@@ -115,6 +116,38 @@ COUNT = Field(("cluster",))
 
 NO_PAIRS = np.zeros((0, 2), np.int64)
 
+ELSEWHERE = {
+    "bnp_dask.predict(posterior, data)": "predict labels labels_ decode viterbi",
+    "bnp_dask.predict(posterior, data, soft=True)": "predict_proba transform responsibilities get_document_topics",
+    "bnp_dask.score(posterior, data)": "score score_samples log_prob logpdf perplexity",
+    "bnp_dask.sample(posterior, n)": "sample rvs generate",
+    "bnp_dask.train(model, data)": "fit fit_predict fit_transform train",
+    "bnp_dask.update(run directory, data)": "update partial_fit",
+    "bnp_dask.plot, or bnp_dask.report(run directory, page)": "plot report",
+    "posterior.n_clusters": "n_clusters_ n_components n_components_ n_topics n_topics_ n_states n_states_ K k",
+    "posterior.weights": "weights_ shares mixing_weights",
+    "posterior.ids": "ids_ cluster_ids",
+    "posterior.feature_names": "feature_names_in_ get_feature_names_out",
+    "posterior.topics(n)": "print_topics show_topics get_topics top_words",
+    "posterior.to_xarray()": (
+        "means means_ cluster_centers_ centers covariances covariances_ components_ parameters params transmat_ "
+        "startprob_ to_pandas to_dataframe to_dict"
+    ),
+}
+"""Calls, by the names under which other programs' fitted models have what they give."""
+
+
+def not_here(thing: Any, name: str, prefix: str = "") -> Any:
+    """What ``__getattr__`` of a result answers: AttributeError with the call that gives what ``name`` asks for.
+
+    ``prefix`` stands before ``posterior`` in the call.  A property's own AttributeError is raised as it was.
+    """
+    call = next((call for call, names in ELSEWHERE.items() if name in names.split()), None)
+    if call is None or hasattr(type(thing), name):
+        return object.__getattribute__(thing, name)
+    call = re.sub(r"\bposterior\b", f"{prefix}posterior", call)
+    raise AttributeError(f"{type(thing).__name__} has no {name!r}; use {call}", name=name, obj=thing)
+
 
 @register
 @dataclass(frozen=True, eq=False)
@@ -203,6 +236,11 @@ class Posterior:
         """
         found: TopicList = method("topic_list")(self, n, words=words)
         return found
+
+    if not TYPE_CHECKING:  # a checker knows that there are no other attributes
+
+        def __getattr__(self, name: str) -> Any:
+            return not_here(self, name)
 
     def __repr__(self) -> str:
         labels = ", with labels" if isinstance(self.model.observation, Labelled) else ""

@@ -29,7 +29,7 @@ from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
 from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text, shown
 from bnp_dask.inputs.paths import DRAWS_NAME
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Model, Posterior, not_here
 from bnp_dask.observation import estimates_of, unlabelled
 from bnp_dask.observation.interface import each
 from bnp_dask.store import DamagedError, Key, may_hold_runs, place_of, run_folder
@@ -620,6 +620,16 @@ def to_xarray(posterior: Posterior) -> xarray.Dataset:
     return xarray.Dataset(variables, coords=coords, attrs=settings)
 
 
+OF_HISTORY = {
+    **dict.fromkeys(("elbo", "lower_bound_", "bound_"), 'result.history["elbo"]'),
+    "n_iter_": "len(result.history)",
+    "converged_": "result.converged",
+    "history_": "result.history",
+    "posterior_": "result.posterior",
+}
+"""What a result has, by the names of estimators' attributes."""
+
+
 # -- result ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class TrainResult:
@@ -677,6 +687,15 @@ class TrainResult:
         :func:`bnp_dask.certainty` also compares other starts, and runs on resampled data.
         """
         return method("certainty")(self)
+
+    if not TYPE_CHECKING:  # a checker knows that there are no other attributes
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OF_HISTORY:
+                raise AttributeError(f"TrainResult has no {name!r}; use {OF_HISTORY[name]}", name=name, obj=self)
+            if name in Posterior.__dataclass_fields__ or (not name.startswith("_") and hasattr(Posterior, name)):
+                raise AttributeError(f"TrainResult has no {name!r}; use result.posterior.{name}", name=name, obj=self)
+            return not_here(self, name, "result.")
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
+import re
 import warnings
 from types import SimpleNamespace
 
@@ -15,6 +18,7 @@ import bnp_dask as bnp
 from bnp_dask.errors import BnpDaskError, ExecutionError, SettingError, StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inputs.settings import seed_of
+from bnp_dask.model import ELSEWHERE
 from bnp_dask.store import RunStore
 from bnp_dask.training.run_settings import Begun
 
@@ -188,6 +192,53 @@ def test_a_result_is_no_posterior_and_is_told_so(use):
         use("posterior.zarr", X)
     with pytest.raises(SettingError, match="pass estimator.posterior_"):
         use(SimpleNamespace(posterior_=result.posterior), X)
+
+
+def test_names_of_other_programs_models_are_answered_with_the_call():
+    result = train()
+    posterior = result.posterior
+    for name, call in {
+        "labels_": "bnp_dask.predict(posterior, data)",
+        "predict_proba": "bnp_dask.predict(posterior, data, soft=True)",
+        "score_samples": "bnp_dask.score(posterior, data)",
+        "n_components": "posterior.n_clusters",
+        "weights_": "posterior.weights",
+        "means_": "posterior.to_xarray()",
+    }.items():
+        with pytest.raises(AttributeError, match=re.escape(f"Posterior has no '{name}'; use {call}")):
+            getattr(posterior, name)
+        with pytest.raises(AttributeError, match=re.escape(call.replace("posterior", "result.posterior"))):
+            getattr(result, name)
+    for name, call in {
+        "n_clusters": "result.posterior.n_clusters",
+        "model": "result.posterior.model",
+        "save": "result.posterior.save",
+        "elbo": 'result.history["elbo"]',
+        "converged_": "result.converged",
+    }.items():
+        with pytest.raises(AttributeError, match=re.escape(call)):
+            getattr(result, name)
+    with pytest.raises(AttributeError, match="object has no attribute 'colour'"):
+        _ = posterior.colour
+    assert not hasattr(result, "means_")
+    for copied in (pickle.loads(pickle.dumps(result)), copy.copy(result), copy.deepcopy(result)):
+        np.testing.assert_array_equal(bnp.predict(copied.posterior, X), bnp.predict(posterior, X))
+
+
+def test_every_call_that_is_advised_for_another_programs_name_is_there():
+    for call in ELSEWHERE:
+        for of_package in re.findall(r"bnp_dask\.(\w+)", call):
+            assert hasattr(bnp, of_package)
+        for of_posterior in re.findall(r"posterior\.(\w+)", call):
+            assert hasattr(bnp.Posterior, of_posterior) or of_posterior in bnp.Posterior.__dataclass_fields__
+    names = " ".join(ELSEWHERE.values()).split()
+    assert len(names) == len(set(names))
+    assert not any(hasattr(bnp.Posterior, name) for name in names)
+
+
+def test_a_row_as_a_dict_is_told_to_be_a_table_of_one_row():
+    with pytest.raises(BnpDaskError, match=re.escape("one row of a table is pandas.DataFrame([data])")):
+        bnp.predict(train().posterior, {"height": 1.0, "width": np.float32(2)})
 
 
 def test_an_address_where_nobody_answers_is_an_error():

@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Number
 from pathlib import Path
 from typing import Any, Literal
 
@@ -913,6 +914,8 @@ def _as_splits(data: Any) -> str:
     shapes = {np.shape(column) if isinstance(column, (np.ndarray, list)) else () for column in data.values()}
     if len(shapes) == 1 and len(shapes.pop()) == 1:
         return ": columns of one table are pandas.DataFrame(data)"
+    if all(np.isscalar(value) for value in data.values()) and any(isinstance(x, Number) for x in data.values()):
+        return ": one row of a table is pandas.DataFrame([data])"
     return f": choose one by its name, of {few([*map(str, data)])}"
 
 
