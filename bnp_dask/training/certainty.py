@@ -511,27 +511,37 @@ def standard_errors(
 
     The difference is a sum over atoms, ``D = sum_n d_n``.  In other data of the same size from the same source it has
     about the variance ``sum_n w_n (d_n - mean)**2``, by which Kishino & Hasegawa (1989) compare trees and Vuong (1989)
-    models.  A loss of the objective is such a difference less what more clusters cost, which varies far less.  Atoms
-    of sequences: each step given those before it, whose differences are taken to be uncorrelated.  One pass; NaN for
-    topics, whose documents have no density that could be computed.
+    models.  A loss of the objective is such a difference less what more clusters cost, which varies far less.  A
+    sequence of T steps is one unit, since its steps depend on each other: ``(d_n - T_n mean)**2``, with the mean of a
+    step; a single sequence has no standard error but zero.  One pass; NaN for topics, whose documents have no density
+    that could be computed.
     """
     if first.model.structure.has_shares or not others:
         return np.full(len(others), np.nan)
     with runner_for(first, client) as runner:
         shared = runner.share("states", tuple(one.light() for one in (first, *others)))
         tasks = ((f"differ-batch{b}", _moments, (shared, batch_reader(source, b))) for b in range(source.n_batches))
-        weight, total, squares = np.sum(list(in_order(runner, tasks, WINDOW)), axis=0)
-    return np.asarray(np.sqrt(np.maximum(squares - total**2 / np.maximum(weight, np.finfo(float).tiny), 0.0)))
+        steps, total, squares, across, lengths = np.sum(list(in_order(runner, tasks, WINDOW)), axis=0)
+    mean = total / np.maximum(steps, np.finfo(float).tiny)
+    return np.asarray(np.sqrt(np.maximum(squares - 2.0 * mean * across + mean**2 * lengths, 0.0)))
 
 
 def _moments(posteriors: Sequence[Posterior], reader: Reader) -> np.ndarray:
-    """Task: weight, and weighted sums of differences and of their squares, of the atoms of a batch, ``(3, R - 1)``."""
+    """Task: weighted sums of T, d, d**2, d T and T**2 over the units of a batch, ``(5, R - 1)``."""
     batch = reader()
     values = np.stack([density_of(one, lambda: batch) for one in posteriors])
     weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
     counted = (weights > 0) & np.isfinite(values).all(axis=0)
-    weights, gap = weights[counted], values[1:, counted] - values[0, counted]
-    return np.stack([np.full(len(gap), weights.sum()), gap @ weights, gap**2 @ weights])
+    with np.errstate(invalid="ignore"):
+        gap, length = np.where(counted, values[1:] - values[0], 0.0), counted.astype(np.float64)
+    if batch.groups is not None:
+        size = batch.n_groups
+        unit = np.repeat(np.arange(size), np.diff(batch.groups))
+        gap = np.stack([np.bincount(unit, one, size) for one in gap])
+        weights = np.bincount(unit, weights * length, size) / np.maximum(np.bincount(unit, length, size), 1.0)
+        length = np.bincount(unit, length, size)
+    steps, lengths = np.full(len(gap), weights @ length), np.full(len(gap), weights @ length**2)
+    return np.stack([steps, gap @ weights, gap**2 @ weights, (gap * length) @ weights, lengths])
 
 
 @dataclass(frozen=True)

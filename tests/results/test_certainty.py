@@ -94,6 +94,15 @@ def test_standard_errors_are_those_of_sums_of_differences_of_log_densities(resul
         assert_allclose(sure.standard_errors(states[0], states[1:], source, None), expected, rtol=1e-9)
 
 
+def test_sequences_are_the_units_of_standard_errors(result):
+    x, ends = three(), np.array([0, 10, 25, 60, 100, 180])
+    states = [result.posterior, bnp.tree(result.posterior).cut(2)]
+    gap = score_samples(states[1], x) - score_samples(states[0], x)
+    total, length = np.add.reduceat(gap, ends[:-1]), np.diff(ends)
+    expected = np.sqrt(((total - length * gap.mean()) ** 2).sum())
+    assert_allclose(sure.standard_errors(states[0], states[1:], bnp.as_source(x, groups=ends), None), expected)
+
+
 def test_a_loss_of_two_standard_errors_counts_as_chance():
     losses = {1: 90.0, 2: 15.0, 3: 0.0, 4: 12.0, 5: 30.0}
     assert sure._ends(losses, {}, 10.0) == (3, 3)
