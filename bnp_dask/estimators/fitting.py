@@ -188,12 +188,14 @@ CALLS: Mapping[str, str] = {
     "sparse": 'pass X.toarray(); sparse counts of words go to TopicModel(), or observation="multinomial"',
     "complex": "pass np.column_stack([X.real, X.imag])",
     "dates": "pass numbers, such as (X - X.min()) / np.timedelta64(1, 'D')",
-    "objects": "pass numbers; a table with columns of texts goes in as a pandas.DataFrame",
+    "objects": "pass numbers; a table with columns of texts goes in as a pandas.DataFrame; texts as a list of str",
     "columns": "pass pandas.DataFrame(X)",
     "by name": "pass one of them; list(X.values()) are sequences for SequenceModel()",
     "column": "pass X.to_frame() if it is one feature; one row is a table of one row, table.iloc[[0]]",
     "values": "pass X[np.isfinite(X).all(axis=1)], or mark what is missing by NaN and choose a likelihood for it",
     "names": "pass X[model.feature_names_in_]",
+    "features": "pass all features of fit, in their order there, and no others",
+    "negative": "leave out what is below zero; counts of words are whole numbers from zero",
     "size": "pass all rows, each with its features, as one array (n, D)",
 }
 """What to call for data that no estimator takes, by their kind."""
@@ -220,6 +222,10 @@ def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
         kind, found = _kind_of(X)
         if "feature names should match" in str(error):
             kind, found = "names", f"{found} with other columns than in fit, or in another order"
+        elif "is expecting" in str(error):
+            kind, found = "features", f"{found}, which is not the width of fit"
+        elif "Negative values" in str(error):
+            kind, found = "negative", f"{found} with negative values"
         elif kind == "values" and X.shape[0] < least:
             kind = "size"  # fewer rows are no way out
         raised = DataTypeError if isinstance(error, TypeError) else DataError

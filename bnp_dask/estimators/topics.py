@@ -73,8 +73,13 @@ def _classifies(estimator: TopicModel) -> bool:
 
 
 def _responds(estimator: TopicModel) -> bool:
-    """Whether an estimator models responses, so that it can predict them."""
-    return estimator.response is not None
+    """True for an estimator that models responses, so that it can predict them; else AttributeError, with the call."""
+    if estimator.response is None:
+        raise AttributeError(
+            "TopicModel(response=None) has nothing to predict: transform(X) gives the shares of topics in each "
+            "document, transform(X).argmax(axis=1) the topic of the largest share"
+        )
+    return True
 
 
 class TopicModel(TransformerMixin, BaseEstimator):

@@ -329,6 +329,23 @@ def test_what_no_estimator_takes_is_refused_with_what_to_call(what, kind):
         ESTIMATORS[what]().fit(data)
 
 
+def test_data_of_another_width_and_below_zero_are_told_so_and_topics_how_to_label():
+    from bnp_dask.estimators.fitting import validated
+
+    fitted = bnp.TopicModel()
+    fitted.n_features_in_ = 2
+    for other in (np.ones((30, 1)), sparse.csr_array(np.ones((30, 1)))):
+        with pytest.raises(DataError, match=r"not the width of fit; .* \(n, 2\): pass all features of fit"):
+            validated(fitted, other, 1, reset=False, accept_sparse="csr")
+    for below in (-X, sparse.csr_array(-X)):
+        with pytest.raises(DataError, match=r"with negative values; .*leave out what is below zero"):
+            bnp.TopicModel().fit(below)
+    assert not hasattr(bnp.TopicModel(), "predict")
+    with pytest.raises(AttributeError) as refused:
+        _ = bnp.TopicModel().predict
+    assert "transform(X).argmax(axis=1)" in f"{refused.value} {refused.value.__cause__}"
+
+
 def test_ids_that_tell_sequences_apart_are_no_single_sequence():
     frame = pd.DataFrame(WALKS.reshape(-1, 2), columns=["a", "b"]).assign(walk_id=np.repeat([7, 8, 9], 20))
     for verb in (states, ESTIMATORS["states"]().fit):
