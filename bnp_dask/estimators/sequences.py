@@ -23,7 +23,7 @@ from bnp_dask.data import as_source, is_frame
 from bnp_dask.data.sources.columns import require_no_groups
 from bnp_dask.data.sources.forms import sequences_of
 from bnp_dask.data.sources.frames import is_list_of_frames, joined
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.estimators.fitting import (
     aic_of,
     bic_of,
@@ -514,7 +514,7 @@ class SequenceModel(BaseEstimator):
         if lengths is None and is_frame(X):
             require_no_groups(X, "X")
         X, lengths = one_below_the_other(X, lengths)
-        X = sound_input(X, "X")
+        given = X = sound_input(X, "X")
         finite = "allow-nan" if may_miss else True
         least = (2 if reset else 1) if least is None else least
         if frame_with_levels(self, observation, X, reset):
@@ -526,7 +526,9 @@ class SequenceModel(BaseEstimator):
         counts = np.array([len(rows)]) if lengths is None else plain(lengths, "lengths")
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any() or counts.sum() != len(rows):
             raise DataError(f"lengths={lengths!r}: needs whole numbers that sum to the {len(rows)} rows of X")
-        return rows, np.concatenate([[0], np.cumsum(counts)])
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        warn_of_times(given, offsets)
+        return rows, offsets
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""
@@ -546,6 +548,25 @@ class SequenceModel(BaseEstimator):
         if self.observation not in OBSERVATIONS:
             raise SettingError(f"observation={self.observation!r}: needs one of {', '.join(OBSERVATIONS)}, or a model")
         return OBSERVATIONS[self.observation]()
+
+
+# -- order of time -------------------------------------------------------------------------------------------------
+def warn_of_times(X: Any, offsets: np.ndarray) -> None:
+    """Warn if a DataFrame has times and none of them rises along each sequence: its steps are not in order of time."""
+    if not is_frame(X):
+        return
+    falls = {}
+    for name, times in [("the index", X.index), *((f"column {label!r}", column) for label, column in X.items())]:
+        if getattr(times.dtype, "kind", "") == "M":
+            stamps = np.asarray(times, "M8[ns]")
+            rows = 1 + np.flatnonzero(stamps[1:] < stamps[:-1])
+            falls[name] = rows[~np.isin(rows, offsets)]
+    if falls and all(map(len, falls.values())):
+        name, rows = next(iter(falls.items()))
+        warn(
+            f"X: {name} falls at row {rows[0]}, but steps are read in the order of the rows; sort each sequence by "
+            "time first, as X.sort_values and X.sort_index do"
+        )
 
 
 # -- lists of sequences --------------------------------------------------------------------------------------------

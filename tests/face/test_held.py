@@ -4,6 +4,7 @@ import itertools
 import logging
 import shutil
 import time
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -344,6 +345,30 @@ def test_data_of_another_width_and_below_zero_are_told_so_and_topics_how_to_labe
     with pytest.raises(AttributeError) as refused:
         _ = bnp.TopicModel().predict
     assert "transform(X).argmax(axis=1)" in f"{refused.value} {refused.value.__cause__}"
+
+
+def test_times_that_fall_within_a_sequence_are_told():
+    from bnp_dask.estimators.sequences import warn_of_times
+
+    times = pd.date_range("2024-10-27", periods=6, freq="h", tz="Europe/Berlin")  # an hour is there twice
+    frame = pd.DataFrame({"a": range(6), "time": times})
+    one, two = np.array([0, 6]), np.array([0, 3, 6])
+    turned = frame.iloc[[3, 4, 5, 0, 1, 2]]
+    born = frame.assign(born=times[::-1])
+    twice = frame.iloc[[0, 0, 1, 3, 4, 5]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows, offsets in ((frame, one), (frame.set_index("time"), one), (turned, two), (born, one), (twice, one)):
+            warn_of_times(rows, offsets)
+        warn_of_times(frame[["a"]].iloc[::-1], one)
+    with pytest.warns(UserWarning, match="column 'time' falls at row 3, but steps are read in the order of the rows"):
+        warn_of_times(turned, one)
+    with pytest.warns(UserWarning, match="the index falls at row 3"):
+        warn_of_times(turned.set_index("time"), one)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ESTIMATORS["states"]()._rows(turned, None, True)
+    assert [str(one.message)[:33] for one in told][1:] == ["X: column 'time' falls at row 3, "]
 
 
 def test_ids_that_tell_sequences_apart_are_no_single_sequence():
