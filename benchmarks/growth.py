@@ -254,7 +254,7 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def page(lines: Path, folder: Path) -> None:
-    """Write the table between the marks of ``guides/scale.md``, and ``growth.png`` beside it."""
+    """Write the table between the marks of ``guides/scale.md``, and ``growth.png``."""
     from matplotlib.figure import Figure
 
     points: dict[str, list[dict[str, Any]]] = {}
@@ -280,7 +280,7 @@ def page(lines: Path, folder: Path) -> None:
         axes.set(title=what, xlabel=fact, ylabel=unit)
         axes.minorticks_off()
         axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes], fontsize=7)
-    figure.savefig(folder / "guides" / "growth.png", dpi=80)
+    figure.savefig(folder / "growth.png", dpi=80)
     target = folder / "guides" / "scale.md"
     text = target.read_text()
     first, last = text.index(BEGIN) + len(BEGIN), text.index(END)

@@ -158,7 +158,7 @@ def _timed(page: Page, block: Block, scope: dict[str, Any]) -> Outcome:
     with contextlib.redirect_stdout(out):
         if block.language == "python":
             code = "\n" * (block.line - 1) + block.text
-            exec(compile(code, str(page.path), "exec"), scope)
+            exec(compile(code, str(page.path), "exec", dont_inherit=True), scope)
         else:
             for line in block.text.replace("\\\n", " ").splitlines():
                 _command(page, line)
