@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -117,7 +118,12 @@ def main() -> None:
     parser.add_argument("notebooks", nargs="*", type=Path)
     parser.add_argument("--check", action="store_true", help="write nothing; print what differs")
     args = parser.parse_args()
-    for path in [given.resolve() for given in args.notebooks] or sorted(NOTEBOOKS.glob("*.ipynb")):
+    paths = [given.resolve() for given in args.notebooks] or sorted(NOTEBOOKS.glob("*.ipynb"))
+    if len(paths) > 1:  # a process for each: in the second shell of a process no picture is shown
+        more = ["--check"] if args.check else []
+        runs = [subprocess.run([sys.executable, "-m", "tests.docs.run_notebooks", str(path), *more]) for path in paths]
+        sys.exit(max(run.returncode for run in runs))
+    for path in paths:
         wall, cpu, before = time.perf_counter(), time.process_time(), read(path)
         with _empty_folder():
             after = executed(before)
