@@ -41,7 +41,7 @@ FACTS = {
     # whether topics of tokens are drawn, or clusters of atoms
     "inference/streaming/truncation_free.py": 1,
     # what is summed over all that may be observed: sequences, held-out atoms, atoms
-    "testing/score.py": 5,
+    "testing.py": 5,
     # whether units of a random sample are atoms or groups, a cluster's atoms can be trained alone, atoms have densities
     "training/certainty.py": 3,
     # whether equal rows cannot be chance: in a sequence a value may stay

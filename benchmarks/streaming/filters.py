@@ -26,7 +26,7 @@ import bnp_dask as bnp
 from benchmarks.topics.corpora import SHARED
 from bnp_dask.core.batch import Batch
 from bnp_dask.inference.streaming.task import seat_batch
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 
 PRIORS = {"DP": bnp.DPMixture(100.0), "IG": bnp.NGGPMixture(10.0, 0.5, 100.0)}
 

@@ -15,8 +15,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.testing import StructureSuite
-from bnp_dask.testing.parts import random_resp
+from bnp_dask.testing import StructureSuite, random_resp
 
 PARENTS = (-1, 0, 0, 1, -1, 4)
 

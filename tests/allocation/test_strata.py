@@ -27,8 +27,7 @@ from bnp_dask.cli import main
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.mixture import strata_top_level as kernel
-from bnp_dask.testing import StructureSuite
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import StructureSuite, survey_of
 from tests.streaming.oracle import partitions
 from tests.twins import strata_top_level as twin
 

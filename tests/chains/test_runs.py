@@ -22,7 +22,7 @@ from bnp_dask.moves import Merge
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
 from bnp_dask.store.summaries import SummaryFiles
 from bnp_dask.structure.base import Trial
-from bnp_dask.testing.parts import NO_PAIRS
+from bnp_dask.testing import NO_PAIRS
 from tests.batches import Batches
 from tests.chains.parts import KINDS, allocation, sequences
 from tests.schedules.parts import rows_of, start, work_on

@@ -9,8 +9,7 @@ from scipy.special import betaln
 
 import bnp_dask as bnp
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.testing import StructureSuite
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import StructureSuite, survey_of
 
 
 def grouped(rng, n_groups, size=12, kinds=((0.8, 0.1, 0.1), (0.1, 0.1, 0.8))):

@@ -10,8 +10,7 @@ from scipy import stats
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation import AutoRegressiveGaussian, with_previous
-from bnp_dask.testing import ObservationSuite
-from bnp_dask.testing.parts import random_resp, survey_of
+from bnp_dask.testing import ObservationSuite, random_resp, survey_of
 
 D = 2
 

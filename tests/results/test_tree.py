@@ -18,7 +18,7 @@ from bnp_dask.analysis.predict import assign_batch
 from bnp_dask.analysis.tree import chain_loss, unite_once, unite_topics
 from bnp_dask.errors import SettingError
 from bnp_dask.moves.pairs import data_gains
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 
 MIXTURES = ("gaussian", "diagonal", "counts", "bits", "rates", "product", "finite")
 

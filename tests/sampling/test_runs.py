@@ -19,7 +19,7 @@ from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.chains import sampler_to_json
 from bnp_dask.inference.sampling.sweep import sweep
 from bnp_dask.inference.visit import Request
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 from tests.faults.parts import Faulty, atoms
 from tests.stopping import AfterSteps
 

@@ -29,7 +29,7 @@ from bnp_dask.inference.sampling.split_merge import (
 from bnp_dask.inference.sampling.visit import Labels
 from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 from tests.sampling.chains import (
     NO_ROWS,
     Few,

@@ -23,7 +23,7 @@ from bnp_dask.inference.sampling.visit import Labels
 from bnp_dask.kernels.hmm.forward_backward import draw_paths
 from bnp_dask.kernels.topics.document_step import sweep_documents
 from bnp_dask.structure.sequences import shifted_potentials
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 from tests.sampling.chains import variation
 from tests.sampling.test_runs import bits
 from tests.sampling.top_levels import Paths, sampling_error, topics_exactly, visited

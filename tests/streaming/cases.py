@@ -8,7 +8,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.model import Model
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 
 
 def points(n: int, seed: int = 0) -> Batch:

@@ -19,7 +19,7 @@ from bnp_dask.inference.streaming.unite import rows, union_gains
 from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 from tests.stopping import AfterSteps
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.test_runs import bits

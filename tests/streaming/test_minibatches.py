@@ -24,7 +24,7 @@ from bnp_dask.kernels.streaming.gaussian import gibbs_gaussian
 from bnp_dask.kernels.streaming.sticks import prior_weights
 from bnp_dask.kernels.streaming.topics_gibbs import draw_tables
 from bnp_dask.observation.multinomial import Multinomial
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 from tests.pairwise import in_pairs
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, partitions

@@ -9,7 +9,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.inference.streaming.unite import rows, union_gains, unions
 from bnp_dask.model import Model
 from bnp_dask.moves.pairs import best_first
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 
 
 def test_of_a_pair_that_is_one_cluster_only_one_needs_to_have_grown():

@@ -33,7 +33,7 @@ from bnp_dask.moves.documents import (
 from bnp_dask.moves.memory import WHOLE, Memory
 from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
-from bnp_dask.testing.parts import survey_of
+from bnp_dask.testing import survey_of
 from bnp_dask.training.train import train
 from tests.stopping import AfterLaps
 from tests.topics.bars import thin_bars
