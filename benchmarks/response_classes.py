@@ -27,7 +27,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from benchmarks.responses import Split, counted, read
 from benchmarks.topics.corpora import SHARED
-from bnp_dask.analysis.topics.responses import token_shares
+from bnp_dask.analysis.topics.completion import token_shares
 from bnp_dask.training.train import ConvergenceWarning
 
 N_MESSAGES = 2000, 1000

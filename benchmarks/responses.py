@@ -29,7 +29,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from benchmarks.topics.corpora import SHARED
-from bnp_dask.analysis.topics.responses import token_shares
+from bnp_dask.analysis.topics.completion import token_shares
 from bnp_dask.training.train import ConvergenceWarning
 
 ALPHAS = np.logspace(-4, 4, 17)

@@ -38,7 +38,6 @@ from bnp_dask.analysis.sequences import transitions as transitions
 from bnp_dask.analysis.sequences import without_missing as without_missing
 from bnp_dask.analysis.topics import Completion as Completion
 from bnp_dask.analysis.topics import collapsed_topics as collapsed_topics
-from bnp_dask.analysis.topics import explain as explain
 from bnp_dask.analysis.topics import predict_response as predict_response
 from bnp_dask.analysis.topics import survey_documents as survey_documents
 from bnp_dask.analysis.topics import to_pyldavis as to_pyldavis

@@ -28,7 +28,7 @@ FACT = re.compile(r"\.(is_ordered|has_shares|is_tied|keeps_few)\b")
 FACTS = {
     # what users see differs: paths of states, shares of topics, completion of documents
     "analysis/predict.py": 2,
-    "analysis/sequences/independence.py": 1,
+    "analysis/sequences.py": 1,
     "analysis/score.py": 2,
     "cli/data.py": 1,
     "cli/look.py": 1,

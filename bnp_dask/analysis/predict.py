@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.base import WINDOW, columns_for, computing_as, needs_of, open_for, require_posterior, runner_for
-from bnp_dask.analysis.sequences.states import for_recorded, name_steps
+from bnp_dask.analysis.sequences import for_recorded, name_steps
 from bnp_dask.analysis.tree import tree
 from bnp_dask.core import Batch
 from bnp_dask.data import Layout, Outputs, Reader, batch_reader, is_dask, links_of, with_links

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.base import computing_as, for_batches, open_for, require_posterior
-from bnp_dask.analysis.sequences.states import density_of_recorded
+from bnp_dask.analysis.sequences import density_of_recorded
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.core import Batch, check_weights
 from bnp_dask.data import Reader

@@ -377,7 +377,7 @@ def _share_bar(wanted: bool) -> Iterator[Callable[[float, int], None] | None]:
 def predict_command(args: argparse.Namespace) -> None:
     """Write labels, responsibilities or responses."""
     from bnp_dask.analysis.predict import predict
-    from bnp_dask.analysis.topics.responses import predict_response
+    from bnp_dask.analysis.topics.completion import predict_response
 
     out = _out(args)
     others = [name for name in ("soft", "top", "at", "links") if getattr(args, name)]

@@ -17,8 +17,7 @@ from bnp_dask.analysis.base import for_batches, needs_of_likelihood
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score, score_samples
-from bnp_dask.analysis.sequences import independent_share, transitions
-from bnp_dask.analysis.sequences.states import decoded
+from bnp_dask.analysis.sequences import decoded, independent_share, transitions
 from bnp_dask.data import as_source, is_frame
 from bnp_dask.data.sources.columns import require_no_groups
 from bnp_dask.data.sources.forms import sequences_of

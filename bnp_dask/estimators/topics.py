@@ -16,8 +16,7 @@ from bnp_dask.analysis.base import needs_of_likelihood, words_in
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
 from bnp_dask.analysis.score import score
-from bnp_dask.analysis.topics.completion import word_score
-from bnp_dask.analysis.topics.responses import ResponsePrediction, predict_response
+from bnp_dask.analysis.topics.completion import ResponsePrediction, predict_response, word_score
 from bnp_dask.analysis.topics.words import by_size
 from bnp_dask.data import Documents, Text, classes_of, responses_of, with_responses
 from bnp_dask.errors import DataError, SettingError

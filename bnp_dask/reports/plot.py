@@ -13,8 +13,7 @@ import numpy as np
 
 from bnp_dask.analysis.base import require_posterior
 from bnp_dask.analysis.predict import predict
-from bnp_dask.analysis.topics.over import TopicShares
-from bnp_dask.analysis.topics.words import in_tables
+from bnp_dask.analysis.topics.words import TopicShares, in_tables
 from bnp_dask.analysis.tree import Tree
 from bnp_dask.analysis.tree import tree as grown
 from bnp_dask.errors import SettingError

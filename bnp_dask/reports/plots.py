@@ -13,10 +13,8 @@ import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
 from bnp_dask.analysis.metrics import match_labels
-from bnp_dask.analysis.sequences.labels import Durations, as_list, split_sequences
-from bnp_dask.analysis.sequences.transitions import Transitions, transitions
-from bnp_dask.analysis.topics.over import TopicShares
-from bnp_dask.analysis.topics.words import in_tables, token_shares, top_words, topic_positions
+from bnp_dask.analysis.sequences import Durations, Transitions, as_list, split_sequences, transitions
+from bnp_dask.analysis.topics.words import TopicShares, in_tables, token_shares, top_words, topic_positions
 from bnp_dask.analysis.tree import Tree, tree
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.inference.prior import PRIOR
@@ -455,7 +453,7 @@ def plot_transitions(what: Posterior | Transitions, limit: int = 60, ax: Axes | 
     Parameters
     ----------
     what
-        Posterior of a hidden Markov model, or its :func:`bnp_dask.analysis.sequences.transitions`.
+        Posterior of a hidden Markov model, or its :func:`bnp_dask.analysis.sequences`.
     limit
         Most states shown.
     ax

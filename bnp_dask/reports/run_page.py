@@ -20,23 +20,31 @@ import pyarrow as pa
 from bnp_dask.analysis.base import open_for, texts_in
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.prices import ClusterPrice
-from bnp_dask.analysis.sequences import SequenceSurvey, sequence_distances, survey_sequences, transitions
-from bnp_dask.analysis.sequences.labels import is_list_of_arrays
-from bnp_dask.analysis.sequences.states import namer_of
-from bnp_dask.analysis.topics.over import TopicShares, shares_over, worth_showing
-from bnp_dask.analysis.topics.usage import TopicSurvey, survey_documents
+from bnp_dask.analysis.sequences import (
+    SequenceSurvey,
+    is_list_of_arrays,
+    namer_of,
+    sequence_distances,
+    survey_sequences,
+    transitions,
+)
 from bnp_dask.analysis.topics.words import (
     LEAST_TOKENS,
     RELEVANCE,
+    TopicShares,
+    TopicSurvey,
     foremost,
     hellinger,
     in_tables,
     marginal,
     names_of,
+    shares_over,
+    survey_documents,
     token_shares,
     topic_positions,
     word_probabilities,
     word_tokens,
+    worth_showing,
 )
 from bnp_dask.core import Table
 from bnp_dask.core.columns import few

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.analysis.topics.collapsed import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
+from bnp_dask.analysis.topics.completion import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
 from bnp_dask.core.survey import without
 from bnp_dask.data import CheckedSource
 from bnp_dask.errors import DataError, ExecutionError

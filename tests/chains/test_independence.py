@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
-from bnp_dask.analysis.sequences.independence import LONGEST, _share
+from bnp_dask.analysis.sequences import LONGEST, _share
 from bnp_dask.errors import SettingError
 
 

@@ -43,7 +43,7 @@ ELSEWHERE = {
     "Given": {"structure/independent.py": "the column of strata"},
     "Multinomial": {
         **dict.fromkeys(
-            ["analysis/topics/collapsed.py", "analysis/topics/completion.py", "analysis/topics/words.py",
+            ["analysis/topics/completion.py", "analysis/topics/completion.py", "analysis/topics/words.py",
              "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
              "inference/streaming/learners.py", "inference/streaming/truncation_free.py",
              "structure/answers.py", "structure/answers.py", "training/copies.py",

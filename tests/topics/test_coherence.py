@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.analysis.topics import coherence, topic_table
-from bnp_dask.analysis.topics.coherence import count_windows
+from bnp_dask.analysis.topics import topic_table, words
+from bnp_dask.analysis.topics.words import count_windows
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Words
 from bnp_dask.data import Text
@@ -74,7 +74,7 @@ def found(texts, topics, size=110):
     column = np.array([[names.index(word) for word in topic] for topic in topics])
     posterior = replace(begin(word_model("lda"), Batch(corpus()[0]), k=2), words=Words.of(names))
     windows = count_windows(posterior, texts, column, size)
-    return coherence.c_v(windows.pairs.single, windows.pairs.both, windows.total)
+    return words.c_v(windows.pairs.single, windows.pairs.both, windows.total)
 
 
 def test_numbers_of_gensim():
@@ -84,7 +84,7 @@ def test_numbers_of_gensim():
 @pytest.mark.parametrize("size", [1, 2, 5, 110])
 @pytest.mark.parametrize("at_once", [3, 4096])
 def test_c_v_is_the_definition(monkeypatch, size, at_once):
-    monkeypatch.setattr("bnp_dask.analysis.topics.coherence.WINDOWS_AT_ONCE", at_once)
+    monkeypatch.setattr("bnp_dask.analysis.topics.words.WINDOWS_AT_ONCE", at_once)
     rng = np.random.default_rng(size)
     lengths = [0, 1, 4, 5, 6, 30, 120, 150]
     texts = [[f"w{v}" for v in rng.choice(14, n, p=np.arange(1, 15) / 105)] for n in lengths]

@@ -11,7 +11,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from benchmarks.topics.corpora import SHARED, halves, kos
-from bnp_dask.analysis.topics.collapsed import BEGIN
+from bnp_dask.analysis.topics.completion import BEGIN
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import SerialExecutor

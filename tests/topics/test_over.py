@@ -14,8 +14,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.analysis.topics import hellinger
-from bnp_dask.analysis.topics.over import grouping_of, worth_showing
-from bnp_dask.analysis.topics.words import topic_positions
+from bnp_dask.analysis.topics.words import grouping_of, topic_positions, worth_showing
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.columns import Words
 from bnp_dask.errors import DataError, SettingError
