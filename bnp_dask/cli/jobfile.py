@@ -44,40 +44,48 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
+import inspect
+import json
 import os
+import re
+import types
+import typing
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
+import numpy as np
 import yaml
+from yaml.constructor import ConstructorError
 
-from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, MOVES, OBSERVATIONS, SCHEDULES, Group
-from bnp_dask.cli.settings import (
-    EXECUTOR,
-    INIT,
-    MOVE,
-    SCHEDULE,
-    SOURCE,
-    UnknownSettingError,
-    absolute,
-    build,
-    class_of,
-    kind_and_settings,
-    known_settings,
-    mapping,
-    object_of,
-    settings_of,
-    short,
+from bnp_dask._names import (
+    ALLOCATIONS,
+    INITIALIZATIONS,
+    INTENSITIES,
+    MOVES,
+    OBSERVATIONS,
+    RESPONSES,
+    SCHEDULES,
+    SOURCES,
+    Group,
 )
+from bnp_dask.allocation.base import Allocation
+from bnp_dask.allocation.levy import Intensity
+from bnp_dask.allocation.response import Response
+from bnp_dask.core import REGISTRY
 from bnp_dask.data import Source, as_source, columns_of
-from bnp_dask.errors import DataError, SettingError, warn
+from bnp_dask.errors import DataError, SettingError, StoreError, near, warn
 from bnp_dask.execute.base import Executor
-from bnp_dask.inputs import Key, local_path, require, shown, whole_number
-from bnp_dask.inputs.yaml_limits import LIMITS, Limits, read_yaml
-from bnp_dask.model import Model
+from bnp_dask.inference import Schedule
+from bnp_dask.initialize import Initialization
+from bnp_dask.inputs import Key, local_path, place_in_file, require, shortened, shown, whole_number
+from bnp_dask.inputs.lines import SHOWN, one_line
+from bnp_dask.model import Model, Posterior
+from bnp_dask.moves import Move
 from bnp_dask.observation import Gaussian, Observation, Product, marginalises, read_as
 from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.alternatives import Shadow
@@ -85,14 +93,411 @@ from bnp_dask.training.growing.ingest_update import KEPT
 from bnp_dask.training.growing.update import rules_of
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.planning import Plan, plan
-from bnp_dask.training.results import TrainResult
+from bnp_dask.training.results import TrainResult, load
 from bnp_dask.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from bnp_dask.execute.base import Executor
     from bnp_dask.training.callbacks import Callback
+
+
+# -- YAML as job files use it: numbers such as ``1e-6``, no repeated names, and limits on size --------------------
+# A few lines of YAML can expand beyond any memory, by aliases of aliases, and nested lists can be deeper than
+# Python's stack.  Size and depth are checked before anything is built.
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a YAML text, with every alias expanded.
+
+    Parameters
+    ----------
+    characters
+        Characters of the text, and of all its values and names.
+    nodes
+        Number of values and names.
+    depth
+        Levels of nested lists and mappings.
+    digits
+        Digits of a whole number.
+    """
+
+    characters: int = 1_000_000
+    nodes: int = 20_000
+    depth: int = 32
+    digits: int = 100
+
+    def times(self, factor: int) -> Limits:
+        """These limits with characters and nodes multiplied by ``factor``."""
+        return Limits(factor * self.characters, factor * self.nodes, self.depth, self.digits)
+
+
+LIMITS = Limits()
+"""Limits of job files; PyYAML takes about two seconds for a text of this size."""
+
+
+def read_yaml(text: str, limits: Limits = LIMITS) -> Any:
+    """Plain lists, mappings, texts and numbers from YAML.
+
+    Raises
+    ------
+    SettingError
+        The text is not YAML, holds anything but plain values, or exceeds the limits.
+    """
+    if len(text) > limits.characters:
+        raise SettingError(f"more than {limits.characters:,} characters; put arrays into .npy files")
+    try:
+        loader = _Loader(text, limits)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _require_size(node, limits)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+        raise SettingError(f"{one_line(error.problem or error.context)}{where}") from error
+    except yaml.YAMLError as error:
+        raise SettingError(one_line(error)) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, SettingError):
+            raise
+        # a value that does not fit its tag, such as !!int with a word
+        raise SettingError(f"a value does not fit its tag ({one_line(error)})") from error
+
+
+def _require_size(root: yaml.Node, limits: Limits) -> None:
+    """Refuse a document that exceeds the limits with every alias expanded; an alias that contains itself never ends."""
+    sizes: dict[int, tuple[int, int] | None] = {}
+
+    def size(node: yaml.Node) -> tuple[int, int]:
+        """Nodes and characters of a node; each node is visited once, and none is deeper than the limit."""
+        if isinstance(node, yaml.ScalarNode):
+            return 1, len(node.value)
+        if id(node) in sizes:
+            known = sizes[id(node)]
+            if known is None:
+                raise SettingError("an alias stands for something that it is a part of")
+            return known
+        sizes[id(node)] = None
+        nodes, characters = 1, 0
+        for entry in node.value:
+            for child in entry if isinstance(node, yaml.MappingNode) else (entry,):
+                more = size(child)
+                nodes, characters = nodes + more[0], characters + more[1]
+        if nodes > limits.nodes or characters > limits.characters:
+            raise SettingError(
+                f"more than {limits.nodes:,} values and names, or {limits.characters:,} characters in them, with every "
+                "alias out in full; put arrays into .npy files"
+            )
+        sizes[id(node)] = nodes, characters
+        return nodes, characters
+
+    size(root)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader that also reads ``1e-6`` as a number and refuses lists as names and repeated names."""
+
+    def __init__(self, text: str, limits: Limits) -> None:
+        super().__init__(text)
+        self._limits, self._depth, self._nodes = limits, 0, 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node as PyYAML does, and count it."""
+        self._nodes += 1
+        self._depth += 1
+        if self._depth > self._limits.depth or self._nodes > self._limits.nodes:
+            depth, nodes = self._limits.depth, self._limits.nodes
+            what = (
+                f"lists or settings lie more than {depth} levels deep in one another"
+                if self._depth > depth
+                else f"more than {nodes:,} values and names; put arrays into .npy files"
+            )
+            raise yaml.composer.ComposerError(None, None, what, self.peek_event().start_mark)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str | int | float | None):
+                raise ConstructorError(None, None, f"{shown(key)} is no name", key_node.start_mark)
+            if key in seen:
+                raise ConstructorError(None, None, f"{shown(key)} is given twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int:
+        """A whole number that is not absurdly long."""
+        if len(node.value) <= 4 * self._limits.digits:  # a number has more binary digits than decimal ones
+            value = super().construct_yaml_int(node)
+            if abs(value) < 10**self._limits.digits:
+                return value
+        raise ConstructorError(None, None, f"a whole number of more than {self._limits.digits} digits", node.start_mark)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+# a directory may be called 2026-01-31
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+# -- From the text of a job file to objects: each setting is converted to the type that its field declares --------
+
+
+# -- classes that a job file may name, by purpose ------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Role:
+    """Purpose of a class: names in this package, the protocol to follow, and an example for messages."""
+
+    known: Group
+    protocol: type
+    example: str
+
+
+ALLOCATION = Role(ALLOCATIONS, Allocation, "DPMixture")
+INTENSITY = Role(INTENSITIES, Intensity, "GeneralizedGamma")
+RESPONSE = Role(RESPONSES, Response, "GaussianResponse")
+OBSERVATION = Role(OBSERVATIONS, Observation, "Gaussian")
+INIT = Role(INITIALIZATIONS, Initialization, "RandomExamples")
+SCHEDULE = Role(SCHEDULES, Schedule, "Memoized")
+MOVE = Role(MOVES, Move, "Merge")
+SOURCE = Role(SOURCES, Source, "sqlite_rows.SqliteRows")
+EXECUTOR = Role({}, Executor, "pool.Pool")
+
+
+def class_of(role: Role, kind: str, path: str) -> type:
+    """The class of a name: a class of this package, or, if its module is given, a registered one."""
+    if kind in role.known:
+        return getattr(importlib.import_module(role.known[kind]), kind)
+    if "." in kind:
+        try:
+            return REGISTRY.find(kind)
+        except StoreError as error:
+            raise SettingError(f"{path}: there is no {shown(kind)}: {error}") from error
+    hint = nearest(kind, role.known) if role.known else f"; needs the class with its module, such as {role.example}"
+    raise SettingError(f"{path}: there is no {shown(kind)}{hint}")
+
+
+def nearest(name: Any, known: Any) -> str:
+    """``"; did you mean 'gamma'?"``, or the list of known names."""
+    close = near(short_name(name), map(str, known))
+    if close is not None:
+        return f"; did you mean {close!r}?"
+    return f"; there are {', '.join(str(k) for k in known)}"
+
+
+def short_name(name: Any) -> str:
+    """A name, shortened for messages."""
+    return shortened(str(name), SHOWN)
+
+
+# -- settings ------------------------------------------------------------------------------------------------------
+class UnknownSettingError(SettingError):
+    """A name that is no setting of the section it stands in."""
+
+    def __init__(self, where: str, name: str, hint: str) -> None:
+        super().__init__(f"{where}: there is no such setting{hint}")
+        self.where, self.name = where, name
+
+
+def object_of(role: Role, value: Any, path: str, folder: Path) -> Any:
+    """An object of one of the classes of a role, from ``{type: Name, ...}`` or ``Name``."""
+    kind, given = kind_and_settings(value, path)
+    made = build(class_of(role, kind, path), given, path, folder)
+    require(path, made, role.protocol, role.example)
+    return made
+
+
+def kind_and_settings(value: Any, path: str) -> tuple[str, dict[str, Any]]:
+    given = dict(mapping(short(value, "type"), path))
+    kind = given.pop("type", None)
+    if not isinstance(kind, str):
+        close = near("type", [k for k in given if isinstance(k, str)])
+        hint = "" if close is None else f" (found {shown(close)})"
+        raise SettingError(f"{path}: needs 'type', the name of a class{hint}, such as {{type: DPMixture}}")
+    return kind, given
+
+
+def build(cls: type, value: Any, path: str, folder: Path) -> Any:
+    """An object of ``cls`` from its settings."""
+    values = settings_of(cls, mapping(value, path), path, folder)
+    try:
+        return cls(**values)
+    except (ArithmeticError, TypeError, ValueError) as error:  # a SettingError, or NumPy's own about an array
+        raise SettingError(f"{path}: {error}") from error
+
+
+def settings_of(cls: type, given: Mapping[str, Any], path: str, folder: Path) -> dict[str, Any]:
+    """Values for the fields of a dataclass, each checked against its type."""
+    known = known_settings(cls)
+    for name in given:
+        if name not in known:
+            raise UnknownSettingError(_join(path, name), str(name), nearest(name, known))
+    missing = [n for n, setting in known.items() if setting.is_required and n not in given]
+    if missing:
+        raise SettingError(f"{_join(path, missing[0])}: is missing, and needed")
+    return {n: _convert(v, known[n].hint, _join(path, n), folder) for n, v in given.items()}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a class for job files: its declared type, whether it is required, and else its default."""
+
+    hint: Any
+    is_required: bool
+    default: Any = None
+
+
+def known_settings(cls: type) -> dict[str, Setting]:
+    """Settings of a dataclass by name: its fields, and second names of these that its own ``__init__`` takes."""
+    hints = typing.get_type_hints(cls)
+    parameters = inspect.signature(cls).parameters
+    found = {}
+    for f in dataclasses.fields(cls):
+        if f.init:
+            is_required = parameters[f.name].default is inspect.Parameter.empty
+            default = None if f.default is dataclasses.MISSING else f.default
+            found[f.name] = Setting(hints[f.name], is_required, default)
+    second = [name for name in parameters if name not in found]
+    if second:
+        own = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+        found |= {name: Setting(own[name], False) for name in second}
+    return found
+
+
+def _convert(value: Any, hint: Any, path: str, folder: Path) -> Any:
+    """A value of a YAML file as the declared type of a field; SettingError if it has another type."""
+    if hint is object:
+        return value
+    if hint is Allocation:
+        return object_of(ALLOCATION, value, path, folder)
+    if hint is Observation:
+        return object_of(OBSERVATION, value, path, folder)
+    if hint is Intensity:
+        return object_of(INTENSITY, value, path, folder)
+    if hint is Response:
+        return object_of(RESPONSE, value, path, folder)
+    if hint is Initialization:
+        return object_of(INIT, value, path, folder)
+    if hint is Posterior:
+        return load(absolute(_text(value, path), folder, path))
+    if hint is Path:
+        return Path(absolute(_text(value, path), folder, path))
+    if hint in (np.ndarray, Any):
+        return _array(value, path, folder)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise SettingError(
+                f"{path}: {shown(value)} is none of {', '.join(get_args(hint))}{nearest(value, get_args(hint))}"
+            )
+        return value
+    if get_origin(hint) in (Union, types.UnionType):
+        return _convert_union(value, get_args(hint), path, folder)
+    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
+        item = get_args(hint)[1]
+        return {k: _convert(v, item, f"{path}[{short_name(k)}]", folder) for k, v in mapping(value, path).items()}
+    if get_origin(hint) in (tuple, Sequence):
+        if not isinstance(value, list):
+            raise SettingError(f"{path}: found {shown(value)}, needs a list, such as [a, b]")
+        return tuple(_convert(v, get_args(hint)[0], f"{path}[{i}]", folder) for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return build(hint, value, path, folder)
+    return _scalar(value, hint, path)
+
+
+def _convert_union(value: Any, options: tuple[Any, ...], path: str, folder: Path) -> Any:
+    if value is None and types.NoneType in options:
+        return None
+    is_number = isinstance(value, (int, float))
+    fits = [o for o in options if o is not types.NoneType]
+    if is_number:  # a number stays a number if the class takes both numbers and arrays
+        fits.sort(key=lambda o: o not in (bool, int, float))
+    else:
+        fits.sort(key=lambda o: o in (bool, int, float))
+    errors = []
+    for option in fits:
+        try:
+            return _convert(value, option, path, folder)
+        except SettingError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _scalar(value: Any, hint: Any, path: str) -> Any:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "nothing"}
+    if hint not in names:
+        raise SettingError(f"{path}: cannot be given in a job file; use Python for it")
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise SettingError(f"{path}: found {shown(value)}, needs {names[hint]}")
+    return value
+
+
+def _array(value: Any, path: str, folder: Path) -> np.ndarray:
+    if isinstance(value, str):
+        try:
+            found = np.load(absolute(value, folder, path), allow_pickle=False)
+        except SettingError:
+            raise
+        except Exception as error:  # NumPy raises nearly anything on damaged bytes
+            raise SettingError(f"{path}: cannot read {shown(value)} as a .npy file: {error}") from error
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+            raise SettingError(f"{path}: {shown(value)} holds no array of numbers; write one with numpy.save")
+        return found
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros(0)
+    if isinstance(value, bool) or array.size == 0:
+        raise SettingError(
+            f"{path}: found {shown(value)}, needs numbers: a list, a list of lists, or the path of a .npy file"
+        )
+    return array
+
+
+def mapping(value: Any, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{path}: found {shown(value)}, needs settings, such as 'name: value'")
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise SettingError(f"{path}: found {shown(value)}, needs text")
+    return value
+
+
+def short(value: Any, name: str) -> Any:
+    """``Name`` is short for ``{name: Name}``."""
+    return {name: value} if isinstance(value, str) else value
+
+
+def _join(path: str, name: Any) -> str:
+    return f"{path}.{short_name(name)}" if path else short_name(name)
+
+
+def absolute(path: str, folder: Path, where: str) -> str:
+    if "://" in path or "::" in path:
+        return place_in_file(path, where)
+    try:
+        return os.path.abspath(folder / local_path(path))
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from error
 
 
 TLS = ("tls_ca_file", "tls_cert", "tls_key")
@@ -712,3 +1117,165 @@ def _size_of(source: Source, product: Product | None) -> str:
 def _inline(settings: str | dict[str, str]) -> str:
     text = yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
     return text.removesuffix("...\n").strip()
+
+
+# -- JSON schema of job files, for editors: made from the declared types that check a job file, and from docstrings
+
+
+Schema = dict[str, Any]
+
+ROLES: Mapping[str, Group] = {
+    "Allocation": ALLOCATION.known,
+    "Observation": OBSERVATION.known,
+    "Intensity": INTENSITY.known,
+    "Response": RESPONSE.known,
+    "Initialization": INIT.known,
+    "Schedule": SCHEDULE.known,
+    "Move": MOVE.known,
+}
+"""Roles of objects in a job file, with their possible names."""
+
+SCALARS: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
+
+GUEST: Schema = {
+    "type": "object",
+    "description": "A class of another package, by its module.",
+    "properties": {"type": {"type": "string", "pattern": r"\."}},
+    "required": ["type"],
+}
+
+
+def schema_text() -> str:
+    """The schema as JSON, as ``bnp-dask schema`` prints it and ``docs/job.schema.json`` holds it."""
+    return json.dumps(job_schema(), indent=1) + "\n"
+
+
+def job_schema() -> Schema:
+    """JSON schema (draft 7) of a job file.
+
+    It contains names, types, and required settings; numbers out of range are found when the job is read.
+    """
+    named = (*ROLES.values(), SOURCE.known)
+    classes = {kind: getattr(import_module(known[kind]), kind) for known in named for kind in sorted(known)}
+    own = {kind: _settings_schema(cls, kind) for kind, cls in classes.items()}
+    roles = {role: _any_of(_of_role(known)) for role, known in ROLES.items()}
+    numbers: Schema = {"type": "array", "items": {"anyOf": [{"type": "number"}, _reference("numbers")]}, "minItems": 1}
+    top = _settings_schema(Top)
+    parts = {
+        "model": _reference("Model"),
+        "data": _any_of([{"type": "string"}, _reference("Data"), *map(_reference, sorted(SOURCE.known)), GUEST]),
+        "init": _any_of([_reference("Initialization"), {"type": "null"}]),
+        "schedule": _any_of([_reference("Schedule"), {"type": "null"}]),
+        "moves": _any_of([{"type": "array", "items": _reference("Move")}, {"type": "null"}]),
+        "client": _any_of([_reference("Client"), GUEST, {"type": "null"}]),
+        "shadow": _any_of([_reference("Shadow"), {"type": "null"}]),
+        "update": _any_of([_reference("Update"), {"type": "null"}]),
+    }
+    top["properties"] |= {name: _with(top["properties"][name], schema) for name, schema in parts.items()}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Job file of bnp-dask",
+        **top,
+        "definitions": {
+            "Model": _settings_schema(Model),
+            "Data": _settings_schema(DataSpec),
+            "Client": _settings_schema(ClientSpec),
+            "Shadow": _settings_schema(Shadow),
+            "Update": _settings_schema(UpdateSpec),
+            "numbers": numbers,
+            **roles,
+            **own,
+        },
+    }
+
+
+def _of_role(known: Group) -> list[Schema]:
+    short: list[Schema] = [{"enum": sorted(known)}, {"type": "string", "pattern": r"^[^.]+(\.[^.]+)+$"}]
+    return [*short, *(_reference(kind) for kind in sorted(known)), GUEST]
+
+
+def _settings_schema(cls: type, kind: str | None = None) -> Schema:
+    """Settings of a dataclass; with its ``type`` if it has the name ``kind``."""
+    said, required = _said(cls), []
+    properties: dict[str, Schema] = {}
+    if kind is not None:
+        properties["type"] = {"const": kind}
+        required.append("type")
+    for name, setting in known_settings(cls).items():
+        schema = of_type(setting.hint)
+        if schema is None:
+            continue
+        known: Schema = {"description": said[name]} if name in said else {}
+        if isinstance(setting.default, (bool, int, float, str)):
+            known["default"] = setting.default
+        properties[name] = _with(known, schema)
+        if setting.is_required:
+            required.append(name)
+    found: Schema = {"type": "object", "description": _plain((inspect.getdoc(cls) or "").split("\n\n")[0])}
+    found |= {"properties": properties, "additionalProperties": False}
+    return {**found, "required": required} if required else found
+
+
+def of_type(hint: Any) -> Schema | None:
+    """Values that a job file may give for a declared type; None if there are none.
+
+    One branch for each branch that checks the value (``settings.py``).
+    """
+    if hint is object:
+        return {}
+    if hint is Allocation:
+        return _reference("Allocation")
+    if hint is Observation:
+        return _reference("Observation")
+    if hint is Intensity:
+        return _reference("Intensity")
+    if hint is Response:
+        return _reference("Response")
+    if hint is Initialization:
+        return _reference("Initialization")
+    if hint in (Posterior, Path):
+        return {"type": "string"}
+    if hint in (np.ndarray, Any):
+        return _any_of([{"type": "number"}, _reference("numbers"), {"type": "string", "pattern": r"\.npy$"}])
+    if get_origin(hint) is Literal:
+        return {"enum": list(get_args(hint))}
+    if get_origin(hint) in (Union, types.UnionType):
+        options = [schema for option in get_args(hint) if (schema := of_type(option)) is not None]
+        return _any_of(options) if any(o != {"type": "null"} for o in options) else None
+    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
+        return {"type": "object", "additionalProperties": of_type(get_args(hint)[1])}
+    if get_origin(hint) in (tuple, Sequence):
+        return {"type": "array", "items": of_type(get_args(hint)[0])}
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _settings_schema(hint)
+    return {"type": SCALARS[hint]} if hint in SCALARS else None
+
+
+def _any_of(options: list[Schema]) -> Schema:
+    flat = [part for option in options for part in (option["anyOf"] if list(option) == ["anyOf"] else [option])]
+    alone = [option for i, option in enumerate(flat) if option not in flat[:i]]
+    return alone[0] if len(alone) == 1 else {"anyOf": alone}
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _with(known: Schema, schema: Schema) -> Schema:
+    """A schema with a description and similar keys beside it; readers ignore keys beside a bare reference."""
+    return {**known, "allOf": [schema]} if known and "$ref" in schema else {**known, **schema}
+
+
+def _said(cls: type) -> dict[str, str]:
+    """Description of each parameter in a docstring, as plain text."""
+    _, _, section = (inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
+    section = re.split(r"\n\n?\w[\w ]*\n-{3,}\n", section)[0]
+    found: dict[str, str] = {}
+    for names, text in re.findall(r"^(\S[^\n]*)\n((?:[ ]+[^\n]*\n?|\n)*)", section, re.MULTILINE):
+        found |= dict.fromkeys((name.strip() for name in names.split(",")), _plain(text))
+    return found
+
+
+def _plain(text: str) -> str:
+    """Text in one line without marks of reStructuredText."""
+    return " ".join(re.sub(r":\w+:`~?([^`]*)`|``([^`]*)``", lambda m: m[1] or m[2], text).split())

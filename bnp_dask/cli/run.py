@@ -140,7 +140,7 @@ def init_command(args: argparse.Namespace) -> None:
 
 def schema_command(args: argparse.Namespace) -> None:
     """Print the schema."""
-    from bnp_dask.cli.job_schema import schema_text
+    from bnp_dask.cli.jobfile import schema_text
 
     say(schema_text().rstrip())
 

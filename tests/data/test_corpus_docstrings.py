@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from bnp_dask.cli.demo.topics import PYTHON_WORDS, docstrings, stop_words
+from bnp_dask.cli.demo import PYTHON_WORDS, docstrings, stop_words
 from bnp_dask.data import Text, load_documents, load_vocabulary
 from bnp_dask.data.ingestion.ingest import ingest
 

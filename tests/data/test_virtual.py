@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 import bnp_dask as bnp
-from bnp_dask.cli.job_schema import job_schema
-from bnp_dask.cli.jobfile import parse_job
+from bnp_dask.cli.jobfile import job_schema, parse_job
 from bnp_dask.errors import SettingError
 from bnp_dask.testing import SourceSuite
 

@@ -11,9 +11,8 @@ pytest.importorskip("PIL")
 pytest.importorskip("matplotlib")
 
 import bnp_dask as bnp
-from bnp_dask.cli import main
-from bnp_dask.cli.demo import MARK, own_folder, patches, run_demo
-from bnp_dask.cli.demo.patches import all_patches, edge_direction, label_image, load_photographs
+from bnp_dask.cli import demo, main
+from bnp_dask.cli.demo import MARK, all_patches, edge_direction, label_image, load_photographs, own_folder, run_demo
 from bnp_dask.errors import SettingError, StoreError
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
@@ -44,7 +43,7 @@ def test_a_demonstration_keeps_the_results_of_others(tmp_path):
 def test_patches_twice(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     crops = [photograph[150:250, 200:330] for photograph in load_photographs()]
-    monkeypatch.setattr(patches, "load_photographs", lambda: crops)
+    monkeypatch.setattr(demo, "load_photographs", lambda: crops)
     first_out = ""
     for laps in ("2", "1"):
         assert main(["demo", "--patches", "800", "--laps", laps, "--workers", "1"]) == 0

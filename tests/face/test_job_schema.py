@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bnp_dask.cli.job_schema import ROLES, job_schema, schema_text
-from bnp_dask.cli.jobfile import parse_job
+from bnp_dask.cli.jobfile import ROLES, job_schema, parse_job, read_yaml, schema_text
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs.yaml_limits import read_yaml
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bnp_dask.cli.settings import MOVE, object_of
+from bnp_dask.cli.jobfile import MOVE, object_of
 from bnp_dask.core.encoding import from_spec, to_spec, with_added
 from bnp_dask.errors import SettingError
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge

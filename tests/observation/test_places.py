@@ -22,7 +22,7 @@ ELSEWHERE = {
         "estimators/sequences.py": "chosen by name; rows with the one before are made there",
         "training/defaults.py": "a step is about how things change, so that blocks of steps are a start",
     },
-    "Bernoulli": {"cli/demo/digits.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
+    "Bernoulli": {"cli/demo.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
     "Categorical": {
         "analysis/sample.py": "labels of levels are given back",
         "estimators/fitting.py": "how many levels a column has",
@@ -31,8 +31,7 @@ ELSEWHERE = {
     },
     "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
     "Gaussian": {
-        "cli/settings.py": "an example in a message",
-        "cli/jobfile.py": "the likelihood that a new job file begins with, and that is not named where it does",
+        "cli/jobfile.py": "an example in a message; the likelihood that a new job file begins with, and that is not named where it does",
         "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/proposing.py": "proposed for a column of a table",
@@ -43,10 +42,10 @@ ELSEWHERE = {
     "Given": {"structure/independent.py": "the column of strata"},
     "Multinomial": {
         **dict.fromkeys(
-            ["analysis/topics/completion.py", "analysis/topics/completion.py", "analysis/topics/words.py",
-             "cli/demo/topics.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
+            ["analysis/topics/completion.py", "analysis/topics/words.py",
+             "cli/demo.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
              "inference/streaming/learners.py", "inference/streaming/truncation_free.py",
-             "structure/answers.py", "structure/answers.py", "training/copies.py",
+             "structure/answers.py", "training/copies.py",
              "training/defaults.py"], WORDS
         ),
         "estimators/fitting.py": "shares of words sum to one; which data are texts",
