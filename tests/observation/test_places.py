@@ -31,7 +31,7 @@ ELSEWHERE = {
     },
     "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
     "Gaussian": {
-        "cli/jobfile.py": "an example in a message; the likelihood that a new job file begins with, and that is not named where it does",
+        "cli/jobfile.py": "an example in a message; what a new job file begins with, not named where it does",
         "estimators/fitting.py": "an example in a message",
         "estimators/sequences.py": "chosen by name",
         "observation/proposing.py": "proposed for a column of a table",
