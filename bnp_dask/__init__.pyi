@@ -38,6 +38,7 @@ from bnp_dask.analysis.sequences import transitions as transitions
 from bnp_dask.analysis.sequences import without_missing as without_missing
 from bnp_dask.analysis.topics import Completion as Completion
 from bnp_dask.analysis.topics import collapsed_topics as collapsed_topics
+from bnp_dask.analysis.topics import explain as explain
 from bnp_dask.analysis.topics import predict_response as predict_response
 from bnp_dask.analysis.topics import survey_documents as survey_documents
 from bnp_dask.analysis.topics import to_pyldavis as to_pyldavis
@@ -106,7 +107,7 @@ from bnp_dask.observation import SemiConjugateGaussian as SemiConjugateGaussian
 from bnp_dask.observation import VonMisesFisher as VonMisesFisher
 from bnp_dask.observation import ZeroMeanGaussian as ZeroMeanGaussian
 from bnp_dask.reports import plot as plot
-from bnp_dask.reports.compare import compare as compare
+from bnp_dask.reports.run_page import compare as compare
 from bnp_dask.reports.run_page import inspect as inspect
 from bnp_dask.reports.run_page import lineage as lineage
 from bnp_dask.reports.run_page import report as report

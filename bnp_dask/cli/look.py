@@ -239,7 +239,7 @@ def certainty_command(args: argparse.Namespace) -> None:
 
 def compare_command(args: argparse.Namespace) -> None:
     """Print the runs."""
-    from bnp_dask.reports.compare import compare
+    from bnp_dask.reports.run_page import compare
 
     with open_client(client_spec(args), is_quiet(args)) as client, log_lines(args.quiet):
         found = compare(args.what, heldout=args.heldout, client=client)

@@ -3,7 +3,7 @@
 The first contact with remote storage must be answered within some seconds, however long a library below waits:
 libraries of object stores retry for minutes when a network or a service is down, and a command that only looked took
 160 seconds to say so.  A storage that has answered once in this process is trusted: later requests have the patience of
-its library and of :mod:`bnp_dask.store.place.bucket`, so that a run outlives an outage of a minute.
+its library and of :mod:`bnp_dask.store.place`, so that a run outlives an outage of a minute.
 """
 
 from __future__ import annotations

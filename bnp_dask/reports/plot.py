@@ -22,11 +22,15 @@ from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
 from bnp_dask.observation import unlabelled
 from bnp_dask.reports import describe
-from bnp_dask.reports.mixtures import Atoms, Shown, cluster_colors, draw_pair, parts_of
 from bnp_dask.reports.plots import (
     BLUE,
+    Atoms,
+    Shown,
+    cluster_colors,
+    draw_pair,
     draw_tree,
     new_axes,
+    parts_of,
     plot_clusters,
     plot_history,
     plot_segments,

@@ -25,15 +25,23 @@ A file that grows is valid up to the length that the head written after it recor
 checkpoint's list holds the visit, the bytes and the CRC-32 of every summary, and every reader compares them.
 """
 
-from bnp_dask.store.checkpoint import Checkpoint, Listing, no_receipts, receipt_of
-from bnp_dask.store.layout import JOB_NAME, holds_run, may_hold_runs, posterior_place, read_note, run_folder
-from bnp_dask.store.manifest import GrowthLog, Manifest
-from bnp_dask.store.memory import MemoryStore
+from bnp_dask.store.checkpoint import NO_RECEIPT, Checkpoint, Listing, Receipt, SummaryFiles, no_receipts, receipt_of
+from bnp_dask.store.manifest import GrowthLog, Manifest, Versions, version_named
 from bnp_dask.store.place import DamagedError, Key, place_of
-from bnp_dask.store.reach import Drafts, SharedFiles
-from bnp_dask.store.run import BackgroundCommits, RunStore, read_history
-from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
-from bnp_dask.store.versions import Versions, version_named
+from bnp_dask.store.run import (
+    JOB_NAME,
+    BackgroundCommits,
+    Drafts,
+    MemoryStore,
+    RunStore,
+    SharedFiles,
+    holds_run,
+    may_hold_runs,
+    posterior_place,
+    read_history,
+    read_note,
+    run_folder,
+)
 
 __all__ = [
     "JOB_NAME",

@@ -9,9 +9,13 @@ import contextlib
 import json
 import logging
 import os
+import tempfile
+import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,7 +27,9 @@ from bnp_dask._version import __version__
 from bnp_dask.core.code import Code, code_here
 from bnp_dask.core.schema import Whole
 from bnp_dask.errors import StoreError, warn
+from bnp_dask.inputs import POSTERIOR_NAME, local_path
 from bnp_dask.store.checkpoint import (
+    NO_RECEIPT,
     Checkpoint,
     Committed,
     CommittedParts,
@@ -31,8 +37,11 @@ from bnp_dask.store.checkpoint import (
     Part,
     PartFiles,
     Prepared,
+    Receipt,
     StoredRows,
+    SummaryFiles,
     checkpoint_numbers,
+    keys_of,
     parts_in,
     remove_checkpoints,
     remove_summaries,
@@ -48,24 +57,314 @@ from bnp_dask.store.files import (
     unpack,
     unseal,
 )
-from bnp_dask.store.layout import (
-    CHECKPOINT_FORMAT,
-    JOB_NAME,
-    MANIFEST_NAME,
-    RUN_FORMAT,
-    RUN_NAME,
-    VERSION,
-    checkpoint_base,
-    has_begun,
-    is_run,
-    read_settings,
-    require_new,
-    run_folder,
+from bnp_dask.store.place import (
+    TEMPORARY,
+    DamagedError,
+    Extent,
+    ExtentContent,
+    Key,
+    Lock,
+    cannot,
+    mapped,
+    place_of,
+    replacing,
+    require_known,
 )
-from bnp_dask.store.packs import keys_of
-from bnp_dask.store.place import DamagedError, Extent, ExtentContent, Key, Lock, place_of
-from bnp_dask.store.reach import DRAFTS_NAME, POSTED_NAME, Drafts, PostedFiles, SharedFiles, begin_session
-from bnp_dask.store.summaries import NO_RECEIPT, Receipt, SummaryFiles
+
+# -- Reach of a run directory: every process decides for itself, each time, whether it can use it -----------------
+# The process that writes a run leaves a number in the file ``SESSION``, a new one whenever it opens the directory. A
+# process that finds that number under the same path sees the same directory now, and not a copy of it, an older state
+# of it, or another directory of that name.
+
+
+SESSION_NAME = "SESSION"
+DRAFTS_NAME = "drafts"
+POSTED_NAME = "posted"
+
+ALIGNED = 64
+"""Alignment of arrays in a file that is mapped into memory, in bytes."""
+
+
+def begin_session(folder: Path | Key) -> str:
+    """Leave a new number in a run directory, and return it."""
+    session = uuid.uuid4().hex
+    place_of(folder).write(folder / SESSION_NAME, session.encode(), sync=False)
+    return session
+
+
+@dataclass(frozen=True)
+class SharedFiles:
+    """The summaries of a run directory, for processes that may or may not reach it; small and picklable.
+
+    Parameters
+    ----------
+    path
+        The directory, as the process that writes the run knows it.
+    session
+        The number in its file ``SESSION``.
+    files
+        The summaries.
+    """
+
+    path: Path | Key
+    session: str
+    files: SummaryFiles
+
+    def put(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
+    ) -> Receipt:
+        """As :meth:`SummaryFiles.put`; StoreError if this process does not reach the directory, or it is full."""
+        with self._reached():
+            return self.files.put(batch, visit, arrays, meta)
+
+    def get(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT, late: bool = False
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """As :meth:`SummaryFiles.get`; StoreError if this process does not reach the directory."""
+        with self._reached():
+            return self.files.get(batch, visit, receipt, late)
+
+    def _reached(self) -> AbstractContextManager[None]:
+        return _reached(self.path, self.session)
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Arrays that tasks keep from one call to the next until a run has started; small and picklable.
+
+    Drafts only save time: one that cannot be kept, or found again whole, is made anew.
+
+    Parameters
+    ----------
+    path, session
+        As in :class:`SharedFiles`.
+    """
+
+    path: Path | Key
+    session: str
+
+    def get(self, key: str) -> dict[str, np.ndarray] | None:
+        """Draft under a key; None if there is no usable one."""
+        file = self._file(key)
+        try:
+            with _reached(self.path, self.session):
+                arrays, meta = unpack(place_of(file).read(file), file)
+        except StoreError:
+            return None
+        return arrays if meta == {"key": key} else None
+
+    def put(self, key: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep arrays under a key, which names everything that they depend on."""
+        with suppress(StoreError), _reached(self.path, self.session):
+            place = place_of(self.path)
+            place.make_folder(self._file(key).parent)
+            place.write(self._file(key), pack(arrays, {"key": key}), sync=False)
+
+    def _file(self, key: str) -> Path | Key:
+        return self.path / DRAFTS_NAME / f"{key}.npz"
+
+
+@dataclass(frozen=True)
+class PostedFiles:
+    """Files of arrays that the process of a run leaves for its tasks, for some seconds each; small and picklable.
+
+    Parameters
+    ----------
+    path, session
+        As in :class:`SharedFiles`; on a file system.
+    """
+
+    path: Path
+    session: str
+
+    def put(self, name: str, arrays: Sequence[np.ndarray]) -> int:
+        """Write arrays of bytes into a new file, each at a multiple of 64 bytes; returns its CRC-32."""
+        file, crc32 = self._file(name), 0
+        place_of(self.path).make_folder(file.parent)
+        try:
+            with replacing(file, sync=False) as out:
+                for array in arrays:
+                    for part in (array.data, bytes(-array.nbytes % ALIGNED)):
+                        out.write(part)
+                        crc32 = zlib.crc32(part, crc32)
+        except OSError as error:
+            raise cannot("write", file, error) from error
+        return crc32
+
+    def get(self, name: str, sizes: Sequence[int], crc32: int) -> list[np.ndarray]:
+        """Arrays of a file, of ``sizes`` bytes; StoreError if this process does not reach it, or it was altered."""
+        file = self._file(name)
+        with _reached(self.path, self.session):
+            data = mapped(file)
+            if zlib.crc32(data.data) != crc32:
+                raise DamagedError(f"{file} is damaged (its checksum does not fit)")
+        starts = np.cumsum([0, *(size + -size % ALIGNED for size in sizes)])
+        return [data[start : start + size] for start, size in zip(starts.tolist(), sizes, strict=False)]
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        place_of(self.path).remove([self._file(name)])
+
+    def _file(self, name: str) -> Path:
+        return self.path / POSTED_NAME / f"{name}.raw"
+
+
+@contextmanager
+def _reached(path: Path | Key, session: str) -> Iterator[None]:
+    """StoreError if this process does not see a directory, or the system refuses an operation inside it."""
+    try:
+        place, file = place_of(path), path / SESSION_NAME
+        if all(look(file) != session.encode() for look in (place.glance, place.read)):
+            raise StoreError(f"{path} is another directory here, or an older state of it")
+        yield
+    except (OSError, DamagedError) as error:
+        raise StoreError(f"{path} cannot be used here ({error})") from error
+
+
+# -- The names in a run directory, and whether a directory may become one -----------------------------------------
+
+
+RUN_FORMAT = "bnp-dask run"
+CHECKPOINT_FORMAT = "bnp-dask checkpoint"
+VERSION = 3
+
+
+class RunContent(TypedDict):
+    """Fields of the description of a run."""
+
+    software: str
+    created: str
+    settings: dict[str, Any]
+
+
+RUN_NAME = "RUN.json"
+MANIFEST_NAME = "manifest"
+JOB_NAME = "job.yaml"
+"""The job file of a run, if it has one."""
+
+_OWN = ("LOCK", "lock", SESSION_NAME, "checkpoints", MANIFEST_NAME, DRAFTS_NAME, POSTED_NAME, JOB_NAME)
+"""Names that may be in a run directory before it is a run."""
+
+
+def may_hold_runs(path: str | os.PathLike[str]) -> bool:
+    """Whether a run may lie at a path or URL; data and posteriors may lie at others."""
+    try:
+        run_folder(path)
+    except StoreError:
+        return False
+    return True
+
+
+def is_run(folder: Path | Key) -> bool:
+    """Whether a directory holds a run."""
+    return place_of(folder).exists(folder / RUN_NAME)
+
+
+def holds_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a run is seen at a path or URL; False also without permission to look, as beside a public posterior."""
+    try:
+        return is_run(run_folder(path))
+    except StoreError:
+        return False
+
+
+def has_begun(folder: Path | Key) -> bool:
+    """Whether a directory holds a run with a checkpoint beyond its start, or with one that cannot be read."""
+    if not is_run(folder):
+        return False
+    for number in checkpoint_numbers(folder):
+        try:
+            head = unseal(checkpoint_base(folder, number).with_suffix(".json"), CHECKPOINT_FORMAT, VERSION)
+        except (DamagedError, StoreError):
+            return True
+        if head.get("begun", True):
+            return True
+    return False
+
+
+def checkpoint_base(folder: Path | Key, number: int) -> Path | Key:
+    """Files of a checkpoint, without suffix."""
+    return folder / "checkpoints" / f"{number:08d}"
+
+
+def run_folder(path: str | os.PathLike[str]) -> Path | Key:
+    """A run directory as a path, or as a key of an object store; StoreError for URLs that cannot hold runs."""
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" in text:
+        protocol, _, rest = text.partition("://")
+        key = Key(f"{protocol}://{rest.rstrip('/')}")
+        require_known(key)
+        return key
+    return local_path(text)
+
+
+def posterior_place(path: str | os.PathLike[str]) -> str:
+    """Place of the posterior of a run directory; any other path is returned unchanged."""
+    text = os.fspath(path)
+    if "://" in text and not holds_run(text):
+        return text
+    inside = run_folder(text) / POSTERIOR_NAME
+    return str(inside) if place_of(inside).exists(inside) else text
+
+
+def read_note(path: str | os.PathLike[str], name: str) -> bytes | None:
+    """Content of a file that is kept beside a run; None if there is no file, or no run."""
+    return note_in(run_folder(path), name) if holds_run(path) else None
+
+
+def note_in(folder: Path | Key, name: str) -> bytes | None:
+    """Content of a file that is kept in a run directory; None if there is none."""
+    file = folder / name
+    return place_of(file).read(file) if place_of(file).exists(file) else None
+
+
+def require_new(folder: Path | Key) -> None:
+    """StoreError unless a run may be started in a directory."""
+    try:
+        found = sorted(place_of(folder).names(folder))
+    except NotADirectoryError as error:
+        raise StoreError(f"{folder} is a file; a run directory must be new or an empty directory") from error
+    except OSError as error:
+        raise cannot("read", folder, error) from error
+    if RUN_NAME in found:
+        if not has_begun(folder):
+            return
+        raise StoreError(
+            f"{folder} already holds a run; pass resume=True to go on with it, or choose another directory"
+        )
+    # A creation that was killed leaves no more than these.
+    foreign = [n for n in found if n not in _OWN and not n.startswith(TEMPORARY)]
+    if foreign:
+        shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
+        raise StoreError(f"{folder} is not empty ({shown}); choose a new directory for the run")
+
+
+def read_settings(folder: Path | Key) -> dict[str, Any]:
+    """The settings that a run was started with; StoreError if there are none, or they are damaged."""
+    found: dict[str, Any] = read_about(folder)["settings"]
+    return found
+
+
+def read_about(folder: Path | Key) -> dict[str, Any]:
+    """Description of the run in a run directory: ``settings``, ``created``, ``software``.
+
+    Raises
+    ------
+    StoreError
+        There is no run, or its description is damaged.
+    """
+    path = folder / RUN_NAME
+    if not is_run(folder):
+        raise StoreError(f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume")
+    try:
+        return unseal(path, RUN_FORMAT, VERSION, RunContent)
+    except DamagedError as error:
+        raise StoreError(f"{error}; put it back from a copy, or start the run again in another directory") from error
+
+
+# -- The run directory of one run, and commits to it while the run goes on ----------------------------------------
 
 
 # -- files of a checkpoint, and numbers that are barred ------------------------------------------------------------
@@ -701,3 +1000,130 @@ class BackgroundCommits:
             self.wait()
         finally:
             self._pool.shutdown()
+
+
+# -- Summaries of a run that has no directory ---------------------------------------------------------------------
+
+
+_Entry = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+
+class MemoryStore:
+    """Holds summaries in memory up to a limit, and further ones in a temporary directory.
+
+    The newest visit of every batch is kept: without a directory there is no older checkpoint to go back to.
+
+    Parameters
+    ----------
+    max_bytes
+        Bytes of arrays held in memory; 256 MB when not given.
+    """
+
+    def __init__(self, max_bytes: int = 256_000_000) -> None:
+        self._max_bytes = max_bytes
+        self._held = 0
+        # Batch -> visit -> content, or the receipt of its file if it is on the disk.
+        self._entries: dict[int, dict[int, _Entry | Receipt]] = {}
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._session: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of arrays held in memory."""
+        return self._held
+
+    def put_summary(
+        self, batch: int, visit: int, arrays: Mapping[str, np.ndarray], meta: dict[str, Any] | None = None
+    ) -> Receipt:
+        """Keep a copy of a summary."""
+        dump_json(meta or {})  # refuses data that a run directory would refuse
+        visits = self._entries.setdefault(batch, {})
+        for known in [v for v in visits if v <= visit]:
+            self._drop(batch, known)
+        size = sum(np.asarray(a).nbytes for a in arrays.values())
+        if self._held + size <= self._max_bytes:
+            visits[visit] = (_copies(arrays), dict(meta or {}))
+            self._held += size
+        else:
+            visits[visit] = self._files().put(batch, visit, arrays, meta)
+        return NO_RECEIPT
+
+    def get_summary(
+        self, batch: int, visit: int, receipt: Receipt = NO_RECEIPT
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """A copy of a summary, and its meta data."""
+        visits = self._entries.get(batch, {})
+        if visit not in visits:
+            raise StoreError(f"no summary of batch {batch} at visit {visit}; this batch has visits {sorted(visits)}")
+        entry = visits[visit]
+        if isinstance(entry, Receipt):
+            return self._files().get(batch, visit, entry)
+        return _copies(entry[0]), dict(entry[1])
+
+    def part_files(self) -> PartFiles:
+        """Files of larger things."""
+        return PartFiles(self._folder() / "parts")
+
+    def forget_parts(self, parts: Iterable[Part]) -> None:
+        """Remove unreferenced files."""
+        names = [part.name for part in parts]
+        if names:
+            self.part_files().remove(names)
+
+    def board(self) -> PostedFiles:
+        """Files that this process may leave for tasks, in the temporary directory: workers of this machine reach it."""
+        folder = self._folder()
+        if self._session is None:
+            self._session = begin_session(folder)
+        return PostedFiles(folder, self._session)
+
+    def commit(
+        self,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        history: Sequence[Mapping[str, Any]],
+        listing: Listing,
+    ) -> None:
+        """Save nothing; forget summaries older than the ``listing``."""
+        self.forget((batch, visit) for batch, visit, _ in listing.entries())
+
+    def forget(self, keep: Iterable[tuple[int, int]]) -> None:
+        """Forget, for the batches in ``keep``, the visits before the named one."""
+        for batch, visit in keep:
+            for old in [v for v in self._entries.get(batch, ()) if v < visit]:
+                self._drop(batch, old)
+
+    def load(self, refused: Any = None, fields: Any = None) -> None:
+        """Return None: there is never a checkpoint."""
+        return None
+
+    def close(self) -> None:
+        """Forget everything and remove the temporary directory."""
+        self._entries.clear()
+        self._held = 0
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = self._session = None
+
+    def _drop(self, batch: int, visit: int) -> None:
+        visits = self._entries[batch]
+        if visit not in visits:
+            return
+        entry = visits.pop(visit)
+        if isinstance(entry, Receipt):
+            Path(self._files().path(batch, visit, entry)).unlink(missing_ok=True)
+        else:
+            self._held -= sum(a.nbytes for a in entry[0].values())
+
+    def _files(self) -> SummaryFiles:
+        return SummaryFiles(self._folder() / "summaries")
+
+    def _folder(self) -> Path:
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="bnp-dask-", ignore_cleanup_errors=True)
+        return Path(self._directory.name)
+
+
+def _copies(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    # In C order, as a file would give them back: the order of a sum, and so its last bits, depend on the layout.
+    return {name: np.array(a, order="C", copy=True) for name, a in arrays.items()}

@@ -34,7 +34,9 @@ from bnp_dask.observation import estimates_of, unlabelled
 from bnp_dask.observation.interface import each
 from bnp_dask.store import DamagedError, Key, may_hold_runs, place_of, run_folder
 from bnp_dask.store.migrations import is_readable, upgraded
-from bnp_dask.store.place import TEMPORARY, disk
+from bnp_dask.store.place import TEMPORARY
+from bnp_dask.store.place import link as link_file
+from bnp_dask.store.place import replacing as replacing_file
 from bnp_dask.structure import count_of
 from bnp_dask.training.history import History
 
@@ -60,7 +62,7 @@ def replacing(place: Location) -> Iterator[IO[bytes]]:
     if place.is_local:
         path = Path(place.url)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with disk.replacing(path) as file:
+        with replacing_file(path) as file:
             yield file
         return
     fs, name = place.filesystem()
@@ -71,7 +73,7 @@ def replacing(place: Location) -> Iterator[IO[bytes]]:
 def link(path: Path, to: Path) -> None:
     """Give a file that is never changed a second name, in a folder that may be new."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    disk.link(path, to)
+    link_file(path, to)
 
 
 # -- arrays in one file: a zip, not compressed, that Zarr opens as a group -----------------------------------------

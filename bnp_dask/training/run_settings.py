@@ -25,8 +25,8 @@ from bnp_dask.inputs import require, shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
-from bnp_dask.store.layout import RUN_NAME, note_in, read_settings, run_folder
 from bnp_dask.store.manifest import LabelsContent
+from bnp_dask.store.run import RUN_NAME, note_in, read_settings, run_folder
 from bnp_dask.training.alternatives import Shadow
 from bnp_dask.training.callbacks import Callback
 

@@ -20,7 +20,7 @@ from bnp_dask.initialize.blocks import blocks_about
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous
-from bnp_dask.store.summaries import SummaryFiles
+from bnp_dask.store.checkpoint import SummaryFiles
 from bnp_dask.structure.base import Trial
 from bnp_dask.testing import NO_PAIRS
 from tests.batches import Batches

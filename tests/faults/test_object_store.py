@@ -21,8 +21,7 @@ from pyarrow import parquet
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import StoreError
-from bnp_dask.store import RunStore, read_history
-from bnp_dask.store.place import bucket
+from bnp_dask.store import RunStore, place, read_history
 from tests.schedules.test_groups import CASES, AfterSteps, bits, undisturbed
 from tests.stopping import Killed
 
@@ -31,7 +30,7 @@ CHANGING = ("pipe_file", "rm", "rm_file")
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(bucket, "PAUSES", (0.001,) * 4)
+    monkeypatch.setattr(place, "PAUSES", (0.001,) * 4)
 
 
 def small(store, resume=False, laps=3, **more):
@@ -66,7 +65,7 @@ def killed_at(n, after, monkeypatch, of_posterior=True):
     """
     count, reached = [0], []
     with monkeypatch.context() as patch:
-        patch.setattr(bucket.Holder, "lives", False)
+        patch.setattr(place.Holder, "lives", False)
         for name in CHANGING:
             original = getattr(MemoryFileSystem, name)
 
@@ -101,7 +100,7 @@ def check_kills(url, quiet, monkeypatch, numbers):
         with killed_at(n, after, monkeypatch, of_posterior=False) as reached:
             small(own)
         with monkeypatch.context() as patch:
-            patch.setattr(bucket.Holder, "lives", False)
+            patch.setattr(place.Holder, "lives", False)
             assert bits(small(own, resume=True)) == quiet
         assert len(read_history(own)) == len(quiet[0])
         if not reached:
@@ -128,7 +127,7 @@ def kill_again_and_again(url, quiet, monkeypatch, kills):
             assert bits(result) == quiet
             runs, own = runs + 1, f"{url}-{runs + 1}"
         done += bool(reached)
-    monkeypatch.setattr(bucket.Holder, "lives", False)
+    monkeypatch.setattr(place.Holder, "lives", False)
     assert bits(small(own, resume=True, laps=8)) == quiet
     return runs
 
@@ -177,7 +176,7 @@ def test_a_store_that_is_gone_is_one_line_and_the_run_goes_on_when_it_is_back(ur
         patch.setattr(MemoryFileSystem, "pipe_file", call)
         with pytest.raises(StoreError, match=r"^cannot write memory://\S+: ConnectionError: reset by peer.*unharmed$"):
             small(url)
-    monkeypatch.setattr(bucket.Holder, "lives", False)  # it could not say that it ended
+    monkeypatch.setattr(place.Holder, "lives", False)  # it could not say that it ended
     assert bits(small(url, resume=True)) == quiet
 
 
@@ -220,7 +219,7 @@ def test_an_update_that_is_killed_can_be_made_again(url, monkeypatch):
         with killed_at(n, False, monkeypatch) as reached:
             bnp.update(own, more, batch_size=20)
         assert reached
-        monkeypatch.setattr(bucket.Holder, "lives", False)
+        monkeypatch.setattr(place.Holder, "lives", False)
         found = bits_of(bnp.load(own))
         assert found in (bits_of(before), bits_of(quiet.posterior))
         seen.add(found == bits_of(before))
@@ -237,7 +236,7 @@ def bits_of(posterior):
 # -- a server that speaks S3 ------------------------------------------------------------------------------------
 @pytest.fixture
 def patient(monkeypatch):
-    monkeypatch.setattr(bucket, "PAUSES", (0.1, 0.2, 0.5))
+    monkeypatch.setattr(place, "PAUSES", (0.1, 0.2, 0.5))
 
 
 def test_a_run_on_s3_has_the_quiet_bits(s3, quiet):
@@ -292,7 +291,7 @@ def test_a_process_that_is_killed_while_it_writes_to_s3_is_gone_on_with_at_once(
     run_until(url, 4)
     started = time.monotonic()
     assert bits(small(url, resume=True)) == quiet
-    assert time.monotonic() - started < bucket.SECONDS
+    assert time.monotonic() - started < place.SECONDS
 
 
 @pytest.mark.long

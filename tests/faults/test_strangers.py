@@ -39,7 +39,7 @@ from bnp_dask.inputs.paths import PROTOCOLS, name_in_file, place_in_file
 from bnp_dask.store import Manifest
 from bnp_dask.store.checkpoint import Part
 from bnp_dask.store.files import seal, unseal
-from bnp_dask.store.layout import RUN_FORMAT, VERSION
+from bnp_dask.store.run import RUN_FORMAT, VERSION
 from tests.faults.parts import ROOT, atoms
 
 JOB = {

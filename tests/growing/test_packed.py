@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.store import RunStore, run, versions
+from bnp_dask.store import RunStore, manifest, run
 from tests.growing.parts import begin, bits_of, day, files, gap, grow
 
 
@@ -20,14 +20,14 @@ def n_files(folder):
 def few(monkeypatch):
     """What takes hundreds of files takes a few."""
     monkeypatch.setattr(run, "MOST_LOOSE", 4)
-    monkeypatch.setattr(versions, "MOST_LOOSE", 4)
+    monkeypatch.setattr(manifest, "MOST_LOOSE", 4)
 
 
 def test_packed_runs_end_in_the_same_bits_and_in_few_files(tmp_path, monkeypatch):
     counts = {}
     for name, most in (("loose", 10**6), ("packed", 4)):
         monkeypatch.setattr(run, "MOST_LOOSE", most)
-        monkeypatch.setattr(versions, "MOST_LOOSE", most)
+        monkeypatch.setattr(manifest, "MOST_LOOSE", most)
         begin(tmp_path / name, day(0), laps=2)
         for number in range(1, 13):
             grow(tmp_path / name, day(number, n=60), versions=2)

@@ -65,10 +65,10 @@ ELSEWHERE = {
         "estimators/fitting.py": "the sum of the criteria of its parts; made of the table that fit is given",
         "estimators/mixture.py": "made of a table; without settings there is none",
         "cli/jobfile.py": "made of a table for a new job file",
-        "reports/mixtures.py": "each of its parts has pictures of its own",
+        "reports/plots.py": "each of its parts has pictures of its own",
         "structure/independent.py": "one of its parts is the column of strata",
     },
-    "ZeroMeanGaussian": {"cli/demo/patches.py": "a demonstration"},
+    "ZeroMeanGaussian": {"cli/demo.py": "a demonstration"},
 }  # fmt: skip
 """Other files that name a likelihood, and why; one that does nothing special has none."""
 

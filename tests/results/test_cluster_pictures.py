@@ -12,9 +12,9 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import SettingError
-from bnp_dask.reports import mixtures
-from bnp_dask.reports.mixtures import image_shape, parts_of
+from bnp_dask.reports import plots
 from bnp_dask.reports.pages import Picture
+from bnp_dask.reports.plots import image_shape, parts_of
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 
 pytest.importorskip("matplotlib")
@@ -23,30 +23,30 @@ pytest.importorskip("matplotlib")
 def test_features_that_tell_the_most_apart_come_first():
     """Feature 2 parts all three clusters, feature 0 parts one from the others, feature 1 none."""
     mean = np.array([[0.0, 0.0, -9.0], [0.0, 0.0, 0.0], [6.0, 0.0, 9.0]])
-    distance = mixtures.of_normals(mean, np.ones((3, 3)))
-    assert mixtures.telling_features(distance, np.full(3, 1 / 3), 2).tolist() == [2, 0]
+    distance = plots.of_normals(mean, np.ones((3, 3)))
+    assert plots.telling_features(distance, np.full(3, 1 / 3), 2).tolist() == [2, 0]
     # what one feature says again is worth less than what it leaves open
     again = np.array([[0.0, 0.0, 0.0], [8.0, 8.0, 0.0], [8.0, 8.0, 3.0]])
-    assert mixtures.telling_features(mixtures.of_normals(again, np.ones((3, 3))), np.full(3, 1 / 3), 2).tolist() == [
+    assert plots.telling_features(plots.of_normals(again, np.ones((3, 3))), np.full(3, 1 / 3), 2).tolist() == [
         0,
         2,
     ]
-    assert mixtures.telling_features(mixtures.of_normals(mean[:1], np.ones((1, 3))), np.ones(1), 2).tolist() == [0, 1]
+    assert plots.telling_features(plots.of_normals(mean[:1], np.ones((1, 3))), np.ones(1), 2).tolist() == [0, 1]
 
 
 def test_distances_are_those_of_bhattacharyya():
     x = np.linspace(-30.0, 30.0, 200_001)
     normal = [np.exp(-0.5 * (x - m) ** 2 / v) / np.sqrt(2 * np.pi * v) for m, v in ((0.0, 1.0), (1.5, 4.0))]
     overlap = np.sum(np.sqrt(normal[0] * normal[1])) * (x[1] - x[0])
-    found = mixtures.of_normals(np.array([[0.0], [1.5]]), np.array([[1.0], [4.0]]))
+    found = plots.of_normals(np.array([[0.0], [1.5]]), np.array([[1.0], [4.0]]))
     assert found[0, 0, 1] == pytest.approx(-np.log(overlap), rel=1e-6)
     assert found[0, 0, 0] == 0.0
     from scipy.stats import poisson
 
     n = np.arange(200)
     counts = np.sum(np.sqrt(poisson.pmf(n, 2.0) * poisson.pmf(n, 7.0)))
-    assert mixtures.of_values("rate", np.array([[2.0], [7.0]]))[0, 0, 1] == pytest.approx(-np.log(counts))
-    bits = mixtures.of_values("probability", np.array([[0.2], [0.9]]))[0, 0, 1]
+    assert plots.of_values("rate", np.array([[2.0], [7.0]]))[0, 0, 1] == pytest.approx(-np.log(counts))
+    bits = plots.of_values("probability", np.array([[0.2], [0.9]]))[0, 0, 1]
     assert bits == pytest.approx(-np.log(np.sqrt(0.2 * 0.9) + np.sqrt(0.8 * 0.1)))
 
 
@@ -73,7 +73,7 @@ def test_columns_of_a_product_are_found_where_they_lie():
 @pytest.mark.parametrize("kind", sorted(OBSERVATIONS))
 def test_every_likelihood_has_its_picture(kind):
     posterior = fitted(kind)
-    (section,) = mixtures.cluster_sections(posterior, None, 30)
+    (section,) = plots.cluster_sections(posterior, None, 30)
     assert section.heading == "What tells clusters apart"
     figures = [part.figure for part in section.parts if isinstance(part, Picture)]
     assert len(figures) == (2 if kind == "product" else 1)
@@ -86,9 +86,9 @@ def test_every_likelihood_has_its_picture(kind):
 
 def test_ellipses_are_two_standard_deviations_of_the_cluster():
     posterior = fitted("gaussian")
-    normals, shown = parts_of(posterior).normals, mixtures.Shown.of(posterior, None, 30)
-    ax = mixtures.new_figure().add_subplot()
-    mixtures.draw_pair(ax, shown, normals, (0, 2), mixtures.cluster_colors(posterior.ids, posterior.weights), None)
+    normals, shown = parts_of(posterior).normals, plots.Shown.of(posterior, None, 30)
+    ax = plots.new_figure().add_subplot()
+    plots.draw_pair(ax, shown, normals, (0, 2), plots.cluster_colors(posterior.ids, posterior.weights), None)
     k = int(shown.order[0])
     centred = np.array(ax.lines[0].get_xydata()) - normals.mean[k, [0, 2]]
     distance = np.einsum("ni,ij,nj->n", centred, np.linalg.inv(normals.covariance(0, 2)[k]), centred)
@@ -117,7 +117,7 @@ def test_a_page_draws_atoms_that_are_given_and_those_of_a_run(tmp_path):
 def test_of_many_atoms_some_of_all_batches_are_drawn():
     posterior = fitted("gaussian")
     x = np.tile(atoms("gaussian", n=60), (100, 1))
-    found = mixtures.atoms_for(posterior, posterior, bnp.as_source(x, batch_size=500), None)
+    found = plots.atoms_for(posterior, posterior, bnp.as_source(x, batch_size=500), None)
     assert len(found.x) == 12 * 167
     np.testing.assert_array_equal(found.label, bnp.predict(posterior, found.x))
 
@@ -128,9 +128,7 @@ def test_atoms_may_lack_entries():
     x[rng.random(x.shape) < 0.2] = np.nan
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian(missing="marginalise"))
     posterior = bnp.train(model, x, init=bnp.BregmanKMeans(2), moves=()).posterior
-    (section,) = mixtures.cluster_sections(
-        posterior, None, 30, lambda: mixtures.atoms_for(posterior, posterior, x, None)
-    )
+    (section,) = plots.cluster_sections(posterior, None, 30, lambda: plots.atoms_for(posterior, posterior, x, None))
     section.parts[1].figure.canvas.draw()
 
 
@@ -141,7 +139,7 @@ def test_data_that_nothing_is_drawn_of_are_refused(tmp_path):
 
 def test_names_of_features_are_on_the_axes():
     posterior = replace(fitted("gaussian"), columns=Columns.of(["a" * 60, "b", "c", "d"]))
-    (section,) = mixtures.cluster_sections(posterior, posterior.feature_names, 30)
+    (section,) = plots.cluster_sections(posterior, posterior.feature_names, 30)
     labels = {ax.get_xlabel() for ax in section.parts[1].figure.axes} - {""}
     assert len(labels) == 3 and labels <= {"a" * 23 + "…", "b", "c", "d"}
 
@@ -164,7 +162,7 @@ def test_images_are_shown_where_features_are_clearly_pixels(tmp_path):
     rng = np.random.default_rng(0)
     posterior = learned(bars(300, 8, rng))
     assert image_shape(posterior) == (8, 8)
-    assert [section.heading for section in mixtures.cluster_sections(posterior, None, 30)] == ["Images"]
+    assert [section.heading for section in plots.cluster_sections(posterior, None, 30)] == ["Images"]
     named = replace(posterior, columns=Columns.of([f"f{i}" for i in range(64)]))
     assert image_shape(named) is None
     which = np.arange(300) % 3

@@ -23,7 +23,7 @@ from bnp_dask.core.encoding import to_spec
 from bnp_dask.errors import StoreError
 from bnp_dask.observation import with_previous
 from bnp_dask.observation.interface import describe_cluster, estimates_of
-from bnp_dask.store.place import disk
+from bnp_dask.store import place
 from bnp_dask.training import results
 from bnp_dask.training.results import copy_archive, load, read_archive, save, to_xarray, write_archive
 from tests.results.cases import OBSERVATIONS, atoms, fitted
@@ -164,7 +164,7 @@ def test_a_kill_while_saving_leaves_the_old_model_or_none(tmp_path, monkeypatch,
         patch.setattr(results._Written, "write", dying)
         if at in ("name", "root"):
             patch.setattr("os.replace", dying_name)
-            patch.setattr(disk, "_unlink_quietly", lambda path: None)
+            patch.setattr(place, "_unlink_quietly", lambda path: None)
         with pytest.raises(Killed):
             save(new, path)
     if fresh:
@@ -195,9 +195,9 @@ def test_a_missing_or_cut_frame_is_named(saved):
 def test_every_flipped_bit_of_a_frame_is_noticed(saved):
     path, body = frame_of(saved), root_of(saved)["attributes"]["bnp_dask"]["arrays"]
     content = path.read_bytes()
-    for place in range(0, len(content), 7):
+    for position in range(0, len(content), 7):
         damaged = bytearray(content)
-        damaged[place] ^= 1 << (place % 8)
+        damaged[position] ^= 1 << (position % 8)
         with path.open("r+b") as file:  # a file that is written anew is on the disk before the next line
             file.write(damaged)
         with pytest.raises(StoreError, match="damaged") as error:

@@ -8,7 +8,7 @@ import pytest
 
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.store.reach import PostedFiles
+from bnp_dask.store.run import PostedFiles
 from tests.schedules.test_groups import CASES, bits, undisturbed
 
 GET = PostedFiles.get

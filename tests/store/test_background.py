@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import BackgroundCommits, Listing, Receipt, RunStore
-from bnp_dask.store.place import disk
+from bnp_dask.store import BackgroundCommits, Listing, Receipt, RunStore, place
 
 NOTHING = Listing.of([])
 
@@ -88,7 +87,7 @@ def test_what_cannot_be_prepared_is_told_at_once(store):
 
 
 def test_a_summary_that_is_missing_is_told_at_the_end(store, monkeypatch):
-    monkeypatch.setattr(disk, "LATE_PAUSES", (0.001,) * 4)
+    monkeypatch.setattr(place, "LATE_PAUSES", (0.001,) * 4)
     commits = BackgroundCommits()
     commits.commit(store, {}, {}, [], Listing.of([(0, 1, Receipt(3, 4))]))
     with pytest.raises(StoreError, match="00000000-000001-00000004.npz"):

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import RunStore
+from bnp_dask.store import RunStore, place
 from bnp_dask.store.checkpoint import Listing
-from bnp_dask.store.place import cannot, disk
+from bnp_dask.store.place import cannot
 
 ARRAYS = {"a": np.arange(3.0)}
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "LATE_PAUSES", (0.001,) * 4)
+    monkeypatch.setattr(place, "LATE_PAUSES", (0.001,) * 4)
     made = RunStore.create(tmp_path / "run", {})
     yield made
     made.close()

@@ -7,16 +7,16 @@ import json
 import pytest
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import layout, manifest, migrations, versions
+from bnp_dask.store import manifest, migrations, run
 from bnp_dask.store.files import seal, unseal
 from bnp_dask.training import results
 from bnp_dask.training.growing.incoming import aside
 
 NOW = {
-    layout.CHECKPOINT_FORMAT: layout.VERSION,
-    layout.RUN_FORMAT: layout.VERSION,
+    run.CHECKPOINT_FORMAT: run.VERSION,
+    run.RUN_FORMAT: run.VERSION,
     manifest.MANIFEST_FORMAT: manifest.VERSION,
-    versions.FORMAT: versions.FORMAT_VERSION,
+    manifest.FORMAT: manifest.FORMAT_VERSION,
     aside.FORMAT: aside.VERSION,
     results.KIND: results.FORMAT,
 }
@@ -32,10 +32,10 @@ def test_each_version_of_a_format_has_a_step_to_the_next():
 @pytest.fixture
 def grown(monkeypatch):
     """A format that changed twice since the first release."""
-    monkeypatch.setattr(migrations, "FIRST", {**migrations.FIRST, layout.RUN_FORMAT: 3})
-    monkeypatch.setitem(migrations.STEPS, (layout.RUN_FORMAT, 3), lambda old: {**old, "half": old["whole"] / 2})
-    monkeypatch.setitem(migrations.STEPS, (layout.RUN_FORMAT, 4), lambda old: {**old, "quarter": old["half"] / 2})
-    return layout.RUN_FORMAT
+    monkeypatch.setattr(migrations, "FIRST", {**migrations.FIRST, run.RUN_FORMAT: 3})
+    monkeypatch.setitem(migrations.STEPS, (run.RUN_FORMAT, 3), lambda old: {**old, "half": old["whole"] / 2})
+    monkeypatch.setitem(migrations.STEPS, (run.RUN_FORMAT, 4), lambda old: {**old, "quarter": old["half"] / 2})
+    return run.RUN_FORMAT
 
 
 def test_content_of_an_older_version_takes_every_step(tmp_path, grown):

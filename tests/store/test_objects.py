@@ -13,8 +13,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, RunStore, read_history
-from bnp_dask.store.place import Key, bucket, place_of
+from bnp_dask.store import Listing, RunStore, place, read_history
+from bnp_dask.store.place import Key, place_of
 from tests.stopping import Killed
 from tests.store.test_run import B, commit, lap_of, put_all, run_lap, run_laps
 
@@ -22,19 +22,19 @@ from tests.store.test_run import B, commit, lap_of, put_all, run_lap, run_laps
 @pytest.fixture
 def dead(monkeypatch):
     """Whoever holds a lease has been killed."""
-    monkeypatch.setattr(bucket.Holder, "lives", False)
+    monkeypatch.setattr(place.Holder, "lives", False)
 
 
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Processes do not see each other, and leases are short."""
-    monkeypatch.setattr(bucket, "_machine", lambda: "")
-    monkeypatch.setattr(bucket, "SECONDS", 0.4)
+    monkeypatch.setattr(place, "_machine", lambda: "")
+    monkeypatch.setattr(place, "SECONDS", 0.4)
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(bucket, "PAUSES", (0.001,) * 4)
+    monkeypatch.setattr(place, "PAUSES", (0.001,) * 4)
 
 
 def kill(store):
@@ -76,8 +76,8 @@ def test_a_run_ends_in_the_objects_that_a_directory_has_as_files(url, tmp_path):
 
 def test_a_commit_takes_as_many_requests_whatever_the_number_of_batches(url, monkeypatch):
     asked = []
-    original = bucket.Objects._again
-    monkeypatch.setattr(bucket.Objects, "_again", lambda self, *args: asked.append(args[0]) or original(self, *args))
+    original = place.Objects._again
+    monkeypatch.setattr(place.Objects, "_again", lambda self, *args: asked.append(args[0]) or original(self, *args))
     counts = []
     for n in (10, 200):
         store = RunStore.create(f"{url}{n}", {})
@@ -306,7 +306,7 @@ def test_a_killed_writer_on_this_machine_is_not_waited_for(url, dead):
     kill(store)
     started = time.monotonic()
     RunStore.open(url).close()
-    assert time.monotonic() - started < bucket.SECONDS / 4
+    assert time.monotonic() - started < place.SECONDS / 4
 
 
 def test_who_comes_back_after_another_has_taken_over_commits_nothing(url, elsewhere):
@@ -335,7 +335,7 @@ def test_stopped_in_the_middle_of_a_commit(url, monkeypatch, elsewhere, laps):
     run_laps(url, 2)
     first = RunStore.open(url)
     first.load()
-    original, second, is_late = bucket.Objects.create, [], []
+    original, second, is_late = place.Objects.create, [], []
 
     def late(self, key, data):
         if key.url.endswith("checkpoints/00000003.json") and not is_late:
@@ -348,7 +348,7 @@ def test_stopped_in_the_middle_of_a_commit(url, monkeypatch, elsewhere, laps):
         return original(self, key, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(bucket.Objects, "create", late)
+        patch.setattr(place.Objects, "create", late)
         with pytest.raises(StoreError, match=r"is there already|taken over"):
             commit(first, 2, put_all(first, 2))
     first.close()
@@ -378,7 +378,7 @@ def test_old_claims_are_removed_and_their_holders_see_it(url, elsewhere):
     kill(first)
     for _ in range(4):
         RunStore.open(url).close()
-    folder = Key(url) / bucket.FOLDER
+    folder = Key(url) / place.FOLDER
     assert sorted(place_of(folder).names(folder)) == [
         "00000004.beat", "00000004.json", "00000005.beat", "00000005.json",
     ]  # fmt: skip
@@ -388,7 +388,7 @@ def test_old_claims_are_removed_and_their_holders_see_it(url, elsewhere):
 
 def test_a_lease_is_renewed_until_it_is_released(url, elsewhere):
     store = RunStore.create(url, {})
-    beat = Key(url) / bucket.FOLDER / "00000001.beat"
+    beat = Key(url) / place.FOLDER / "00000001.beat"
     seen, deadline = set(), time.monotonic() + 20
     while len(seen) < 3 and time.monotonic() < deadline:
         seen.add(place_of(beat).read(beat))
@@ -421,7 +421,7 @@ def test_a_url_without_a_bucket():
 def test_a_lease_is_renewed_while_it_still_holds():
     """Whoever renews it late looks again whether it is still its own: half of its time is late."""
     waits = []
-    beats = bucket._Beats(None, 1)
+    beats = place._Beats(None, 1)
     beats.stopping.wait = lambda seconds: waits.append(seconds) or True
     beats.run()
-    assert len(waits) == 1 and 2 * waits[0] < bucket.SECONDS
+    assert len(waits) == 1 and 2 * waits[0] < place.SECONDS

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, RunStore, Versions, packs, place_of, run, run_folder, versions
+from bnp_dask.store import Listing, RunStore, Versions, checkpoint, manifest, place_of, run, run_folder
 from tests.stopping import Killed
 
 
@@ -22,7 +22,7 @@ def few(monkeypatch):
     """What takes hundreds of files takes a few, and none waits for the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(run, "MOST_LOOSE", 8)
-    monkeypatch.setattr(versions, "MOST_LOOSE", 8)
+    monkeypatch.setattr(manifest, "MOST_LOOSE", 8)
 
 
 def arrays_of(batch, visit):
@@ -132,7 +132,7 @@ def test_killed_at_every_call_of_packing(tmp_path, monkeypatch, name, after):
 
         with monkeypatch.context() as patch:
             patch.setattr(run, "MOST_LOOSE", 2)
-            patch.setattr(versions, "MOST_LOOSE", 2)
+            patch.setattr(manifest, "MOST_LOOSE", 2)
             patch.setattr(module, name, call)
             try:
                 again.store.pack()
@@ -214,17 +214,17 @@ def test_a_damaged_pack_is_named_and_nothing_of_it_is_believed(tmp_path):
         (pack,) = (tmp_path / "run" / "summaries" / "packs").iterdir()
         data = pack.read_bytes()
         pack.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place:][1:])
-        packs._index.cache_clear()
+        checkpoint._index.cache_clear()
         with pytest.raises(StoreError, match=r"\.pack is damaged"):
             for entry in grown.listing().entries():
                 RunStore.view(tmp_path / "run").get_summary(*entry)
         pack.write_bytes(data)
-    packs._index.cache_clear()
+    checkpoint._index.cache_clear()
     assert check(tmp_path / "run") == 12
 
 
 def test_packs_are_cut_where_they_become_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(packs, "LARGEST", 1500)
+    monkeypatch.setattr(checkpoint, "LARGEST", 1500)
     grown = Grown(tmp_path / "run")
     for number in range(40):
         grown.update(number)
@@ -235,7 +235,7 @@ def test_packs_are_cut_where_they_become_large(tmp_path, monkeypatch):
 def test_of_two_files_of_one_visit_the_one_with_the_checksum_is_found(tmp_path):
     """A visit that is repeated after a kill may leave other numbers under the same name."""
     contents = {zlib.crc32(data): data for data in (b"before the kill", b"after it")}
-    found = packs.Packs(tmp_path)
+    found = checkpoint.Packs(tmp_path)
     found.join(
         [((4, 2, crc), partial(bytes, data)) for crc, data in contents.items()],
         lambda keys: np.ones(len(keys), np.bool_),

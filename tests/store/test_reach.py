@@ -11,7 +11,7 @@ import pytest
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store import RunStore, SharedFiles
-from bnp_dask.store.reach import SESSION_NAME
+from bnp_dask.store.run import SESSION_NAME
 
 ARRAYS = {"a": np.arange(3.0)}
 

@@ -14,10 +14,9 @@ import pytest
 
 from bnp_dask import __version__
 from bnp_dask.errors import StoreError
-from bnp_dask.store import JOB_NAME, Listing, Receipt, RunStore, SummaryFiles, read_history
+from bnp_dask.store import JOB_NAME, Listing, Receipt, RunStore, SummaryFiles, place, read_history
 from bnp_dask.store.files import seal
-from bnp_dask.store.place import disk, place_of
-from bnp_dask.store.place.base import Extent
+from bnp_dask.store.place import Extent, place_of
 
 B = 3
 
@@ -221,7 +220,7 @@ def test_commit_before_load_is_refused(path):
 
 
 def test_summary_that_was_not_put(path, monkeypatch):
-    monkeypatch.setattr(disk, "LATE_PAUSES", ())
+    monkeypatch.setattr(place, "LATE_PAUSES", ())
     store = RunStore.create(path, {})
     with pytest.raises(StoreError, match=r"cannot sync .*00000007-000001-000000ff.npz: No such file"):
         store.commit({}, {}, [], Listing.of([(7, 1, Receipt(10, 255))]))
@@ -352,7 +351,7 @@ def test_new_summaries_and_all_that_leads_to_them_are_on_the_disk_before_the_com
 
 def test_a_commit_waits_for_the_disk_only_for_what_is_new(path, monkeypatch):
     store, synced = RunStore.create(path, {}), []
-    monkeypatch.setattr(disk.Disk, "sync", lambda self, paths: synced.extend(paths))
+    monkeypatch.setattr(place.Disk, "sync", lambda self, paths: synced.extend(paths))
     run_lap(store, 0)
     first = put_all(store, 0)
     commit(store, 1, first)  # what was durable already
@@ -368,7 +367,7 @@ def test_a_commit_waits_for_the_disk_only_for_what_is_new(path, monkeypatch):
 def test_the_folder_of_a_file_is_on_the_disk_when_its_first_line_is(tmp_path, monkeypatch, nbytes, n_synced):
     path, synced = tmp_path / "rows", []
     path.write_bytes(b"a" * nbytes)
-    monkeypatch.setattr(disk.Disk, "sync_folder", lambda self, folder: synced.append(folder))
+    monkeypatch.setattr(place.Disk, "sync_folder", lambda self, folder: synced.append(folder))
     place_of(path).append(path, b"bcd", Extent(nbytes, 0))
     assert path.read_bytes() == b"a" * nbytes + b"bcd"
     assert synced == [tmp_path] * n_synced
@@ -638,14 +637,14 @@ def test_what_cannot_be_told_may_not_be_replaced(path):
 
 def test_another_process_that_was_faster_keeps_its_run(path, monkeypatch):
     """It creates and commits between the first look and the lock, and is done when the lock is free."""
-    original = disk.WriterLock.__init__
+    original = place.WriterLock.__init__
 
     def late(self, file):
         monkeypatch.undo()
         run_laps(path, 1)
         original(self, file)
 
-    monkeypatch.setattr(disk.WriterLock, "__init__", late)
+    monkeypatch.setattr(place.WriterLock, "__init__", late)
     with pytest.raises(StoreError, match="already holds a run; .*resume=True"):
         RunStore.create(path, {"seed": 2})
     assert lap_of(path) == 0

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, MemoryStore, RunStore, SummaryFiles
+from bnp_dask.store import Listing, MemoryStore, RunStore, SummaryFiles, place
 from bnp_dask.store.files import DamagedError, crc_of_packed, pack, unpack
-from bnp_dask.store.place import disk
 
 DTYPES = st.one_of(
     hnp.floating_dtypes(sizes=(32, 64)), hnp.integer_dtypes(), hnp.boolean_dtypes(), hnp.unicode_string_dtypes()
@@ -78,7 +77,7 @@ def test_workers_can_use_the_files(tmp_path):
 
 @pytest.fixture(params=["memory", "spilled", "run"])
 def store(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "LATE_PAUSES", (0.001,) * 4)
+    monkeypatch.setattr(place, "LATE_PAUSES", (0.001,) * 4)
     if request.param == "run":
         made = RunStore.create(tmp_path / "run", {})
     else:

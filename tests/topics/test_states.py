@@ -18,7 +18,7 @@ from bnp_dask.initialize import RandomExamples
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.store.files import seal, unseal
-from bnp_dask.store.layout import RUN_FORMAT, VERSION
+from bnp_dask.store.run import RUN_FORMAT, VERSION
 from bnp_dask.training.results import load
 from bnp_dask.training.train import train
 from tests.stopping import AfterLaps

@@ -48,7 +48,7 @@ from bnp_dask.store import (
     place_of,
 )
 from bnp_dask.store.checkpoint import Prepared
-from bnp_dask.store.layout import read_about
+from bnp_dask.store.run import read_about
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.defaults import moves_on_arrival
 from bnp_dask.training.growing.grown import Absent, GrownSource, first_data, opened_again, place_again, survey_of

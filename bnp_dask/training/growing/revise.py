@@ -25,7 +25,7 @@ from bnp_dask.inputs import POSTERIOR_NAME, path_text, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore, Versions
-from bnp_dask.store.layout import run_folder
+from bnp_dask.store.run import run_folder
 from bnp_dask.training.growing.found import Found, OpenedPiece, look_for_new
 from bnp_dask.training.growing.growing_run import GrowingRun, commit, posterior_of
 from bnp_dask.training.growing.grown import place_again, weights_in_file

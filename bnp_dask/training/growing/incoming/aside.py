@@ -20,8 +20,8 @@ from bnp_dask.errors import DataError, NumericalError, StoreError
 from bnp_dask.inputs import path_text
 from bnp_dask.store import Key, RunStore, place_of, run_folder
 from bnp_dask.store.files import seal, unseal
-from bnp_dask.store.layout import read_settings
 from bnp_dask.store.place import DamagedError
+from bnp_dask.store.run import read_settings
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.incoming.pieces import ZARR, OtherContentError, Piece
 

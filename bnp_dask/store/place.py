@@ -1,37 +1,527 @@
-"""An object store as the place of a run: no renames, no appends, no locks.
+"""The place of a run directory: paths of a file system, or objects of a store, used by the same verbs.
 
-Names of objects are used as paths are.  Requests are retried while they may succeed, and are whole or refused.  A lease
-takes the place of a lock that dies with its holder: one writer for each run.
+::
+
+    path -> place_of -> Disk (paths: renames, syncs, file locks) or Bucket (keys: conditional puts, leases)
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import math
+import mmap
 import os
 import random
 import re
+import shutil
 import socket
 import threading
 import time
+import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import IO, Any, Protocol, TypedDict, TypeVar
 
 import fsspec
+import numpy as np
 
 from bnp_dask.core.location import NoAnswerError, answer_seconds, contact_of
-from bnp_dask.errors import StoreError
-from bnp_dask.store.place.base import UNHARMED, DamagedError, Extent, Lock
+from bnp_dask.core.schema import Whole
+from bnp_dask.errors import StoreError, warn
+
+# -- The verbs that a run directory needs from its storage --------------------------------------------------------
+
+
+UNHARMED = "everything saved before is unharmed"
+
+
+class DamagedError(Exception):
+    """A file that is missing, cut off or altered; the message names it."""
+
+
+UNSEEN = (errno.ENOENT, errno.ESTALE)
+"""Errors of a file that is missing or was replaced; on network file systems also of a new file."""
+
+_ADVICE: Mapping[int, str] = MappingProxyType(
+    {
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "Make room"),
+        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Give permission"),
+        **dict.fromkeys(
+            UNSEEN,
+            "Another process removed it, or a machine that wrote it does not show it here: let all of them mount the "
+            "same directory, on NFS with lookupcache=positive",
+        ),
+    }
+)
+
+
+def cannot(verb: str, path: str | os.PathLike[str], error: OSError) -> StoreError:
+    """The error for a file that the operating system refuses."""
+    reason = error.strerror or str(error)
+    advice = _ADVICE.get(error.errno or 0, "Look at the disk, its room and its permissions")
+    return StoreError(f"cannot {verb} {path}: {reason}. {advice}, then go on: {UNHARMED}")
+
+
+class ExtentContent(TypedDict):
+    """Fields of an :class:`Extent` in a file."""
+
+    bytes: Whole
+    crc32: Whole
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The committed beginning of a file that grows.
+
+    Parameters
+    ----------
+    nbytes
+        Its length.
+    crc32
+        CRC-32 of its content.
+    """
+
+    nbytes: int = 0
+    crc32: int = 0
+
+    @staticmethod
+    def from_json(data: Mapping[str, int]) -> Extent:
+        """Inverse of :meth:`to_json`."""
+        return Extent(data["bytes"], data["crc32"])
+
+    def to_json(self) -> dict[str, int]:
+        """As plain data."""
+        return {"bytes": self.nbytes, "crc32": self.crc32}
+
+
+class Lock(Protocol):
+    """Held by the one process that writes to a run directory."""
+
+    def release(self) -> None:
+        """Let another process write."""
+
+    def require(self) -> None:
+        """StoreError if another process may have taken over; to be called before something is replaced."""
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Context of a commit: StoreError if another process has taken over, and then the directory belongs to it."""
+
+    def fence(self, claim: Callable[[], int], newest: int) -> int:
+        """Number of the newest commit, once no process that held the lock before can commit any more.
+
+        Parameters
+        ----------
+        claim
+            Takes the number of the next commit, so that no other process can use it, and returns it.
+        newest
+            The number of the newest commit, as read before.
+        """
+
+
+class Place(Protocol):
+    """A file system or an object store.  Files appear whole or not at all, and are gone when they are removed.
+
+    Paths are of the kind that the place knows: :class:`pathlib.Path` or :class:`~bnp_dask.store.place.Key`.
+    A refusal of the place is a StoreError that names the file; a missing file is a DamagedError.
+    """
+
+    def exists(self, path: Any) -> bool:
+        """Whether there is a file, or a folder with something in it."""
+
+    def names(self, folder: Any) -> list[str]:
+        """Names in a folder; none if there is no folder.  OSError if it cannot be read."""
+
+    def read(self, path: Any) -> bytes:
+        """Content of a file."""
+
+    def part(self, path: Any, start: int, nbytes: int) -> bytes:
+        """So many bytes of a file from ``start`` on, or fewer if it ends before."""
+
+    def read_late(self, path: Any) -> bytes:
+        """Content of a file that another machine has written, which may become visible here only after some seconds."""
+
+    def glance(self, path: Any) -> bytes:
+        """Content of a small file; if requests are slow, as it was up to a minute ago."""
+
+    def write(self, path: Any, data: bytes, sync: bool = True) -> None:
+        """Put a file in place of an older one, in one step; with ``sync`` it outlives a loss of power."""
+
+    def write_once(self, path: Any, data: bytes) -> None:
+        """Put a file whose name depends on its content, and its folder; a commit waits until it is durable."""
+
+    def create(self, path: Any, data: bytes) -> bool:
+        """Put a file that is never replaced; False if another process has put one, which stays."""
+
+    def append(self, path: Any, data: bytes, committed: Extent) -> Extent:
+        """Add to the committed part of a file, in place of anything uncommitted; durable on return."""
+
+    def pieces(self, path: Any, committed: Extent) -> Iterator[bytes]:
+        """Committed content of a file that grows, piece by piece."""
+
+    def remove(self, paths: Iterable[Any]) -> None:
+        """Remove unneeded files; one that cannot be removed only wastes space."""
+
+    def remove_tree(self, folder: Any) -> None:
+        """Remove an unneeded folder with its content."""
+
+    def require_own(self, folder: Any) -> None:
+        """StoreError if something in a folder, or below, is a link that leads out of it."""
+
+    def remove_temporary(self, folder: Any) -> None:
+        """Remove temporary files of killed writers, in a folder and below."""
+
+    def make_folder(self, folder: Any) -> None:
+        """Make a folder and its parents, if the place has folders."""
+
+    def sync(self, paths: Iterable[Any]) -> None:
+        """Wait until files and the entries of their folders are durable."""
+
+    def sync_folder(self, folder: Any) -> None:
+        """Wait until the names in a folder are durable."""
+
+    def lock(self, folder: Any) -> Lock:
+        """Become the writer of a run directory; StoreError if another process is."""
+
+
+# -- A file system of this machine, or one that it shares with others: atomic renames, syncs and file locks -------
+
+
+# -- one writer ----------------------------------------------------------------------------------------------------
+class WriterLock:
+    """Held by the process that writes; dies with it, however it dies.
+
+    Parameters
+    ----------
+    path
+        The lock file; its holder is written in it, for the message that other processes get.
+
+    Raises
+    ------
+    StoreError
+        Another process, or another store of this process, holds the lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise cannot("write", path, error) from error
+        try:
+            _lock(self._descriptor, path)
+        except BaseException:
+            self.release()
+            raise
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {now}\n".encode(), 0)
+        except OSError as error:
+            self.release()
+            raise cannot("write", path, error) from error
+
+    def __del__(self) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let another process write.  The file stays: removing it would let two processes lock two files."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def require(self) -> None:
+        """No-op: no other process has the lock."""
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Context of a commit: no other process can commit."""
+        return nullcontext()
+
+    def fence(self, claim: Callable[[], int], newest: int) -> int:
+        """Number of the newest commit: the previous holder is gone."""
+        return newest
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        warn(f"this system has no file locks: make sure that no other process writes to {path.parent}")
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or "another process"
+        raise StoreError(
+            f"the run directory {path.parent} is being written by {holder}; wait until it ends, stop it, "
+            "or choose another directory. Reading it (inspect, report) needs no lock"
+        ) from None
+    except OSError as error:
+        warn(
+            f"the file system of {path.parent} has no locks ({error.strerror}): "
+            "make sure that no other process writes to this run directory"
+        )
+
+
+# -- the place -----------------------------------------------------------------------------------------------------
+TEMPORARY = ".tmp-"
+FILE_THREADS = 16
+
+PIECE_BYTES = 2**22
+"""Bytes that are read at a time to check a file."""
+
+LATE_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between looks for a file that another machine has written: it must be seen within eight seconds."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The :class:`~bnp_dask.store.place.Place` of paths."""
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def names(self, folder: Path) -> list[str]:
+        try:
+            return os.listdir(folder)
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path} is missing") from error
+        except OSError as error:
+            raise cannot("read", path, error) from error
+
+    def part(self, path: Path, start: int, nbytes: int) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                file.seek(start)
+                return file.read(nbytes)
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path} is missing") from error
+        except OSError as error:
+            raise cannot("read", path, error) from error
+
+    def read_late(self, path: Path) -> bytes:
+        with suppress(OSError):  # the read below reports any other error
+            _when_seen(path, lambda: os.stat(path))
+        return self.read(path)
+
+    def glance(self, path: Path) -> bytes:
+        return self.read(path)
+
+    def write(self, path: Path, data: bytes, sync: bool = True) -> None:
+        try:
+            with replacing(path, sync) as file:
+                file.write(data)
+        except OSError as error:
+            raise cannot("write", path, error) from error
+
+    def write_once(self, path: Path, data: bytes) -> None:
+        if not path.parent.exists():
+            self.make_folder(path.parent)
+        # Not synced, because a commit does that for all new files together; but a file that a checkpoint may refer to
+        # is never replaced by bytes that are not on the disk yet.
+        exists = path.exists()
+        if not (exists and self.read(path) == data):
+            self.write(path, data, sync=exists)
+
+    def create(self, path: Path, data: bytes) -> bool:
+        self.write(path, data)  # the lock keeps others away; an existing file is left by a killed commit
+        return True
+
+    def append(self, path: Path, data: bytes, committed: Extent) -> Extent:
+        try:
+            with open(path, "ab") as file:
+                file.truncate(committed.nbytes)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise cannot("write", path, error) from error
+        if committed.nbytes == 0:
+            self.sync_folder(path.parent)
+        return Extent(committed.nbytes + len(data), zlib.crc32(data, committed.crc32))
+
+    def pieces(self, path: Path, committed: Extent) -> Iterator[bytes]:
+        left = committed.nbytes
+        if left == 0:
+            return
+        try:
+            with open(path, "rb") as file:
+                while left and (piece := file.read(min(left, PIECE_BYTES))):
+                    left -= len(piece)
+                    yield piece
+        except OSError as error:
+            raise DamagedError(f"{path} cannot be read ({error.strerror})") from error
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        # Removing a file from the disk takes a file system up to milliseconds, and many at a time hardly longer.
+        _all_at_once(_unlink_quietly, list(paths))
+
+    def remove_tree(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def require_own(self, folder: Path) -> None:
+        # a directory unpacked from an archive may have links by which its writer would change files elsewhere
+        root = os.path.realpath(folder)
+        waiting = [root]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    found = list(entries)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise cannot("read", folder, error) from error
+            waiting += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+            for link in (entry.path for entry in found if entry.is_symlink()):
+                target = os.path.realpath(link)
+                if target != root and not target.startswith(root + os.sep):
+                    raise StoreError(
+                        f"{link} is a link to {target}, out of the run directory; nothing was written. A run directory "
+                        "holds files of its own: put a copy in place of the link, or make a link of the whole directory"
+                    )
+
+    def remove_temporary(self, folder: Path) -> None:
+        for below, _, names in os.walk(folder):
+            self.remove(Path(below, name) for name in names if name.startswith(TEMPORARY))
+
+    def make_folder(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot("make directory", folder, error) from error
+
+    def sync(self, paths: Iterable[Path]) -> None:
+        # Many at a time: the file system then writes its journal once for all instead of once for each.
+        files = list(paths)
+        _all_at_once(_sync, files)
+        _all_at_once(self.sync_folder, sorted({f.parent for f in files}))
+
+    def sync_folder(self, folder: Path) -> None:
+        if os.name != "nt":  # Windows cannot, and does not need to
+            _sync(folder)
+
+    def lock(self, folder: Path) -> Lock:
+        return WriterLock(folder / "LOCK")
+
+
+@contextmanager
+def replacing(path: Path, sync: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write, which has its name and is on the disk when the block ends; OSError as for other files."""
+    temporary = _temporary(path)
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        _unlink_quietly(temporary)
+        raise
+
+
+def mapped(path: Path) -> np.ndarray:
+    """Bytes of a file that another machine may have written just now, mapped into memory; OSError as for other files.
+
+    Pages are shared with all processes that map the file, until one writes to them, which changes its own copy.
+    """
+    with suppress(OSError):  # the call below reports any other error
+        _when_seen(path, lambda: os.stat(path))
+    with open(path, "rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+
+
+def link(path: Path, to: Path) -> None:
+    """Give a file that is never changed a second name; copy it if the file system has no hard links."""
+    temporary = _temporary(to)
+    try:
+        try:
+            os.link(path, temporary)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            shutil.copyfile(path, temporary)
+            _sync(temporary)
+        os.replace(temporary, to)
+    except BaseException:
+        _unlink_quietly(temporary)
+        raise
+
+
+def _temporary(path: Path) -> Path:
+    # The name must be free on every machine that shares the directory.
+    return path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}")
+
+
+def _sync(path: Path) -> None:
+    def flush() -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    try:
+        _when_seen(path, flush)
+    except OSError as error:
+        raise cannot("sync", path, error) from error
+
+
+def _when_seen(path: Path, ask: Callable[[], Any]) -> None:
+    """Do this to a file, again and again for some seconds while it is not seen here yet.
+
+    Network file systems cache folders for a while; listing a folder asks the server.
+    """
+    for pause in LATE_PAUSES:
+        try:
+            ask()
+            return
+        except OSError as error:
+            if error.errno not in UNSEEN:
+                raise
+        time.sleep(pause)
+        with suppress(OSError):
+            os.listdir(path.parent)
+    ask()
+
+
+def _all_at_once(what: Callable[[Path], None], files: list[Path]) -> None:
+    """Do this to many files, each thread to a share of them."""
+
+    def own(share: list[Path]) -> None:
+        for path in share:
+            what(path)
+
+    if len(files) <= 1:
+        return own(files)
+    with ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="bnp-dask-files") as pool:
+        list(pool.map(own, (files[i::FILE_THREADS] for i in range(min(FILE_THREADS, len(files))))))
+
+
+def _unlink_quietly(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+# -- An object store as the place of a run: no renames, no appends, no locks --------------------------------------
+# Names of objects are used as paths are.  Requests are retried while they may succeed, and are whole or refused.  A
+# lease takes the place of a lock that dies with its holder: one writer for each run.
 
 
 # -- names of objects ----------------------------------------------------------------------------------------------
@@ -580,7 +1070,7 @@ _PIECE = re.compile(r"(\d+)-([0-9a-f]{8})-(\d+)-([0-9a-f]{8})")
 
 @dataclass(frozen=True)
 class Bucket:
-    """The :class:`~bnp_dask.store.place.base.Place` of keys; opened at its first use, so that it travels with tasks."""
+    """The :class:`~bnp_dask.store.place.Place` of keys; opened at its first use, so that it travels with tasks."""
 
     def exists(self, path: Key) -> bool:
         return objects_of(path).exists(path)
@@ -696,3 +1186,28 @@ def _chain(objects: Objects, path: Key, committed: Extent) -> list[Key]:
         if at == Extent():
             return keys[::-1]
     raise DamagedError(f"{path} is damaged (no pieces lead to its first {committed.nbytes} bytes)")
+
+
+# -- The place of a run directory: paths of a file system, or objects of a store, used by the same verbs ----------
+
+
+_DISK, _BUCKET = Disk(), Bucket()
+
+
+def place_of(path: Path | Key) -> Place:
+    """The place that reads and writes a path."""
+    return _BUCKET if isinstance(path, Key) else _DISK
+
+
+__all__ = [
+    "TEMPORARY",
+    "DamagedError",
+    "Extent",
+    "ExtentContent",
+    "Key",
+    "Lock",
+    "Place",
+    "cannot",
+    "place_of",
+    "require_known",
+]
