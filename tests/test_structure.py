@@ -33,7 +33,7 @@ FACTS = {
     "cli/data.py": 1,
     "cli/look.py": 1,
     "reports/run_page.py": 1,
-    "training/growing/found.py": 1,
+    "training/growing/growing_run.py": 1,
     # which models have no windows of sequences to start from
     "initialize/blocks.py": 2,
     # data must say which rows belong together, and which follow one another; sequences are asked for by name
@@ -45,7 +45,7 @@ FACTS = {
     # whether units of a random sample are atoms or groups, a cluster's atoms can be trained alone, atoms have densities
     "training/certainty.py": 3,
     # whether equal rows cannot be chance: in a sequence a value may stay
-    "training/copies.py": 1,
+    "training/survey_pass.py": 1,
     # whether statistics are packed to be kept
     "inference/batch_memo.py": 1,
     # whether groups have several clusters, so that a label of a group forbids none

@@ -24,8 +24,8 @@ from bnp_dask.cli.run import result_table
 from bnp_dask.inputs import say, shown
 
 if TYPE_CHECKING:
-    from bnp_dask.training.growing.incoming.aside import SetAside
-    from bnp_dask.training.growing.ingest_update import UpdateResult
+    from bnp_dask.training.growing.incoming import SetAside
+    from bnp_dask.training.growing.update import UpdateResult
     from bnp_dask.training.growing.versions import Change
 
 IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
@@ -314,7 +314,7 @@ def changes_table(found: Sequence[Change]) -> str:
 def aside_lines(rundir: str) -> list[str]:
     """Data that a run set aside, a line each; none if ``rundir`` is not a run."""
     from bnp_dask.store import holds_run
-    from bnp_dask.training.growing.incoming.aside import set_aside
+    from bnp_dask.training.growing.incoming import set_aside
 
     return [aside_line(piece) for piece in set_aside(rundir)] if holds_run(rundir) else []
 
@@ -335,7 +335,7 @@ def rollback_command(args: argparse.Namespace) -> None:
 
 def _on_bad(text: str) -> str:
     """Type of an argument: treatment of files that cannot be added."""
-    from bnp_dask.training.growing.incoming.aside import ON_BAD
+    from bnp_dask.training.growing.incoming import ON_BAD
 
     if text.replace("-", " ") not in ON_BAD:
         raise argparse.ArgumentTypeError(f"found {shown(text)}, needs raise or set-aside")

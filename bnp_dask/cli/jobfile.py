@@ -89,8 +89,7 @@ from bnp_dask.moves import Move
 from bnp_dask.observation import Gaussian, Observation, Product, marginalises, read_as
 from bnp_dask.store import JOB_NAME, read_note
 from bnp_dask.training.alternatives import Shadow
-from bnp_dask.training.growing.ingest_update import KEPT
-from bnp_dask.training.growing.update import rules_of
+from bnp_dask.training.growing.update import KEPT, rules_of
 from bnp_dask.training.memory_plan import MEMORY, parse_memory
 from bnp_dask.training.planning import Plan, plan
 from bnp_dask.training.results import TrainResult, load

@@ -63,7 +63,7 @@ from bnp_dask.reports.plots import atoms_for, cluster_sections
 from bnp_dask.store import holds_run, posterior_place, read_history
 from bnp_dask.structure import Noun, count_of, counts_words, learner_of, noun_of, response_of, scale_shape, unused_line
 from bnp_dask.structure.nouns import CLUSTER, in_use
-from bnp_dask.training.growing.ingest_update import UpdateResult
+from bnp_dask.training.growing.update import UpdateResult
 from bnp_dask.training.growing.versions import load, objective_of_version
 from bnp_dask.training.results import History, TrainResult
 from bnp_dask.training.run_settings import settings_of_run

@@ -28,9 +28,9 @@ from bnp_dask.inputs import number_from, seed_of, start_of_seed, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.training.callbacks import RunInfo
-from bnp_dask.training.defaults import default_init
 from bnp_dask.training.history import plain
 from bnp_dask.training.results import TrainResult
+from bnp_dask.training.run_settings import default_init
 from bnp_dask.training.train import ConvergenceWarning, train
 
 if TYPE_CHECKING:

@@ -44,9 +44,8 @@ from bnp_dask.moves import Move
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.training.callbacks import RunInfo
-from bnp_dask.training.defaults import check_schedule, default_init
 from bnp_dask.training.memory_plan import COPIES, KILLED_AT, MEMORY_BYTES, PROGRAM_BYTES, parse_memory
-from bnp_dask.training.run_settings import check_parts
+from bnp_dask.training.run_settings import check_parts, check_schedule, default_init
 from bnp_dask.training.train import train
 
 # -- unit costs ---------------------------------------------------------------------------------------------------

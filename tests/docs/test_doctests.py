@@ -17,7 +17,7 @@ WITH_EXAMPLES = sorted(
 
 
 def test_there_are_examples():
-    assert {"bnp_dask.estimators.mixture", "bnp_dask.estimators.topics"} <= set(WITH_EXAMPLES)
+    assert "bnp_dask.estimators" in WITH_EXAMPLES
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

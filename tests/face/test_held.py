@@ -331,7 +331,7 @@ def test_what_no_estimator_takes_is_refused_with_what_to_call(what, kind):
 
 
 def test_data_of_another_width_and_below_zero_are_told_so_and_topics_how_to_label():
-    from bnp_dask.estimators.fitting import validated
+    from bnp_dask.estimators import validated
 
     fitted = bnp.TopicModel()
     fitted.n_features_in_ = 2
@@ -348,7 +348,7 @@ def test_data_of_another_width_and_below_zero_are_told_so_and_topics_how_to_labe
 
 
 def test_times_that_fall_within_a_sequence_are_told():
-    from bnp_dask.estimators.sequences import warn_of_times
+    from bnp_dask.estimators import warn_of_times
 
     times = pd.date_range("2024-10-27", periods=6, freq="h", tz="Europe/Berlin")  # an hour is there twice
     frame = pd.DataFrame({"a": range(6), "time": times})

@@ -33,10 +33,9 @@ from bnp_dask.inference.checkpoint import SavedStarts
 from bnp_dask.inputs.settings import start_of_seed
 from bnp_dask.store import DamagedError, RunStore
 from bnp_dask.store.files import _SEALED, pack, seal, unpack
-from bnp_dask.training.copies import share_of_copies
 from bnp_dask.training.results import MARK
 from bnp_dask.training.run_settings import Begun, settings_of_run
-from bnp_dask.training.survey_pass import summed
+from bnp_dask.training.survey_pass import share_of_copies, summed
 
 DEEP: list[Any] = []
 for _ in range(300):

@@ -15,8 +15,8 @@ from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.incoming.pieces import time_in, times_of
-from bnp_dask.training.growing.ingest_update import Span, span_from, with_times
+from bnp_dask.training.growing.incoming import time_in, times_of
+from bnp_dask.training.growing.update import Span, span_from, with_times
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, gap, grow
 from tests.growing.test_update import COMMITTED, dying
 

@@ -15,8 +15,8 @@ from bnp_dask.core.survey import checksum, survey_batch
 from bnp_dask.data import as_source
 from bnp_dask.errors import DataError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
-from bnp_dask.training.growing import found as looking
-from bnp_dask.training.growing.found import ATOMS, GROUPS, Room, look, look_at, scored_part
+from bnp_dask.training.growing import growing_run as looking
+from bnp_dask.training.growing.growing_run import ATOMS, GROUPS, Room, look, look_at, scored_part
 from tests.growing.parts import begin, bits_of, counts_of, day, grow
 
 

@@ -12,9 +12,9 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.data.sources import arrays as npy
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.serial import ThreadExecutor
-from bnp_dask.training.growing import found as holding
-from bnp_dask.training.growing import ingest_update
-from bnp_dask.training.growing.found import HoldingReader, Room
+from bnp_dask.training.growing import growing_run as holding
+from bnp_dask.training.growing import update
+from bnp_dask.training.growing.growing_run import HoldingReader, Room
 from tests.growing.parts import begin, bits_of, day, files, grow
 
 BATCH = 60 * 3 * 8
@@ -67,13 +67,13 @@ def changing(tmp_path, monkeypatch):
     """A run, and a file whose content changes between the look at it and its visit."""
     paths = files(tmp_path / "in", 2)
     begin(tmp_path / "run", paths[0])
-    visits = ingest_update.visit_arrivals
+    visits = update.visit_arrivals
 
     def changed_first(*args, leaves):
         np.save(paths[1], day(7))
         return visits(*args, leaves=leaves)
 
-    monkeypatch.setattr(ingest_update, "visit_arrivals", changed_first)
+    monkeypatch.setattr(update, "visit_arrivals", changed_first)
     return tmp_path / "run", paths
 
 

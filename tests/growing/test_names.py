@@ -14,7 +14,7 @@ from bnp_dask.inference.variational.lineage import Lineage, inherited, told
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.ingest_update import _taken_out
+from bnp_dask.training.growing.update import _taken_out
 from tests.growing.parts import MODELS, begin, gap, grow, stored_day
 
 FIELDS = {"N": Model(DPMixture(), DiagGaussian()).fields["N"]}

@@ -11,9 +11,9 @@ from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import FullBatch
 from bnp_dask.store import RunStore, Versions
-from bnp_dask.training.growing import found as looking
 from bnp_dask.training.growing import growing_run
-from bnp_dask.training.growing.incoming.pieces import Known, Piece, pieces_of
+from bnp_dask.training.growing import growing_run as looking
+from bnp_dask.training.growing.incoming import Known, Piece, pieces_of
 from bnp_dask.training.growing.versions import load
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow

@@ -13,7 +13,7 @@ from typing import Any
 import bnp_dask as bnp
 from benchmarks.topics import million
 from bnp_dask.execute.local import local_client
-from bnp_dask.training import one_run
+from bnp_dask.training import train
 from tests.memory import measure
 
 
@@ -38,7 +38,7 @@ class Tell:
 def main(n_docs: int, laps: int, workers: int, folder: Path) -> None:
     """Write the documents, and train from one topic."""
     warnings.simplefilter("ignore")
-    one_run.SECONDS = 0.0  # laps of a second are as those of minutes
+    train.SECONDS = 0.0  # laps of a second are as those of minutes
     million.BATCH = min(million.BATCH, n_docs // 4)
     million.write(folder / "corpus.zarr", n_docs)
     with local_client(workers, "1GB", None) as client:

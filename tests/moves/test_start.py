@@ -14,7 +14,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.initialize.kmeans import SAMPLE
 from bnp_dask.moves.prior import better_prior
 from bnp_dask.moves.start import UnitedKMeans, _united
-from bnp_dask.training.defaults import start_of
+from bnp_dask.training.run_settings import start_of
 
 rng = np.random.default_rng(0)
 CENTRES = 8.0 * rng.normal(size=(4, 2))
@@ -92,7 +92,7 @@ def test_settings_are_checked(settings: dict[str, int]) -> None:
 
 def test_an_estimator_starts_as_train_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also from a sample that is far smaller than the data."""
-    monkeypatch.setattr("bnp_dask.training.defaults.FAR_LARGER", 400 / SAMPLE)
+    monkeypatch.setattr("bnp_dask.training.run_settings.FAR_LARGER", 400 / SAMPLE)
     starts = []
     started = UnitedKMeans.start
     monkeypatch.setattr(UnitedKMeans, "start", lambda self, context: starts.append(self) or started(self, context))

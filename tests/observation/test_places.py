@@ -17,23 +17,19 @@ LISTS = {"observation/__init__.py": 2}
 WORDS = "topics are made of words, whose counts are its statistics"
 ELSEWHERE = {
     "AutoRegressiveGaussian": {
-        "estimators/fitting.py": "which of its statistics are free numbers",
-        "estimators/mixture.py": "no likelihood of rows without order",
-        "estimators/sequences.py": "chosen by name; rows with the one before are made there",
-        "training/defaults.py": "a step is about how things change, so that blocks of steps are a start",
+        "estimators.py": "which of its statistics are free numbers; rows with the one before are made there",
+        "training/run_settings.py": "a step is about how things change, so that blocks of steps are a start",
     },
-    "Bernoulli": {"cli/demo.py": "a demonstration", "estimators/sequences.py": "chosen by name"},
+    "Bernoulli": {"cli/demo.py": "a demonstration", "estimators.py": "chosen by name"},
     "Categorical": {
         "analysis/sample.py": "labels of levels are given back",
-        "estimators/fitting.py": "how many levels a column has",
-        "estimators/sequences.py": "chosen by name",
+        "estimators.py": "how many levels a column has; chosen by name",
         "observation/proposing.py": "proposed for a column of a table",
     },
-    "DiagGaussian": {"estimators/sequences.py": "chosen by name"},
+    "DiagGaussian": {"estimators.py": "chosen by name"},
     "Gaussian": {
         "cli/jobfile.py": "an example in a message; what a new job file begins with, not named where it does",
-        "estimators/fitting.py": "an example in a message",
-        "estimators/sequences.py": "chosen by name",
+        "estimators.py": "an example in a message; chosen by name",
         "observation/proposing.py": "proposed for a column of a table",
         "observation/semi_conjugate.py": "its statistics and quadratic forms",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
@@ -43,13 +39,12 @@ ELSEWHERE = {
     "Multinomial": {
         **dict.fromkeys(
             ["analysis/topics/completion.py", "analysis/topics/words.py",
-             "cli/demo.py", "estimators/topics.py", "initialize/sampled.py", "reports/plot.py",
+             "cli/demo.py", "initialize/sampled.py", "reports/plot.py",
              "inference/streaming/learners.py", "inference/streaming/truncation_free.py",
-             "structure/answers.py", "training/copies.py",
-             "training/defaults.py"], WORDS
+             "structure/answers.py", "training/survey_pass.py",
+             "training/run_settings.py"], WORDS
         ),
-        "estimators/fitting.py": "shares of words sum to one; which data are texts",
-        "estimators/mixture.py": "scikit-learn is told that its data may be sparse",
+        "estimators.py": "shares of words sum to one; which data are texts, and may be sparse",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
         "inference/sampling/reseating.py": "documents are seated again by a compiled loop",
         "inference/sampling/gibbs.py": "topics of words alone are sampled",
@@ -58,12 +53,11 @@ ELSEWHERE = {
     },
     "NegativeBinomial": {"observation/proposing.py": "proposed for a column of a table"},
     "Poisson": {
-        "estimators/sequences.py": "chosen by name",
+        "estimators.py": "chosen by name",
         "observation/proposing.py": "proposed for a column of a table",
     },
     "Product": {
-        "estimators/fitting.py": "the sum of the criteria of its parts; made of the table that fit is given",
-        "estimators/mixture.py": "made of a table; without settings there is none",
+        "estimators.py": "the sum of the criteria of its parts; made of the table that fit is given",
         "cli/jobfile.py": "made of a table for a new job file",
         "reports/plots.py": "each of its parts has pictures of its own",
         "structure/independent.py": "one of its parts is the column of strata",

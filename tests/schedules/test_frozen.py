@@ -172,16 +172,16 @@ HARMS = {
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 def test_a_total_that_is_not_that_of_its_batches_is_not_published(tmp_path, monkeypatch, harm):
-    from bnp_dask.training.growing import ingest_update
+    from bnp_dask.training.growing import update
 
     begin(tmp_path / "run", day(0), laps=2)
-    before, right = bits_of(tmp_path / "run"), ingest_update.commit
+    before, right = bits_of(tmp_path / "run"), update.commit
 
     def commit(run, state, *rest):
         harm(state.total)
         return right(run, state, *rest)
 
-    monkeypatch.setattr(ingest_update, "commit", commit)
+    monkeypatch.setattr(update, "commit", commit)
     with pytest.raises(StoreError, match=HARMS[harm]):
         grow(tmp_path / "run", day(1))
     assert bits_of(tmp_path / "run") == before

@@ -10,14 +10,14 @@ from bnp_dask.errors import StoreError
 from bnp_dask.store import manifest, migrations, run
 from bnp_dask.store.files import seal, unseal
 from bnp_dask.training import results
-from bnp_dask.training.growing.incoming import aside
+from bnp_dask.training.growing import incoming
 
 NOW = {
     run.CHECKPOINT_FORMAT: run.VERSION,
     run.RUN_FORMAT: run.VERSION,
     manifest.MANIFEST_FORMAT: manifest.VERSION,
     manifest.FORMAT: manifest.FORMAT_VERSION,
-    aside.FORMAT: aside.VERSION,
+    incoming.FORMAT: incoming.VERSION,
     results.KIND: results.FORMAT,
 }
 """All formats and the versions that are written now."""

@@ -18,7 +18,7 @@ from bnp_dask.analysis.score import score_samples
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import ThreadExecutor
-from bnp_dask.training import one_run
+from bnp_dask.training import train
 from bnp_dask.training.callbacks import Callback
 from tests.topics.bars import thin_bars
 
@@ -162,7 +162,7 @@ def test_data_that_are_gone_by_then_lose_the_words_for_scores_alone(tmp_path, ca
 
 
 def test_workers_without_room_lose_the_words_for_scores_alone(monkeypatch, caplog):
-    monkeypatch.setattr(one_run, "bytes_of_passes", lambda *_: np.inf)
+    monkeypatch.setattr(train, "bytes_of_passes", lambda *_: np.inf)
     monkeypatch.setattr(ThreadExecutor, "memory_limit", 10**9)
     threads = ThreadExecutor(1)
     try:

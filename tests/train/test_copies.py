@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import MOST_ROWS, combine, combine_distinct, distinct_rows, row_hashes, survey_batch
-from bnp_dask.training.copies import LEAST_SHARE, _hashes, firsts, least_words, share_of_copies
+from bnp_dask.training.survey_pass import LEAST_SHARE, _hashes, firsts, least_words, share_of_copies
 from tests.topics.bars import bars_corpus
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")

@@ -20,11 +20,11 @@ from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
 from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Multinomial
-from bnp_dask.training import defaults
+from bnp_dask.training import run_settings
 from bnp_dask.training.train import train
 
 ALL = (Birth(), Merge(), Delete())
-OF_WORDS = (DocumentBirth(), defaults.SPLITS_OF_TOPICS, Merge(), Delete())
+OF_WORDS = (DocumentBirth(), run_settings.SPLITS_OF_TOPICS, Merge(), Delete())
 MODEL = Model(DPMixture(), Gaussian())
 
 go = partial(train, client=SerialExecutor(), batch_size=150)
@@ -91,32 +91,32 @@ def test_one_row_far_away_is_one_cluster_more(size):
 def test_models_that_learn_k_make_all_moves(allocation, schedule):
     words = isinstance(allocation, HDPTopics)
     model = Model(allocation, Multinomial())
-    assert defaults.default_moves(model, schedule, is_sparse=True) == (OF_WORDS if words else ALL)
-    assert defaults.default_moves(model, schedule, is_sparse=False) == ALL
+    assert run_settings.default_moves(model, schedule, is_sparse=True) == (OF_WORDS if words else ALL)
+    assert run_settings.default_moves(model, schedule, is_sparse=False) == ALL
 
 
 def test_when_more_texts_come_single_topics_are_born_too():
-    first, documents, *rest = defaults.moves_on_arrival((OF_WORDS[0], *OF_WORDS[2:]))
+    first, documents, *rest = run_settings.moves_on_arrival((OF_WORDS[0], *OF_WORDS[2:]))
     assert (first, rest) == (Birth(), [*OF_WORDS[2:]])
     assert isinstance(documents, DocumentBirth)
-    assert defaults.moves_on_arrival(OF_WORDS)[1:] == (Birth(), *OF_WORDS[2:])  # at any number of topics
-    assert isinstance(defaults.moves_on_arrival((Birth(sample=7), DocumentBirth()))[1], DocumentBirth)
+    assert run_settings.moves_on_arrival(OF_WORDS)[1:] == (Birth(), *OF_WORDS[2:])  # at any number of topics
+    assert isinstance(run_settings.moves_on_arrival((Birth(sample=7), DocumentBirth()))[1], DocumentBirth)
     for moves in (ALL, (Birth(sample=7), DocumentBirth(kept=True)), (Merge(),), ()):
-        assert defaults.moves_on_arrival(moves) == moves
+        assert run_settings.moves_on_arrival(moves) == moves
 
 
 def test_topics_of_whole_documents_are_sought_as_soon_as_a_corpus_has_grown():
     given = DocumentBirth(tokens=500, tries=3, every=7)
-    (birth, found) = defaults.moves_on_arrival((Birth(), given))
+    (birth, found) = run_settings.moves_on_arrival((Birth(), given))
     assert (found.every, found.policy.very_few) == (1, given.policy.few)
     assert (birth, found.tokens, found.tries) == (Birth(), 500, 3)
 
 
 def test_others_make_none():
     for allocation in (FiniteMixture(), LDA(), FiniteHMM()):
-        assert defaults.default_moves(Model(allocation, Multinomial()), Memoized(), is_sparse=True) == ()
-    assert defaults.default_moves(MODEL, Stochastic(), is_sparse=False) == ()
-    assert defaults.default_moves(Model(DPMixture(), Gaussian(), estimate="map"), Memoized(), False) == ()
+        assert run_settings.default_moves(Model(allocation, Multinomial()), Memoized(), is_sparse=True) == ()
+    assert run_settings.default_moves(MODEL, Stochastic(), is_sparse=False) == ()
+    assert run_settings.default_moves(Model(DPMixture(), Gaussian(), estimate="map"), Memoized(), False) == ()
     x, _ = three_clusters(150)
     for allocation in (FiniteMixture(), DPMixture()):
         moves = {} if isinstance(allocation, FiniteMixture) else {"moves": ()}
@@ -139,7 +139,7 @@ def test_where_training_starts():
         (Model(FiniteHMM(), Gaussian()), False, 1000, 4, BregmanKMeans(4)),
         (Model(FiniteHMM(), lagged), False, 1000, None, ContiguousBlocks(25)),
     ]:
-        assert defaults.default_init(model, is_sparse, n, k) == expected
+        assert run_settings.default_init(model, is_sparse, n, k) == expected
 
 
 def test_few_atoms_start_fewer_clusters():

@@ -107,7 +107,7 @@ def test_responsibilities_are_given_for_every_row_of_the_data():
 
 
 def test_an_estimator_starts_from_as_many_clusters_as_rows_that_count():
-    mixture = pytest.importorskip("bnp_dask.estimators.mixture").DirichletProcessMixture
+    mixture = pytest.importorskip("bnp_dask.estimators").DirichletProcessMixture
     weights = np.zeros(120)
     weights[::8] = 1.0
     every, some = mixture(random_state=0).fit(X, sample_weight=weights), mixture(random_state=0).fit(X[::8])

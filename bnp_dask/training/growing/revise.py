@@ -26,14 +26,29 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.store.run import run_folder
-from bnp_dask.training.growing.found import Found, OpenedPiece, look_for_new
-from bnp_dask.training.growing.growing_run import GrowingRun, commit, posterior_of
-from bnp_dask.training.growing.grown import place_again, weights_in_file
-from bnp_dask.training.growing.incoming.aside import Aside
-from bnp_dask.training.growing.incoming.pieces import Piece, Time, moment_of, pieces_of
-from bnp_dask.training.growing.incoming.words import Counts, NewWords, open_counts, require_new_words, widens
-from bnp_dask.training.growing.ingest_update import KEPT, UpdateResult, batches_of, held, require_kept
-from bnp_dask.training.growing.update import rules_of, taken_in
+from bnp_dask.training.growing.growing_run import (
+    Found,
+    GrowingRun,
+    OpenedPiece,
+    commit,
+    look_for_new,
+    place_again,
+    posterior_of,
+    weights_in_file,
+)
+from bnp_dask.training.growing.incoming import (
+    Aside,
+    Counts,
+    NewWords,
+    Piece,
+    Time,
+    moment_of,
+    open_counts,
+    pieces_of,
+    require_new_words,
+    widens,
+)
+from bnp_dask.training.growing.update import KEPT, UpdateResult, batches_of, held, require_kept, rules_of, taken_in
 from bnp_dask.training.memory_plan import MEMORY
 from bnp_dask.training.results import save_again
 from bnp_dask.training.run_settings import OPENED

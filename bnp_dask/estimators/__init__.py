@@ -1,1 +1,0 @@
-"""Estimators as scikit-learn has them, over :func:`bnp_dask.train`."""
