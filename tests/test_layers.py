@@ -113,7 +113,7 @@ def test_names_of_a_face_are_imported_from_the_chapter():
 
 
 def test_nobody_tells_the_type_checker_what_it_does_not_know():
-    """``as_a`` of ``inputs/protocols.py`` asks the value itself."""
+    """``as_a`` of ``inputs/settings.py`` asks the value itself."""
     names = [f"{path.relative_to(PACKAGE)}" for path in SOURCES if re.search(r"import.*\bcast\b", path.read_text())]
     assert not names, f"{names} use typing.cast; ask with as_a(value, role)"
 

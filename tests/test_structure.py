@@ -35,7 +35,7 @@ FACTS = {
     "reports/run_page.py": 1,
     "training/growing/growing_run.py": 1,
     # which models have no windows of sequences to start from
-    "initialize/blocks.py": 2,
+    "initialize/given.py": 2,
     # data must say which rows belong together, and which follow one another; sequences are asked for by name
     "analysis/base.py": 3,
     # whether topics of tokens are drawn, or clusters of atoms
@@ -132,7 +132,7 @@ def test_parts_of_groups_are_summed_tile_by_tile_as_a_visit_sums_them():
 
 def test_a_part_of_a_model_is_asked_for_its_verbs_before_they_are_called():
     from bnp_dask.allocation.base import StickAllocation
-    from bnp_dask.inputs.protocols import as_a
+    from bnp_dask.inputs.settings import as_a
 
     mixture = bnp.DPMixture()
     assert as_a(mixture, StickAllocation) is mixture

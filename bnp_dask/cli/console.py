@@ -20,7 +20,7 @@ from bnp_dask.core import FUNCTIONS
 from bnp_dask.core.registry import imported
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.inputs import local_path, one_line, say, shown, tell
-from bnp_dask.inputs.paths import scheduler_in_file
+from bnp_dask.inputs.settings import scheduler_in_file
 
 if TYPE_CHECKING:
     from distributed import Client, Security

@@ -28,7 +28,7 @@ source of the data, ``data: {type: sqlite_rows.SqliteRows, ...}``, and the execu
 Reading a job file imports nothing else that it names.
 
 A job file may come from a stranger, and runs no code: it names data at paths and URLs of a list of protocols
-(:mod:`bnp_dask.inputs.paths`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
+(:mod:`bnp_dask.inputs.settings`), and a scheduler only if an option or ``DASK_SCHEDULER_ADDRESS`` names the same one.
 
 Only ``model`` and ``data`` are required.  Paths are relative to the job file, or to ``folder`` if that is given.
 Every class takes the settings that it has in Python; arrays are lists of numbers or paths of ``.npy`` files.
@@ -83,7 +83,7 @@ from bnp_dask.execute.base import Executor
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs import Key, local_path, place_in_file, require, shortened, shown, whole_number
-from bnp_dask.inputs.lines import SHOWN, one_line
+from bnp_dask.inputs.settings import SHOWN, one_line
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Gaussian, Observation, Product, marginalises, read_as

@@ -398,7 +398,7 @@ class NamedReader(Load[Batch]):
 
 
 def sound(batch: Batch) -> Batch:
-    """The batch with counts checked and normalised by :func:`~bnp_dask.inputs.sparse_rows.as_counts`."""
+    """The batch with counts checked and normalised by :func:`~bnp_dask.inputs.arrays.as_counts`."""
     return batch if isinstance(batch.x, np.ndarray) else replace(batch, x=as_counts(batch.x, batch.name))
 
 

@@ -21,7 +21,7 @@ from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.base import AGAIN, Executor, plain_interrupts
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inputs import require, shortened, shown
-from bnp_dask.inputs.lines import SHOWN
+from bnp_dask.inputs.settings import SHOWN
 
 if TYPE_CHECKING:
     from distributed import Client, Security

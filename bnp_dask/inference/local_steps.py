@@ -22,7 +22,7 @@ from bnp_dask.core import Batch, GroupStates, require_finite_arrays
 from bnp_dask.data import SMALL_BYTES
 from bnp_dask.errors import StoreError
 from bnp_dask.execute.base import Handle, collected, is_remote, submitted
-from bnp_dask.execute.message import Posted, opened, post
+from bnp_dask.execute.posted import Posted, opened, post
 from bnp_dask.execute.prefetch import Load, in_turn
 from bnp_dask.inference.bad_batches import leave_out, subtract
 from bnp_dask.inference.batch_memo import Keeps, Left, MemoSlot

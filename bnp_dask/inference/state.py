@@ -13,7 +13,7 @@ import numpy as np
 from bnp_dask.core import Batch, Edit, GroupStates, RunningTotal, Summary, Survey
 from bnp_dask.data import CheckedReader, Source, batch_reader
 from bnp_dask.execute.base import Executor, one_blas_thread
-from bnp_dask.execute.message import Board
+from bnp_dask.execute.posted import Board
 from bnp_dask.inference.batch_memo import (
     Keeps,
     Left,

@@ -2,9 +2,14 @@
 
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import InitContext, Initialization, LearnedStart
-from bnp_dask.initialize.blocks import ContiguousBlocks
-from bnp_dask.initialize.from_sample import FromSample
-from bnp_dask.initialize.given import FromNothing, FromPosterior, RandomExamples, Responsibilities
+from bnp_dask.initialize.given import (
+    ContiguousBlocks,
+    FromNothing,
+    FromPosterior,
+    FromSample,
+    RandomExamples,
+    Responsibilities,
+)
 from bnp_dask.initialize.kmeans import BregmanKMeans, KMeansParallel
 from bnp_dask.initialize.sampled import SampledTopics
 

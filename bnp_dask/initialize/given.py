@@ -14,8 +14,11 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle, in_order
 from bnp_dask.initialize.base import (
     InitContext,
+    Initialization,
     choose_atoms,
     each_batch,
+    hard_resp,
+    locate,
     read_checked,
     require_enough_atoms,
     starts_from_words,
@@ -23,9 +26,11 @@ from bnp_dask.initialize.base import (
     summarize_assigned,
     take_atoms,
 )
-from bnp_dask.initialize.divergence import single_summary
-from bnp_dask.inputs import hold, plain, share_below_one, shown, whole_number
+from bnp_dask.initialize.kmeans import single_summary
+from bnp_dask.inputs import hold, number_from, of_two_names, plain, require, share_below_one, shown, whole_number
+from bnp_dask.kernels.mixture.resp import scale_rows
 from bnp_dask.model import Model, Posterior
+from bnp_dask.structure import sequence_offsets
 
 
 @register
@@ -306,3 +311,170 @@ def _require_same_statistics(theirs: Model, context: InitContext) -> None:
                 f"FromPosterior: the statistic {name!r} of an atom differs between the posterior's model and the one "
                 "to be trained (it is taken about another centre); train the posterior's own model, `posterior.model`"
             )
+
+
+# -- A start on a few batches: clusters are learned on nested samples that grow to all data -----------------------
+
+
+@register
+@dataclass(frozen=True)
+class FromSample:
+    """Learn the clusters on a sample of the batches first, which grows until it holds all of them.
+
+    The samples are nested: each holds the one before, and is ``growth`` times as large.  A run visits the batches of a
+    sample, with moves, until its clusters are calm; then it visits the new batches of the next sample once, and goes on
+    with all that it has.  Nothing is lost from one sample to the next: the statistics of all batches visited so far
+    stay in the total, and each is replaced at the batch's next visit as in any run.  So the first lap over all data
+    begins with clusters learned on most of a fourth of them, for the work of a third of a lap for each lap on samples.
+
+    Batches are drawn from the whole data set, by the seed alone.  Data whose batches differ much, such as sorted rows,
+    need enough of them.  Priors are set from all data, as in any run.
+
+    Only for ``Memoized()``, from one start, without shadows and without known labels or links.
+
+    Parameters
+    ----------
+    init
+        Start on the first sample; default as for ``train``.
+    batches
+        Batches of the first sample, at least.
+    growth
+        Ratio of the sizes of two samples that follow each other.
+    laps
+        Most laps on a sample before it grows.  They do not count as laps of the schedule.
+
+    Notes
+    -----
+    Rows of the history on a sample have ``"sample"``, its number of batches; the objective is that of the batches
+    visited so far, so that these rows are not ``"exact"``.  :func:`bnp_dask.plan` forecasts laps over all data, without
+    those on samples.
+    """
+
+    init: Initialization | None = None
+    batches: int = 8
+    growth: float = 4.0
+    laps: int = 20
+
+    def __post_init__(self) -> None:
+        if self.init is not None:
+            require("init", self.init, Initialization, "a start, such as BregmanKMeans(25)")
+            if isinstance(self.init, (FromSample, Responsibilities)):
+                raise SettingError(
+                    f"FromSample({type(self.init).__name__}(...)): needs a start that finds clusters in some batches, "
+                    "such as BregmanKMeans(25)"
+                )
+        hold(self, "batches", whole_number("batches", self.batches, 1))
+        hold(self, "growth", number_from("growth", self.growth, 1.5, 1e6))
+        hold(self, "laps", whole_number("laps", self.laps, 1))
+
+    def sizes(self, n_batches: int) -> tuple[int, ...]:
+        """Batches of the samples of data in ``n_batches``, ascending; the last holds all."""
+        sizes = [n_batches]
+        while sizes[-1] / self.growth >= self.batches:
+            sizes.append(int(sizes[-1] / self.growth))
+        return tuple(sizes[::-1])
+
+    def start(self, context: InitContext) -> Summary:
+        """Statistics of the start on the sample, the atoms that the ``context`` shows.
+
+        Raises
+        ------
+        SettingError
+            There is no ``init`` to do it.
+        """
+        if self.init is None:
+            raise SettingError(f"{shown(self)}: the start of a sample is set by train; give FromSample(init=...) here")
+        return self.init.start(context)
+
+
+# -- Start for models of sequences: windows of consecutive steps, each a state (thesis 6.6) -----------------------
+
+
+@register
+@dataclass(frozen=True, init=False)
+class ContiguousBlocks:
+    """K windows of consecutive rows at random places in the sequences, each a state that holds these rows.
+
+    All rows of the data are equally likely to be in a window's middle, so long sequences have more windows; windows may
+    overlap.  Only the batches that hold them are read.
+
+    Parameters
+    ----------
+    n_clusters, n_states
+        States to start with, K (two names of one setting); at most the number of rows.
+    length
+        Rows in a window: shorter than most segments of the data, and long enough to represent them.  A window never
+        leaves its sequence; shorter sequences are taken whole.
+
+    References
+    ----------
+    Thesis 6.6, "random-contiguous-blocks".
+    """
+
+    n_clusters: int
+    length: int = 20
+
+    def __init__(self, n_clusters: int | None = None, length: int = 20, *, n_states: int | None = None) -> None:
+        name, value = of_two_names("n_clusters", n_clusters, "n_states", n_states)
+        hold(self, "n_clusters", whole_number(name, value, 1))
+        hold(self, "length", whole_number("length", length, 1))
+
+    @property
+    def n_states(self) -> int:
+        """States to start with."""
+        return self.n_clusters
+
+    def start(self, context: InitContext) -> Summary:
+        """Return the statistics of the windows, without transitions between states.
+
+        Raises
+        ------
+        DataError
+            More clusters than rows, rows without sequences, or rows that the likelihood cannot have produced.
+        SettingError
+            A model of rows that stand by themselves, on data without sequences.
+        """
+        require_enough_atoms(self.n_clusters, context, "ContiguousBlocks")
+        executor, source, atoms = context.executor, context.source, context.survey.batch_atoms
+        model = executor.share("init-model", context.model)
+        done, tasks = 0, []
+        for b, positions in locate(context.survey, choose_atoms(context, self.n_clusters)):
+            numbers = np.arange(done, done + len(positions))
+            done += len(positions)
+            task = (batch_reader(source, b), model, atoms[b], positions, numbers, self.n_clusters, self.length)
+            tasks.append(executor.submit(f"init-blocks-batch{b}", _summarize_blocks, *task))
+        return executor.result(executor.submit("init-blocks", _add_up, *tasks))
+
+
+def _add_up(*parts: Summary) -> Summary:
+    """Task: the windows of all batches."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _summarize_blocks(
+    reader: Reader, model: Model, expected: int, middles: np.ndarray, numbers: np.ndarray, n_clusters: int, length: int
+) -> Summary:
+    """Task: statistics of the windows about some rows of one batch, as the clusters at the positions ``numbers``."""
+    batch = read_checked(reader, model, expected)
+    if batch.groups is None and (model.structure.has_shares or not model.structure.is_tied):
+        raise SettingError(
+            f"ContiguousBlocks starts from windows of sequences, but rows of {type(model.allocation).__name__} stand "
+            f"by themselves here; start from BregmanKMeans({n_clusters})"
+        )
+    index, labels = blocks_about(batch, middles, length)
+    rows = batch.take(index)
+    resp = scale_rows(hard_resp(numbers[labels], n_clusters), rows.weights)
+    return model.summarize(np.arange(n_clusters, dtype=np.int64), rows, resp)
+
+
+def blocks_about(batch: Batch, middles: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of windows about the rows ``middles (K,)``, shifted to fit their sequence, and the window of each row."""
+    offsets = sequence_offsets(batch)
+    owner = np.searchsorted(offsets, middles, side="right") - 1
+    first, last = offsets[owner], offsets[owner + 1]
+    start = np.maximum(np.minimum(middles - length // 2, last - length), first)
+    spans = [np.arange(a, b) for a, b in zip(start, np.minimum(start + length, last), strict=True)]
+    return np.concatenate(spans), np.repeat(np.arange(len(middles)), [len(s) for s in spans])

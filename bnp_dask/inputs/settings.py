@@ -2,15 +2,233 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
+import sys
+import unicodedata
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeGuard, TypeVar
 
 import numpy as np
 
-from bnp_dask.errors import SettingError, redacted
-from bnp_dask.inputs.lines import SHOWN, shortened
+from bnp_dask.errors import HIDDEN, SettingError, StoreError, redacted
+
+# -- Paths of this machine as users write them, and checks of places that a file names ----------------------------
+# A job file, a run directory or a model says where to read, write or compute.  Such a file may be a stranger's, and
+# none of them may run code here.  Arguments and options of the caller may name more: a URL of any protocol that
+# fsspec knows, a chain of URLs, the address of a scheduler.  A file may name local paths and URLs of the protocols
+# below, and a scheduler only if the caller names the same one.
+
+
+NAME_BYTES = 255
+"""Most bytes of a name in a folder: no common file system takes more."""
+
+PATH_BYTES = 4095
+"""Most bytes of a whole path that Linux takes."""
+
+POSTERIOR_NAME = "posterior.zarr"
+"""Name of the posterior in a run directory."""
+
+DRAWS_NAME = "draws.zarr"
+"""Name of the draws of a sampler in a run directory."""
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A path with ``~`` replaced by its home directory.
+
+    Raises
+    ------
+    SettingError
+        No file can have this name: it is empty, holds a NUL or lone surrogates, is too long, begins with ``~`` and
+        an unknown user, or is a URL.
+    """
+    text = os.fspath(path)
+    if not text:
+        raise SettingError("an empty path; needs the name of a file or directory")
+    if "://" in text:
+        raise SettingError(f"{shown(text)} is a URL; needs a path of this machine")
+    found = os.path.expanduser(text)
+    if text.startswith("~") and found == text:
+        raise SettingError(
+            f"{shown(text)}: there is no user {shown(text[1:].split('/')[0])} on this machine; write "
+            f"{shown('./' + text)} for a name that begins with ~"
+        )
+    try:
+        encoded = os.fsencode(found)
+    except UnicodeEncodeError as error:
+        raise SettingError(f"{shown(text)}: no path can hold {error.object[error.start : error.end]!r}") from error
+    if b"\0" in encoded:
+        raise SettingError(f"{shown(text)}: no path can hold a NUL character")
+    longest = max(map(len, encoded.split(os.sep.encode())))
+    if longest > NAME_BYTES:
+        raise SettingError(f"{shown(text)}: a name of {longest} bytes; needs at most {NAME_BYTES}")
+    if len(encoded) > PATH_BYTES:
+        raise SettingError(f"{shown(text)}: a path of {len(encoded)} bytes; needs at most {PATH_BYTES}")
+    return Path(found)
+
+
+PROTOCOLS = ("file", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "hf")
+"""Protocols of URLs that a file may name: they only read bytes.
+
+Others of fsspec start programs, connect with keys of the user, take tasks of Dask, or read places named by a further
+file (``reference://``).  So do chains of URLs, with ``::``.
+"""
+
+
+def place_in_file(place: str, where: str) -> str:
+    """Return the path or URL that a file names, if a file may name it.
+
+    Parameters
+    ----------
+    place
+        Path or URL in the file.
+    where
+        Setting and file, for the message.
+
+    Raises
+    ------
+    SettingError
+        A file may not name this protocol, the place is a chain of URLs, or its password or signature was left out when
+        the file was written.
+    """
+    protocol, mark, _ = place.partition("://")
+    if not mark and "::" not in place:
+        return place
+    if "::" in place or protocol not in PROTOCOLS:
+        raise SettingError(
+            f"{where}: {shown(place)} is not opened because a file names it; files may name paths and URLs of "
+            f"{', '.join(PROTOCOLS)}, without '::'. If you know it, pass it yourself, as an argument in Python: "
+            "bnp_dask.as_source(URL), or copy the data to such a place"
+        )
+    if HIDDEN in place:
+        raise SettingError(
+            f"{where}: {shown(place)} had a password or a signature, which no file keeps; pass the whole URL again: as "
+            "data of train(..., resume=True), or in the job file of 'bnp-dask train RUN.YAML --resume'"
+        )
+    return place
+
+
+def name_in_file(name: Any, where: str) -> str:
+    """Return the name, given in a file, of another file in its folder; SettingError if it leads out of the folder."""
+    if not isinstance(name, str) or name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
+        raise SettingError(f"{where}: {shown(name)} is no name of a file in this folder")
+    return name
+
+
+def scheduler_in_file(address: str, named: Any, where: str) -> str:
+    """Return the address of a scheduler that a file names, if the caller names it too.
+
+    Dask unpickles messages of a scheduler from the first one on, so that a scheduler can run any code here.
+
+    Parameters
+    ----------
+    address
+        Address in the file.
+    named
+        Address in the caller's own environment: ``scheduler-address`` of Dask's configuration, also set by
+        ``DASK_SCHEDULER_ADDRESS``; None if unset.
+    where
+        Setting and file, for the message.
+
+    Raises
+    ------
+    SettingError
+        The caller names no scheduler, or another one.
+    """
+    if named == address:
+        return address
+    other = "" if named is None else f" (DASK_SCHEDULER_ADDRESS names {shown(named)})"
+    raise SettingError(
+        f"{where}: the scheduler {shown(address)} is not connected to because only a file names it{other}, and a "
+        f"scheduler can run any code here. If it is yours, name it yourself: --scheduler {address or 'ADDRESS'}, or "
+        "DASK_SCHEDULER_ADDRESS; --workers N computes on this machine instead"
+    )
+
+
+# -- Lines for the user, on any kind of standard output and standard error, with any content ----------------------
+
+
+LONGEST = 1000
+"""Most characters of an error or a warning; a longer text loses its middle."""
+
+SHOWN = 80
+"""Most characters of a value in a message."""
+
+
+def one_line(text: object) -> str:
+    """A message in one line: white space folded, control characters written as ``\\x1b``, and shortened if too long."""
+    return shortened(_one_line(redacted(" ".join(str(text).split()))), LONGEST)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, without its middle if it is longer than ``limit``."""
+    if len(text) <= limit:
+        return text
+    keep = max(limit - 5, 0) // 2
+    return f"{text[:keep]} ... {text[len(text) - keep :]}"
+
+
+def _one_line(text: str) -> str:
+    """The text with control characters and lone surrogates as Python escapes."""
+    if text.isprintable():
+        return text
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """Write a result for the user to standard output.
+
+    Raises
+    ------
+    StoreError
+        Standard output cannot be written, as on a full disk.
+    """
+    if not quiet:
+        _write(text, "stdout")
+
+
+def tell(text: str) -> None:
+    """Write a notice for the user to standard error; a failure to write is ignored."""
+    _write(text, "stderr")
+
+
+def _write(text: str, name: Literal["stdout", "stderr"]) -> None:
+    """Write lines above a progress bar, if there is one.
+
+    A closed reader, such as ``head``, receives no more lines; the command still runs to its end.
+    """
+    from tqdm.auto import tqdm
+
+    stream = getattr(sys, name)
+    if stream is None:
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    lines = "\n".join(map(_one_line, redacted(text).split("\n")))
+    try:
+        tqdm.write(lines.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+        stream.flush()
+    except BrokenPipeError:
+        setattr(sys, name, None)
+    except OSError as error:
+        setattr(sys, name, None)  # the interpreter must not try again at exit
+        if name == "stdout":
+            raise StoreError(f"cannot write to standard output: {error.strerror or error}") from error
+
+
+def open_standard_files() -> None:
+    """Redirect closed standard input, output and error to the null device, instead of the next file opened."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+# -- Checks of settings: one function for each kind of value, so that all classes and functions refuse the same things
+
 
 MOST = 2**53
 """Largest whole number that a setting may be: beyond it float64 skips some."""
@@ -216,3 +434,114 @@ def shown(value: Any, longest: int = SHOWN) -> str:
 def quoted(value: Any) -> str:
     """A choice as messages name it."""
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+# -- Checks that a user's object, an instance and not a class, has every member of a protocol ---------------------
+
+
+_ABSENT = object()
+
+Role = TypeVar("Role")
+
+
+@cache
+def members(protocol: type) -> tuple[str, ...]:
+    """Names of the methods and attributes that a protocol declares, in the order of its source."""
+    parents = [base for base in reversed(protocol.__mro__) if getattr(base, "_is_protocol", False)]
+    names = [name for base in parents for name in (*inspect.get_annotations(base), *vars(base))]
+    return tuple(dict.fromkeys(name for name in names if not name.startswith("_")))
+
+
+def require(name: str, value: Any, protocol: type, example: str) -> None:
+    """SettingError unless the value is an instance with all members of a protocol.
+
+    Parameters
+    ----------
+    name
+        Name of the argument.
+    value
+        Value of the argument.
+    protocol
+        Required protocol.
+    example
+        Example of a valid value, for the message.
+    """
+    lacks = lacking(value, protocol)
+    if lacks is not None:
+        raise SettingError(f"{name}={shown(value)}: {lacks}, such as {example}")
+
+
+def as_a(value: object, role: type[Role]) -> Role:
+    """Part of a model as an instance of a class or protocol whose members its declared type does not promise.
+
+    The members were checked with the user's settings; this checks them once more.
+
+    Raises
+    ------
+    SettingError
+        The value is something else, or lacks a member.
+    """
+    if not is_a(value, role):
+        raise SettingError(f"{type(value).__name__} is no {role.__name__}, which this needs")
+    return value
+
+
+def is_a(value: object, role: type[Role]) -> TypeGuard[Role]:
+    """``isinstance`` that caches the answer by class: the plain one checks each member of a protocol at every
+    call."""
+    kind: Any = type(value)
+    wanted: Any = role  # classes are cache keys, which the type checker does not accept for protocols
+    absent = _absent_from(kind, wanted)
+    if absent is None:
+        return isinstance(value, role)
+    if not absent:
+        return True
+    own = getattr(value, "__dict__", {})  # what a class lacks, an instance may have; None may be a value
+    return all(name in own or hasattr(kind, name) for name in absent) and isinstance(value, role)
+
+
+@cache
+def _absent_from(kind: type, role: type) -> tuple[str, ...] | None:
+    """Members of a protocol that a class lacks, or that are None there; None if the role is no protocol."""
+    if not getattr(role, "_is_protocol", False):
+        return None
+    return tuple(name for name in members(role) if getattr(kind, name, None) is None)
+
+
+def lacking(value: Any, protocol: type) -> str | None:
+    """The first member of a protocol that a value lacks, in words; None if it lacks none."""
+    if isinstance(value, type):
+        return "found a class, needs an instance"
+    kind: Any = type(value)
+    role: Any = protocol  # classes are cache keys, as in is_a()
+    if _is_able(kind, role):
+        return None
+    methods = _methods(protocol)
+    for member in methods:
+        if not callable(getattr(value, member, None)):
+            return f"needs an instance with a method {member}()"
+    for member in members(protocol):
+        if member not in methods and not _has(value, member):
+            return f"needs an instance with {member}"
+    return None
+
+
+@cache
+def _methods(protocol: type) -> tuple[str, ...]:
+    """Members of a protocol that are methods."""
+    return tuple(name for name in members(protocol) if inspect.isfunction(getattr(protocol, name, None)))
+
+
+@cache
+def _is_able(kind: type, protocol: type) -> bool:
+    """Whether instances of a class lack no member of a protocol, as far as the class shows it."""
+    if not all(callable(getattr(kind, name, None)) for name in _methods(protocol)):
+        return False
+    return all(inspect.getattr_static(kind, name, _ABSENT) is not _ABSENT for name in members(protocol))
+
+
+def _has(value: Any, member: str) -> bool:
+    """Whether an attribute exists; a property counts without evaluation, since its value may not be known yet."""
+    if inspect.getattr_static(value, member, _ABSENT) is not _ABSENT:
+        return True
+    return getattr(value, member, _ABSENT) is not _ABSENT

@@ -130,12 +130,12 @@ class WideningObservation(Protocol):
 class LevelObservation(Protocol):
     """Observation model of levels; batches hold the position of each entry's level.
 
-    See :mod:`bnp_dask.inputs.levels`.
+    See :mod:`bnp_dask.inputs.columns`.
     """
 
     @property
     def level_keys(self) -> tuple[Key, ...]:
-        """Columns of levels, in the notation of :mod:`bnp_dask.inputs.column_notation`: by position among the features
+        """Columns of levels, in the notation of :mod:`bnp_dask.inputs.columns`: by position among the features
         of the model, or by name."""
         ...
 

@@ -26,7 +26,7 @@ from bnp_dask.inputs import (
     whole_number,
     written,
 )
-from bnp_dask.inputs.protocols import Role
+from bnp_dask.inputs.settings import Role
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import (
     LOG_BASE,

@@ -29,7 +29,7 @@ from bnp_dask.core import Batch, Columns, RunningTotal, Summary
 from bnp_dask.data import SMALL_BYTES, Reader, Source, batch_reader, columns_of, spans_of, taking_lags
 from bnp_dask.data.sources.open import opened
 from bnp_dask.execute.base import Handle, one_blas_thread
-from bnp_dask.execute.message import KEPT
+from bnp_dask.execute.posted import KEPT
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.inference.drive import in_flight

@@ -28,7 +28,7 @@ from bnp_dask.core.schema import Whole, fault
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
 from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text, shown
-from bnp_dask.inputs.paths import DRAWS_NAME
+from bnp_dask.inputs.settings import DRAWS_NAME
 from bnp_dask.model import Model, Posterior, not_here
 from bnp_dask.observation import estimates_of, unlabelled
 from bnp_dask.observation.interface import each

@@ -16,7 +16,7 @@ from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
 from bnp_dask.inference.state import recall, remember
 from bnp_dask.initialize import ContiguousBlocks, InitContext
-from bnp_dask.initialize.blocks import blocks_about
+from bnp_dask.initialize.given import blocks_about
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.observation import AutoRegressiveGaussian, Bernoulli, DiagGaussian, Gaussian, with_previous

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
-from bnp_dask.data.ingestion import rows as distinct
-from bnp_dask.data.ingestion.rows import DistinctRows
+from bnp_dask.data.ingestion import ingest as distinct
+from bnp_dask.data.ingestion.ingest import DistinctRows
 from bnp_dask.errors import DataError, SettingError
 
 RNG = np.random.default_rng(0)

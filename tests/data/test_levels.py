@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 import bnp_dask as bnp
 from bnp_dask.core.columns import Columns
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.levels import MOST_LEVELS, Codes, ordered_levels
+from bnp_dask.inputs.columns import MOST_LEVELS, Codes, ordered_levels
 
 LEVELS = {"colour": ("blue", "green", "red"), "shape": ("square", "round", "flat"), "spam": (False, True)}
 KEYS = ["colour, shape", "spam"]

@@ -16,7 +16,7 @@ from bnp_dask.data import as_source
 from bnp_dask.data.base import sparse_spans
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.errors import BnpDaskError, DataError
-from bnp_dask.inputs.sparse_rows import as_counts
+from bnp_dask.inputs.arrays import as_counts
 from tests.faults.parts import ROOT
 
 BROKEN = {

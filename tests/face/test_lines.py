@@ -9,9 +9,7 @@ import sys
 import pytest
 
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.inputs.lines import LONGEST, one_line, open_standard_files, say, shortened, tell
-from bnp_dask.inputs.paths import local_path
-from bnp_dask.inputs.settings import shown
+from bnp_dask.inputs.settings import LONGEST, local_path, one_line, open_standard_files, say, shortened, shown, tell
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_a_full_disk_behind_standard_output_is_an_error(monkeypatch):
 def test_closed_streams_lead_nowhere_and_not_into_the_next_file(tmp_path):
     code = (
         "import os\n"
-        "from bnp_dask.inputs.lines import open_standard_files\n"
+        "from bnp_dask.inputs.settings import open_standard_files\n"
         "open_standard_files()\n"
         f"file = open({str(tmp_path / 'data')!r}, 'w')\n"
         "os.write(1, b'lost'); os.write(2, b'lost'); file.write('kept'); file.close()\n"

@@ -35,7 +35,7 @@ from bnp_dask.core.columns import Roles
 from bnp_dask.core.location import Location
 from bnp_dask.core.registry import REGISTRY
 from bnp_dask.errors import BnpDaskError, DataError, ExecutionError, SettingError, StoreError, redacted
-from bnp_dask.inputs.paths import PROTOCOLS, name_in_file, place_in_file
+from bnp_dask.inputs.settings import PROTOCOLS, name_in_file, place_in_file
 from bnp_dask.store import Manifest
 from bnp_dask.store.checkpoint import Part
 from bnp_dask.store.files import seal, unseal

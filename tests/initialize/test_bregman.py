@@ -12,8 +12,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.initialize import BregmanKMeans, KMeansParallel
-from bnp_dask.initialize.divergence import best_joint, divergence, nearest
-from bnp_dask.initialize.kmeans import _draw_candidates
+from bnp_dask.initialize.kmeans import _draw_candidates, best_joint, divergence, nearest
 from bnp_dask.model import Model
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian

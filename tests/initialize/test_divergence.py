@@ -10,7 +10,7 @@ from scipy.special import rel_entr
 from scipy.stats import norm
 
 from bnp_dask.core.batch import Batch
-from bnp_dask.initialize.divergence import (
+from bnp_dask.initialize.kmeans import (
     best_joint,
     best_joint_by_clusters,
     distances_between,
@@ -147,7 +147,7 @@ def test_nearest_does_not_depend_on_tiles_and_ignores_weights(name, monkeypatch)
     centres = batch.take(np.arange(0, 240, 10))
     expected = divergence(best_joint(model, batch), log_joint(model, single_atoms(model, centres), batch))
     weighted = replace(batch, weights=np.random.default_rng(0).random(240))
-    monkeypatch.setattr("bnp_dask.initialize.divergence.TILE_NUMBERS", 50)
+    monkeypatch.setattr("bnp_dask.initialize.kmeans.TILE_NUMBERS", 50)
     labels, joint = nearest(model, weighted, replace(centres, weights=np.ones(24) * 5))
     distance = divergence(best_joint(model, weighted), joint[:, None])[:, 0]
     np.testing.assert_allclose(distance, expected.min(axis=1), rtol=1e-9, atol=1e-9)

@@ -203,7 +203,7 @@ def test_every_flipped_bit_of_a_frame_is_noticed(saved):
         with pytest.raises(StoreError, match="damaged") as error:
             load(saved)
         size = {name: np.dtype(f["dtype"]).itemsize * math.prod(f["shape"]) for name, f in body.items()}
-        hit = [n for n, f in body.items() if f["offset"] <= place < f["offset"] + size[n]]
+        hit = [n for n, f in body.items() if f["offset"] <= position < f["offset"] + size[n]]
         assert (f"array {hit[0]!r}" if hit else "between its arrays") in str(error.value)
 
 

@@ -38,9 +38,8 @@ from bnp_dask.inputs import (
     resolve,
     unseen,
 )
-from bnp_dask.inputs import levels as known_levels
-from bnp_dask.inputs.arrays import EXACT
-from bnp_dask.inputs.arrow_streams import streamed
+from bnp_dask.inputs import columns as known_levels
+from bnp_dask.inputs.arrays import EXACT, streamed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -98,7 +98,7 @@ from bnp_dask.inputs import (
     to_float,
     unlabelled,
 )
-from bnp_dask.inputs.arrow_streams import in_order_of_time
+from bnp_dask.inputs.arrays import in_order_of_time
 
 # -- rows in groups ------------------------------------------------------------------------------------------------
 Rows = ArraySource | NpySource | ZarrRowsSource | TableSource | DaskArraySource
