@@ -26,31 +26,40 @@ from bnp_dask.analysis.score import score, score_samples
 from bnp_dask.analysis.sequences import decoded, independent_share, transitions
 from bnp_dask.analysis.topics.completion import ResponsePrediction, predict_response, word_score
 from bnp_dask.analysis.topics.words import by_size
-from bnp_dask.core import NO_ROLES, Columns
-from bnp_dask.core.frozen import frozen
+from bnp_dask.core import NO_ROLES, Columns, frozen
 from bnp_dask.data import (
+    PLAIN_READING,
     Documents,
     Needs,
     Source,
     Text,
+    as_declared,
     as_source,
+    as_table,
+    check_column,
     classes_of,
+    frame_batch,
+    frame_columns,
+    in_memory,
+    in_values,
     is_dask,
+    is_dask_array,
     is_frame,
+    is_list_of_frames,
     plain_form,
+    require_no_groups,
     responses_of,
+    sequences_of,
+    with_nan,
     with_responses,
 )
-from bnp_dask.data.sources.columns import PLAIN_READING, as_table, choose, frame_columns, in_values, require_no_groups
-from bnp_dask.data.sources.dask_collections import as_declared, is_dask_array
-from bnp_dask.data.sources.forms import sequences_of
-from bnp_dask.data.sources.frames import check_column, frame_batch, is_list_of_frames, joined
-from bnp_dask.data.sources.held import in_memory
-from bnp_dask.data.sources.open import with_nan
+from bnp_dask.data.sources.columns import choose
+from bnp_dask.data.sources.frames import joined
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest, warn
 from bnp_dask.inference import FullBatch, Memoized, Schedule
 from bnp_dask.initialize import ContiguousBlocks, FromSample, Initialization, SampledTopics
 from bnp_dask.inputs import (
+    EXACT,
     as_frame,
     flag,
     is_finite,
@@ -65,7 +74,6 @@ from bnp_dask.inputs import (
     whole_number,
     whole_or_none,
 )
-from bnp_dask.inputs.arrays import EXACT
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import (

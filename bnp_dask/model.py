@@ -34,10 +34,10 @@ from bnp_dask.core import (
     Words,
     register,
     require_finite_arrays,
+    require_finite_params,
     require_finite_terms,
+    thawed,
 )
-from bnp_dask.core.finite import require_finite_params
-from bnp_dask.core.frozen import thawed
 from bnp_dask.errors import DataError
 from bnp_dask.inputs import as_a, flag, is_a, one_of, require
 from bnp_dask.kernels.gaussian.rounds import SmallRun
@@ -72,9 +72,9 @@ from bnp_dask.structure import (
     prior_terms,
     require_learning,
     require_linkable,
+    units_in,
+    worthwhile,
 )
-from bnp_dask.structure.linked import units_in
-from bnp_dask.structure.screened import worthwhile
 
 if TYPE_CHECKING:
     import xarray

@@ -10,7 +10,7 @@ NEAR: dict[str, tuple[str, ...]] = {
     "core/columns.py": ("core/test_columns.py", "data/test_columns.py", "data/test_levels.py"),
     "core/encoding.py": ("results/test_serialize.py", "extend/test_door.py"),
     "core/finite.py": ("faults/test_finite.py",),
-    "core/frozen.py": ("schedules/test_frozen.py",),
+    "core/read_only.py": ("schedules/test_frozen.py",),
     "core/location.py": ("core/test_location.py", "data/test_storage_errors.py"),
     "core/registry.py": ("core/test_registry.py", "results/test_serialize.py"),
     "core/schema.py": ("faults/test_sealed.py",),

@@ -36,8 +36,15 @@ from bnp_dask.kernels.hmm.forward_backward import (
 from bnp_dask.kernels.hmm.merge_entropy import merge_losses, piece_losses
 from bnp_dask.kernels.numeric.arithmetic import inner, matmul
 from bnp_dask.kernels.numeric.simd import aligned, padded
-from bnp_dask.structure import ChainState, LocalStep, LogLikOf, sequence_offsets, sequence_weights, shifted_potentials
-from bnp_dask.structure.sequences import shifted
+from bnp_dask.structure import (
+    ChainState,
+    LocalStep,
+    LogLikOf,
+    sequence_offsets,
+    sequence_weights,
+    shifted,
+    shifted_potentials,
+)
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile (4 MB); a longer sequence is a tile of its own."""

@@ -37,10 +37,10 @@ from bnp_dask.structure import (
     drawn_atoms,
     sequence_offsets,
     sequence_weights,
+    shifted,
     shifted_potentials,
+    visit_rows,
 )
-from bnp_dask.structure.sequences import shifted
-from bnp_dask.structure.visit import visit_rows
 
 LEAST = 1e-300
 """Sum of probabilities below which a message is cut off, so that its logarithm is finite."""

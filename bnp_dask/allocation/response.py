@@ -43,8 +43,7 @@ from bnp_dask.inputs import hold, number_from, positive_mass, positive_number, s
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.topics.document_step import Pull
 from bnp_dask.kernels.topics.response import share_sums
-from bnp_dask.structure import Receivers, Tokens
-from bnp_dask.structure.tokens import SQUARES, responding
+from bnp_dask.structure import SQUARES, Receivers, Tokens, responding
 
 PRODUCTS, OBSERVED, LEVEL = "share_products", "responses", "response_level"
 """Fields: the sums of t_d z_d, of responses, and of level_d."""

@@ -37,8 +37,7 @@ from bnp_dask.inputs import flag, hold, positive_mass, whole_number, whole_or_no
 from bnp_dask.kernels.mixture import strata_top_level as kernel
 from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
-from bnp_dask.structure import LocalStep
-from bnp_dask.structure.independent import STRATA, Strata
+from bnp_dask.structure import STRATA, LocalStep, Strata
 
 # -- the top level ------------------------------------------------------------------------------------------------
 LEAST = 1e-300

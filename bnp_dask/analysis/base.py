@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core import Batch, Columns, Words
+from bnp_dask.core import Batch, Columns, Words, thawed
 from bnp_dask.core.columns import few
-from bnp_dask.core.frozen import thawed
 from bnp_dask.data import (
     Analysis,
+    ArraySource,
     Documents,
     Needs,
     Reader,
@@ -32,11 +32,10 @@ from bnp_dask.data import (
     batch_reader,
     columns_of,
     load_vocabulary,
+    matched,
     plain_form,
     reordered,
 )
-from bnp_dask.data.sources.arrays import ArraySource
-from bnp_dask.data.sources.named import matched
 from bnp_dask.data.sources.open import opened
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import Executor

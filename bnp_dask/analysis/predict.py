@@ -12,10 +12,19 @@ from bnp_dask.analysis.base import WINDOW, columns_for, computing_as, needs_of, 
 from bnp_dask.analysis.sequences import for_recorded, name_steps
 from bnp_dask.analysis.tree import tree
 from bnp_dask.core import Batch
-from bnp_dask.data import Layout, Outputs, Reader, batch_reader, is_dask, links_of, with_links
+from bnp_dask.data import (
+    Layout,
+    Outputs,
+    Reader,
+    batch_reader,
+    block_rows,
+    is_dask,
+    is_dask_frame,
+    links_of,
+    with_links,
+)
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.output import write
-from bnp_dask.data.sources.dask_collections import block_rows, is_dask_frame
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs import flag, unlabelled, whole_number

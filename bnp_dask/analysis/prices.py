@@ -15,8 +15,7 @@ import numpy as np
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.core import Exchange, Merge, Summary, Table
-from bnp_dask.data import Reader, Source, batch_reader
-from bnp_dask.data.groups import lagged
+from bnp_dask.data import Reader, Source, batch_reader, lagged
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.inputs import whole_number
@@ -25,8 +24,7 @@ from bnp_dask.moves.judge import gains_of
 from bnp_dask.moves.pairs import gains_of_pairs
 from bnp_dask.moves.policy import DeletePolicy
 from bnp_dask.observation import numbers_per_cluster
-from bnp_dask.structure import Noun, Trial, Visit, noun_of
-from bnp_dask.structure.nouns import CLUSTER
+from bnp_dask.structure import CLUSTER, Noun, Trial, Visit, noun_of
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -12,8 +12,7 @@ from bnp_dask.analysis.base import computing_as, for_batches, open_for, require_
 from bnp_dask.analysis.sequences import density_of_recorded
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.core import Batch, check_weights
-from bnp_dask.data import Reader
-from bnp_dask.data.groups import lagged
+from bnp_dask.data import Reader, lagged
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.model import Model, Posterior

@@ -17,6 +17,7 @@ from bnp_dask.analysis.base import WINDOW, for_batches, open_for, require_chains
 from bnp_dask.analysis.metrics import match_labels
 from bnp_dask.core import Batch, Location, Table, pandas_for
 from bnp_dask.data import (
+    Compute,
     DaskFrameSource,
     GroupedSource,
     Layout,
@@ -25,12 +26,11 @@ from bnp_dask.data import (
     Source,
     batch_reader,
     check_offsets,
+    lagged,
     open_file,
     parquet_files,
+    parquet_pieces,
 )
-from bnp_dask.data.groups import lagged
-from bnp_dask.data.output import Compute
-from bnp_dask.data.sources.open import parquet_pieces
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.prefetch import Load, load_of

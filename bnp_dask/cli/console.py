@@ -16,11 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bnp_dask.core import FUNCTIONS
-from bnp_dask.core.registry import imported
+from bnp_dask.core import FUNCTIONS, imported
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.inputs import local_path, one_line, say, shown, tell
-from bnp_dask.inputs.settings import scheduler_in_file
+from bnp_dask.inputs import local_path, one_line, say, scheduler_in_file, shown, tell
 
 if TYPE_CHECKING:
     from distributed import Client, Security

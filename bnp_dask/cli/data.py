@@ -108,8 +108,7 @@ def text_settings(args: argparse.Namespace) -> Text | None:
     }
     if not given and args.format is None:
         return None
-    from bnp_dask.data import Text
-    from bnp_dask.data.text.options import TEXT_FORMATS
+    from bnp_dask.data import TEXT_FORMATS, Text
 
     if not given and args.format not in ("text", *TEXT_FORMATS):
         return None
@@ -313,8 +312,7 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
 
 def ingest_command(args: argparse.Namespace) -> None:
     """Make a store and print its contents."""
-    from bnp_dask.data import ingest
-    from bnp_dask.data.ingestion.writers import WORKERS
+    from bnp_dask.data import WORKERS, ingest
 
     columns = None if args.columns is None else [c.strip() for c in args.columns.split(",")]
     project = int(args.project) if args.project is not None and args.project.isdecimal() else args.project

@@ -82,8 +82,7 @@ from bnp_dask.errors import DataError, SettingError, StoreError, near, warn
 from bnp_dask.execute.base import Executor
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
-from bnp_dask.inputs import Key, local_path, place_in_file, require, shortened, shown, whole_number
-from bnp_dask.inputs.settings import SHOWN, one_line
+from bnp_dask.inputs import SHOWN, Key, local_path, one_line, place_in_file, require, shortened, shown, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Gaussian, Observation, Product, marginalises, read_as

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bnp_dask.core import Batch, Columns, Cutting, Location, lagged_names
-from bnp_dask.core.columns import WHOLE
+from bnp_dask.core import WHOLE, Batch, Columns, Cutting, Location, lagged_names
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Reader,

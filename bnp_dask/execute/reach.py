@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.base import AGAIN, Executor, plain_interrupts
 from bnp_dask.execute.serial import SerialExecutor
-from bnp_dask.inputs import require, shortened, shown
-from bnp_dask.inputs.settings import SHOWN
+from bnp_dask.inputs import SHOWN, require, shortened, shown
 
 if TYPE_CHECKING:
     from distributed import Client, Security

@@ -17,15 +17,26 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.core import Batch, Edit, Field, Forget, GroupStates, RunningTotal, Summary, edited, replay, replay_states
-from bnp_dask.core.summary import WORDS, follow
+from bnp_dask.core import (
+    WORDS,
+    Batch,
+    Edit,
+    Field,
+    Forget,
+    GroupStates,
+    RunningTotal,
+    Summary,
+    edited,
+    follow,
+    replay,
+    replay_states,
+)
 from bnp_dask.errors import StoreError, SummaryError
 from bnp_dask.inputs import from_parts, require_compressed
 from bnp_dask.kernels.numeric.compensated import SparseSum
 from bnp_dask.model import Model
 from bnp_dask.store.checkpoint import NO_RECEIPT, Receipt
-from bnp_dask.structure import Visit
-from bnp_dask.structure.assignments import Assignments, restored, sums_of
+from bnp_dask.structure import Assignments, Visit, restored, sums_of
 
 OWN = "own"
 """Name of a batch's own states in the names of arrays, in place of the empty name."""

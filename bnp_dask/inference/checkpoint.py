@@ -10,22 +10,26 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import numpy as np
 
 from bnp_dask.core import (
+    Between,
     Edit,
     Exchange,
     Fade,
+    Finite,
     Forget,
+    Id,
     InsertEmpty,
     Merge,
     RunningTotal,
+    Seed,
     Summary,
     Take,
     Unite,
+    Whole,
     Widen,
     batch_from_arrays,
     batch_to_arrays,
     check_weights,
 )
-from bnp_dask.core.schema import Between, Finite, Id, Seed, Whole
 from bnp_dask.errors import BnpDaskError, StoreError
 from bnp_dask.inference.chains import sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.gathered import Gathered

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core import Edit, Forget, RunningTotal
-from bnp_dask.core.frozen import frozen, thawed
+from bnp_dask.core import Edit, Forget, RunningTotal, frozen, thawed
 from bnp_dask.execute.base import Task, in_order
 from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms

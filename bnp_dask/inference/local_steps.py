@@ -34,8 +34,7 @@ from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.create import gather_atoms, visit_and_split
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.store import Receipt
-from bnp_dask.structure import Trial, Visit
-from bnp_dask.structure.assignments import room_for
+from bnp_dask.structure import Trial, Visit, room_for
 
 SMALL_EFFORT = 1e8
 """Products in the local step of a batch below which the overhead of a separate task, some 20 ms, is too much."""

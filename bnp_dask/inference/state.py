@@ -29,15 +29,14 @@ from bnp_dask.inference.batch_memo import (
 )
 from bnp_dask.inference.chains import Sampler
 from bnp_dask.inference.gathered import ROOM, Gathered
-from bnp_dask.inputs.settings import SEEDS
+from bnp_dask.inputs import SEEDS
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Move, Plan
 from bnp_dask.moves.memory import Memory, Pending
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
 from bnp_dask.store.checkpoint import Part, PartFiles
-from bnp_dask.structure import Visit
-from bnp_dask.structure.assignments import LITTLE
+from bnp_dask.structure import LITTLE, Visit
 
 SEALED = -2
 """In place of a visit's number: nothing is kept of this batch by itself."""

@@ -12,8 +12,7 @@ import numpy as np
 
 from bnp_dask.allocation.mixture_step import mixture_tiles
 from bnp_dask.core import Batch, Summary, Survey, batch_from_arrays, batch_to_arrays, concatenate
-from bnp_dask.data import Reader, Source, batch_reader, n_together
-from bnp_dask.data.base import in_words
+from bnp_dask.data import Reader, Source, batch_reader, in_words, n_together
 from bnp_dask.errors import DataError
 from bnp_dask.execute.base import Executor, Handle, Task, submitted
 from bnp_dask.execute.prefetch import Load, in_turn, load_of

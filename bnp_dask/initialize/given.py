@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core import UNITS, Batch, Summary, concatenate, register
-from bnp_dask.core.frozen import thawed
+from bnp_dask.core import UNITS, Batch, Summary, concatenate, register, thawed
 from bnp_dask.data import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.base import Handle, in_order

@@ -1,18 +1,24 @@
 """Names of this chapter that others use, and the modules that define them: read by type checkers and by the package."""
 
+from bnp_dask.inputs.arrays import EXACT as EXACT
+from bnp_dask.inputs.arrays import KNOWN as KNOWN
 from bnp_dask.inputs.arrays import as_counts as as_counts
+from bnp_dask.inputs.arrays import as_file as as_file
 from bnp_dask.inputs.arrays import as_frame as as_frame
 from bnp_dask.inputs.arrays import counts_of_corpus as counts_of_corpus
 from bnp_dask.inputs.arrays import from_parts as from_parts
+from bnp_dask.inputs.arrays import in_order_of_time as in_order_of_time
 from bnp_dask.inputs.arrays import is_corpus as is_corpus
 from bnp_dask.inputs.arrays import is_exact as is_exact
 from bnp_dask.inputs.arrays import is_stream as is_stream
+from bnp_dask.inputs.arrays import library as library
 from bnp_dask.inputs.arrays import plain as plain
 from bnp_dask.inputs.arrays import real_setting as real_setting
 from bnp_dask.inputs.arrays import require_compressed as require_compressed
 from bnp_dask.inputs.arrays import require_exact as require_exact
 from bnp_dask.inputs.arrays import require_real as require_real
 from bnp_dask.inputs.arrays import require_sound as require_sound
+from bnp_dask.inputs.arrays import streamed as streamed
 from bnp_dask.inputs.arrays import to_float as to_float
 from bnp_dask.inputs.arrays import unlabelled as unlabelled
 from bnp_dask.inputs.columns import MOST_LEVELS as MOST_LEVELS
@@ -33,11 +39,16 @@ from bnp_dask.inputs.columns import quoted as quoted
 from bnp_dask.inputs.columns import resolve as resolve
 from bnp_dask.inputs.columns import unseen as unseen
 from bnp_dask.inputs.columns import written as written
+from bnp_dask.inputs.settings import DRAWS_NAME as DRAWS_NAME
 from bnp_dask.inputs.settings import LEAST_MASS as LEAST_MASS
 from bnp_dask.inputs.settings import LEAST_RATE as LEAST_RATE
+from bnp_dask.inputs.settings import MOST as MOST
 from bnp_dask.inputs.settings import MOST_MASS as MOST_MASS
 from bnp_dask.inputs.settings import MOST_RATE as MOST_RATE
 from bnp_dask.inputs.settings import POSTERIOR_NAME as POSTERIOR_NAME
+from bnp_dask.inputs.settings import SEEDS as SEEDS
+from bnp_dask.inputs.settings import SHOWN as SHOWN
+from bnp_dask.inputs.settings import Role as Role
 from bnp_dask.inputs.settings import as_a as as_a
 from bnp_dask.inputs.settings import flag as flag
 from bnp_dask.inputs.settings import hold as hold
@@ -54,12 +65,14 @@ from bnp_dask.inputs.settings import number_from as number_from
 from bnp_dask.inputs.settings import of_two_names as of_two_names
 from bnp_dask.inputs.settings import one_line as one_line
 from bnp_dask.inputs.settings import one_of as one_of
+from bnp_dask.inputs.settings import open_standard_files as open_standard_files
 from bnp_dask.inputs.settings import path_text as path_text
 from bnp_dask.inputs.settings import place_in_file as place_in_file
 from bnp_dask.inputs.settings import positive_mass as positive_mass
 from bnp_dask.inputs.settings import positive_number as positive_number
 from bnp_dask.inputs.settings import require as require
 from bnp_dask.inputs.settings import say as say
+from bnp_dask.inputs.settings import scheduler_in_file as scheduler_in_file
 from bnp_dask.inputs.settings import seed_of as seed_of
 from bnp_dask.inputs.settings import share_below_one as share_below_one
 from bnp_dask.inputs.settings import shortened as shortened

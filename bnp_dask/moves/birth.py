@@ -43,8 +43,7 @@ from bnp_dask.moves.usual import usual_number
 from bnp_dask.moves.when import acts, hold_laps
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation import numbers_per_cluster
-from bnp_dask.structure import Trial
-from bnp_dask.structure.base import at_most
+from bnp_dask.structure import Trial, at_most
 
 Found = dict[int, Summary | None]
 """Clusters found, by target; None if none were found."""

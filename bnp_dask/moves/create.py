@@ -28,8 +28,7 @@ from bnp_dask.moves.policy import LAP, SmallRunPolicy
 from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, small_rounds, value_with
 from bnp_dask.moves.random_keys import BESIDE_START
 from bnp_dask.observation import KNOWN, numbers_per_cluster
-from bnp_dask.structure import Trial, Visit
-from bnp_dask.structure.base import at_most
+from bnp_dask.structure import Trial, Visit, at_most
 
 WORDS = 0
 """Stands in for a width: the number of topics found by anchor words."""

@@ -20,8 +20,7 @@ from bnp_dask.moves.pools import a_step, best_value, climb, counting
 from bnp_dask.moves.random_keys import ABSORBED
 from bnp_dask.moves.when import hold_laps
 from bnp_dask.observation import Labelled, numbers_per_cluster
-from bnp_dask.structure import Trial
-from bnp_dask.structure.base import at_most
+from bnp_dask.structure import Trial, at_most
 
 SET = "delete set"
 """Name under which failures of sets of leftovers are remembered."""

@@ -28,11 +28,11 @@ from bnp_dask.core import (
     Summary,
     Take,
     Unite,
+    follow,
     replay,
     require_finite_terms,
     sum_of,
 )
-from bnp_dask.core.summary import follow
 from bnp_dask.errors import NumericalError, SummaryError
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import (

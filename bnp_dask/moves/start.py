@@ -34,7 +34,7 @@ from bnp_dask.moves.policy import START, MergePolicy, SmallRunPolicy
 from bnp_dask.moves.pools import best_value
 from bnp_dask.moves.prior import better_prior
 from bnp_dask.observation import numbers_per_cluster
-from bnp_dask.structure.base import at_most
+from bnp_dask.structure import at_most
 
 
 @register

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs import hold, shown, whole_number
-from bnp_dask.inputs.settings import MOST
+from bnp_dask.inputs import MOST, hold, shown, whole_number
 from bnp_dask.moves.base import Move
 
 

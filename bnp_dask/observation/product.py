@@ -14,6 +14,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs import (
     ColumnGroup,
     Key,
+    Role,
     as_key,
     hold,
     is_positions,
@@ -26,7 +27,6 @@ from bnp_dask.inputs import (
     whole_number,
     written,
 )
-from bnp_dask.inputs.settings import Role
 from bnp_dask.kernels.mixture.resp import Resp
 from bnp_dask.observation.base import (
     LOG_BASE,

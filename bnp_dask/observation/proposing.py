@@ -17,7 +17,7 @@ from bnp_dask.observation.negative_binomial import STRONG, NegativeBinomial, dis
 from bnp_dask.observation.poisson import Poisson
 
 if TYPE_CHECKING:
-    from bnp_dask.data.sources.held import Looked
+    from bnp_dask.data import Looked
 
 
 FEW_VALUES = 10
@@ -130,7 +130,7 @@ def choices(table: Any, given: Mapping[str, Observation]) -> Choices:
 def _proposals(table: Any, given: Mapping[str, Observation]) -> tuple[list[Looked], dict[str, Proposal]]:
     """The columns of a table, and proposals for columns without a given likelihood."""
     # imported here, as the mathematics loads no Arrow
-    from bnp_dask.data.sources.held import looked_columns
+    from bnp_dask.data import looked_columns
 
     columns = looked_columns(table, list(given))
     names = [column.name for column in columns]

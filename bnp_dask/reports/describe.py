@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.analysis.prices import ClusterPrice
-from bnp_dask.core import Batch, Table, pandas_for
-from bnp_dask.core.columns import in_order
+from bnp_dask.core import Batch, Table, in_order, pandas_for
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import plain, shown
 from bnp_dask.model import Posterior
 from bnp_dask.observation import describe_cluster, estimates_of, unlabelled
-from bnp_dask.structure import Noun, count_of, noun_of, unused_line
-from bnp_dask.structure.nouns import CLUSTER, in_use
+from bnp_dask.structure import CLUSTER, Noun, count_of, in_use, noun_of, unused_line
 
 if TYPE_CHECKING:
     import pandas as pd

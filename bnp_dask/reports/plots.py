@@ -33,8 +33,7 @@ from bnp_dask.observation import Estimate, Product, estimates_of, unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.store import holds_run
-from bnp_dask.structure import Noun, noun_of
-from bnp_dask.structure.nouns import CLUSTER, in_use
+from bnp_dask.structure import CLUSTER, Noun, in_use, noun_of
 from bnp_dask.training.certainty import NATS
 from bnp_dask.training.results import History
 from bnp_dask.training.run_settings import settings_of_run

@@ -49,8 +49,16 @@ from bnp_dask.analysis.topics.words import (
 )
 from bnp_dask.core import Table, pandas_for
 from bnp_dask.core.columns import few
-from bnp_dask.data import DaskFrameSource, GroupedSource, Source, ZarrCountsSource, as_source, load_documents
-from bnp_dask.data.text.options import BEGINS, Document
+from bnp_dask.data import (
+    BEGINS,
+    DaskFrameSource,
+    Document,
+    GroupedSource,
+    Source,
+    ZarrCountsSource,
+    as_source,
+    load_documents,
+)
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.execute.base import Executor
 from bnp_dask.inputs import path_text, plain, shown, whole_number
@@ -61,8 +69,18 @@ from bnp_dask.reports.describe import ClusterTable, check_names, title_of
 from bnp_dask.reports.pages import Paragraph, Picture, Section, page_target, render, tables_html, write_page
 from bnp_dask.reports.plots import atoms_for, cluster_sections
 from bnp_dask.store import holds_run, posterior_place, read_history
-from bnp_dask.structure import Noun, count_of, counts_words, learner_of, noun_of, response_of, scale_shape, unused_line
-from bnp_dask.structure.nouns import CLUSTER, in_use
+from bnp_dask.structure import (
+    CLUSTER,
+    Noun,
+    count_of,
+    counts_words,
+    in_use,
+    learner_of,
+    noun_of,
+    response_of,
+    scale_shape,
+    unused_line,
+)
 from bnp_dask.training.growing.update import UpdateResult
 from bnp_dask.training.growing.versions import load, objective_of_version
 from bnp_dask.training.results import History, TrainResult

@@ -18,8 +18,8 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from bnp_dask.core import Whole
 from bnp_dask.core.code import Code
-from bnp_dask.core.schema import Whole
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs import name_in_file
 from bnp_dask.store.files import crc_of_packed, json_lines, pack, read_extent, require_fields, unpack

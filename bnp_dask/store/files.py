@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core.schema import fault
+from bnp_dask.core import fault
 from bnp_dask.errors import StoreError
 from bnp_dask.store.migrations import FIRST, is_readable, upgraded
 from bnp_dask.store.place import DamagedError, Extent, Key, place_of

@@ -17,7 +17,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from bnp_dask._version import __version__
-from bnp_dask.core.schema import Finite, Id, Whole
+from bnp_dask.core import Finite, Id, Whole
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs import name_in_file
 from bnp_dask.store.checkpoint import Packs

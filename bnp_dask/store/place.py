@@ -36,8 +36,7 @@ from typing import IO, Any, Protocol, TypedDict, TypeVar
 import fsspec
 import numpy as np
 
-from bnp_dask.core.location import NoAnswerError, answer_seconds, contact_of
-from bnp_dask.core.schema import Whole
+from bnp_dask.core import NoAnswerError, Whole, answer_seconds, contact_of
 from bnp_dask.errors import StoreError, warn
 
 # -- The verbs that a run directory needs from its storage --------------------------------------------------------

@@ -24,8 +24,8 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from bnp_dask._version import __version__
+from bnp_dask.core import Whole
 from bnp_dask.core.code import Code, code_here
-from bnp_dask.core.schema import Whole
 from bnp_dask.errors import StoreError, warn
 from bnp_dask.inputs import POSTERIOR_NAME, local_path
 from bnp_dask.store.checkpoint import (

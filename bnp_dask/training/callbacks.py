@@ -10,10 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bnp_dask.core.frozen import frozen
+from bnp_dask.core import frozen
 from bnp_dask.model import Posterior
-from bnp_dask.structure import count_of, noun_of
-from bnp_dask.structure.nouns import in_use
+from bnp_dask.structure import count_of, in_use, noun_of
 
 logger = logging.getLogger("bnp_dask")
 

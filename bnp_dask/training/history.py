@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from bnp_dask.core import pandas_for
-from bnp_dask.core.frozen import frozen
+from bnp_dask.core import frozen, pandas_for
 from bnp_dask.errors import SettingError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import numpy as np
 from bnp_dask.core import Survey
 from bnp_dask.data import Source, spans_of
 from bnp_dask.errors import SettingError
-from bnp_dask.structure import Noun
-from bnp_dask.structure.nouns import CLUSTER
+from bnp_dask.structure import CLUSTER, Noun
 
 PROGRAM_BYTES = 200 * 10**6
 """Bytes of a worker before it reads anything: Python, NumPy, Numba, Dask (measured: 270 MB)."""

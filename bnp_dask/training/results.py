@@ -21,14 +21,23 @@ import numpy as np
 from bnp_dask._names import method
 from bnp_dask._version import __version__
 from bnp_dask.analysis.base import require_posterior
-from bnp_dask.core import REGISTRY, Columns, Location, Summary, Words, from_spec, to_spec
-from bnp_dask.core.encoding import first_difference, form_of
-from bnp_dask.core.frozen import frozen
-from bnp_dask.core.schema import Whole, fault
+from bnp_dask.core import (
+    REGISTRY,
+    Columns,
+    Location,
+    Summary,
+    Whole,
+    Words,
+    fault,
+    first_difference,
+    form_of,
+    from_spec,
+    frozen,
+    to_spec,
+)
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.inference.sampling import Draws
-from bnp_dask.inputs import POSTERIOR_NAME, hold, path_text, shown
-from bnp_dask.inputs.settings import DRAWS_NAME
+from bnp_dask.inputs import DRAWS_NAME, POSTERIOR_NAME, hold, path_text, shown
 from bnp_dask.model import Model, Posterior, not_here
 from bnp_dask.observation import estimates_of, unlabelled
 from bnp_dask.observation.interface import each

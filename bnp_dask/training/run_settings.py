@@ -15,10 +15,21 @@ from typing import Any, NotRequired, TypedDict
 
 from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import EXAMPLES
-from bnp_dask.core import REGISTRY, Columns, Survey, from_spec, to_identity, to_spec
-from bnp_dask.core.encoding import first_difference, require_spec, with_added
-from bnp_dask.core.registry import file_name
-from bnp_dask.core.schema import Seed, Whole, fault
+from bnp_dask.core import (
+    REGISTRY,
+    Columns,
+    Seed,
+    Survey,
+    Whole,
+    fault,
+    file_name,
+    first_difference,
+    from_spec,
+    require_spec,
+    to_identity,
+    to_spec,
+    with_added,
+)
 from bnp_dask.data import Source
 from bnp_dask.errors import BnpDaskError, SettingError, StoreError, redacted
 from bnp_dask.inference import FullBatch, Memoized, Schedule, State, Step, Stochastic, Work

@@ -42,11 +42,11 @@ from bnp_dask.data import (
     bytes_told,
     fingerprint_of,
     identity_of,
+    in_words,
     n_together,
     read_or_why,
+    reason,
 )
-from bnp_dask.data.base import in_words
-from bnp_dask.data.view import reason
 from bnp_dask.errors import DataError, StoreError, warn
 from bnp_dask.execute.base import Executor, in_order
 from bnp_dask.execute.prefetch import in_turn

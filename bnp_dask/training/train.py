@@ -15,8 +15,7 @@ import numpy as np
 from bnp_dask.allocation.response import GaussianResponse
 from bnp_dask.analysis.base import check_run, listed, needs_of, words_of
 from bnp_dask.analysis.topics.completion import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
-from bnp_dask.core import Summary, Survey
-from bnp_dask.core.frozen import frozen, thawed
+from bnp_dask.core import Summary, Survey, frozen, thawed
 from bnp_dask.core.survey import without
 from bnp_dask.data import (
     CheckedSource,

@@ -49,7 +49,7 @@ def test_the_package_cannot_unpickle_or_load_yaml_unsafely():
     # tasks and Dask collections travel to workers as pickles of this session, and never lie in a file
     memory = {"data/sources/dask_collections.py"}
     memory |= {"execute/message.py", "training/planning.py"}  # the forecast measures the size of messages
-    memory |= {f"testing/{name}.py" for name in ("allocation", "engine", "observation", "structure")}
+    memory |= {"testing.py"}
     for path in sorted((ROOT / "bnp_dask").rglob("*.py")):
         if path.relative_to(ROOT / "bnp_dask").as_posix() in memory:
             continue

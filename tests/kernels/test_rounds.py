@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.core.frozen import frozen
+from bnp_dask.core.read_only import frozen
 from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.initialize.kmeans import hard_kmeans
 from bnp_dask.kernels.gaussian.rounds import (

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import bnp_dask as bnp
-from bnp_dask.core.frozen import frozen, thawed
+from bnp_dask.core.read_only import frozen, thawed
 from bnp_dask.errors import StoreError
 from bnp_dask.execute.serial import SerialExecutor
 from bnp_dask.training.callbacks import LogLaps

@@ -39,13 +39,13 @@ from bnp_dask.structure import (
     check_documents,
     counts_words,
     find_topics,
+    lay_out,
     log_predictives,
     own_step,
     prior_mass,
     response_of,
     unseen_cluster,
 )
-from bnp_dask.structure.tokens import lay_out
 
 if TYPE_CHECKING:
     from distributed import Client

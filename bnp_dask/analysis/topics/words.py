@@ -29,10 +29,9 @@ from bnp_dask.analysis.base import (
     texts_in,
     vocabulary_of,
 )
-from bnp_dask.core import Batch, Table, TopicList
+from bnp_dask.core import HEAD, Batch, Table, TopicLine, TopicList, listed
+from bnp_dask.core import in_order as in_their_order
 from bnp_dask.core.columns import few
-from bnp_dask.core.columns import in_order as in_their_order
-from bnp_dask.core.table import HEAD, TopicLine, listed
 from bnp_dask.data import Reader, Source, batch_reader, load_documents
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.execute.base import Executor, in_order
@@ -46,6 +45,7 @@ from bnp_dask.structure import (
     check_documents,
     counts_words,
     find_topics,
+    in_use,
     normalized,
     noun_of,
     own_step,
@@ -53,7 +53,6 @@ from bnp_dask.structure import (
     shares_of,
     unused_line,
 )
-from bnp_dask.structure.nouns import in_use
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -17,8 +17,7 @@ import pyarrow as pa
 from numpy.typing import DTypeLike
 from scipy import sparse
 
-from bnp_dask.core import ON_BAD_CELL, Columns, Cutting, Location, Roles, Words
-from bnp_dask.core.columns import WHOLE
+from bnp_dask.core import ON_BAD_CELL, WHOLE, Columns, Cutting, Location, Roles, Words
 from bnp_dask.data.base import (
     BATCH_BYTES,
     ENTRY_BYTES,
@@ -59,8 +58,7 @@ from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.data.text.vocabulary import Analysis, WordSums, write_vocabulary
 from bnp_dask.data.view import OrderedSource, WeightedSource
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.inputs import flag, is_stream, is_whole, one_of, shown, whole_number
-from bnp_dask.inputs.arrays import as_file
+from bnp_dask.inputs import as_file, flag, is_stream, is_whole, one_of, shown, whole_number
 from bnp_dask.kernels.topics.completion import mix
 
 # -- Rows on their way into a store: duplicates left out, projected to fewer columns, sorted into groups ----------

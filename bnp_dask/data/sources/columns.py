@@ -24,6 +24,7 @@ from bnp_dask.core import Columns, OnBadCell, Roles
 from bnp_dask.core.columns import few
 from bnp_dask.errors import DataError, nearest, warn
 from bnp_dask.inputs import (
+    EXACT,
     MOST_LEVELS,
     Key,
     Level,
@@ -36,10 +37,10 @@ from bnp_dask.inputs import (
     positions,
     require_exact,
     resolve,
+    streamed,
     unseen,
 )
 from bnp_dask.inputs import columns as known_levels
-from bnp_dask.inputs.arrays import EXACT, streamed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core import NO_ROLES, Batch, Columns, Cutting, Roles
-from bnp_dask.core.columns import WHOLE
+from bnp_dask.core import NO_ROLES, WHOLE, Batch, Columns, Cutting, Roles
 from bnp_dask.data.base import (
     BATCH_BYTES,
     Span,

@@ -23,8 +23,7 @@ from bnp_dask.data.sources.columns import TEXTS, arrow_columns, as_table, frame_
 from bnp_dask.data.text.options import Frequencies, Text, choose, text_column
 from bnp_dask.data.text.vocabulary import Vocabulary, counts_of_texts, counts_of_words
 from bnp_dask.errors import DataError, warn
-from bnp_dask.inputs import Key, counts_of_corpus, from_parts, is_corpus, is_stream, shown, unlabelled
-from bnp_dask.inputs.arrays import KNOWN, library
+from bnp_dask.inputs import KNOWN, Key, counts_of_corpus, from_parts, is_corpus, is_stream, library, shown, unlabelled
 
 # -- documents ------------------------------------------------------------------------------------------------------
 logger = logging.getLogger("bnp_dask")

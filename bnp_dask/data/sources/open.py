@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from bnp_dask.core import ON_BAD_CELL, Chosen, Columns, Cutting, Gaps, Location, Roles, Words
-from bnp_dask.core.columns import WHOLE, few
+from bnp_dask.core import ON_BAD_CELL, WHOLE, Chosen, Columns, Cutting, Gaps, Location, Roles, Words
+from bnp_dask.core.columns import few
 from bnp_dask.data.base import (
     PIECE_BYTES,
     Source,
@@ -89,6 +89,7 @@ from bnp_dask.inputs import (
     Key,
     as_key,
     counts_of_corpus,
+    in_order_of_time,
     is_corpus,
     is_text,
     lacking,
@@ -98,7 +99,6 @@ from bnp_dask.inputs import (
     to_float,
     unlabelled,
 )
-from bnp_dask.inputs.arrays import in_order_of_time
 
 # -- rows in groups ------------------------------------------------------------------------------------------------
 Rows = ArraySource | NpySource | ZarrRowsSource | TableSource | DaskArraySource

@@ -28,8 +28,7 @@ from bnp_dask.data.base import (
     spans,
 )
 from bnp_dask.errors import SettingError
-from bnp_dask.inputs import hold, number_from, whole_number
-from bnp_dask.inputs.settings import MOST, SEEDS
+from bnp_dask.inputs import MOST, SEEDS, hold, number_from, whole_number
 
 NARROWEST, WIDEST = 0.5, 1.5
 """Range of the standard deviations of a cluster along the columns."""

@@ -22,8 +22,7 @@ import pyarrow as pa
 from bnp_dask.core import Location
 from bnp_dask.data.text.vocabulary import Analysis, named_analyzer
 from bnp_dask.errors import DataError, SettingError, nearest, warn
-from bnp_dask.inputs import flag, hold, is_number, one_of, shown, whole_number
-from bnp_dask.inputs.settings import MOST
+from bnp_dask.inputs import MOST, flag, hold, is_number, one_of, shown, whole_number
 
 # -- settings ------------------------------------------------------------------------------------------------------
 TEXT_FORMATS = ("text-folder", "text-archive", "lines", "jsonl", "csv-text", "tsv-text", "parquet-text")

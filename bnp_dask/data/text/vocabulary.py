@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from bnp_dask.core import FUNCTIONS, Location
-from bnp_dask.core.registry import imported
+from bnp_dask.core import FUNCTIONS, Location, imported
 from bnp_dask.data.base import Source, build_csr
 from bnp_dask.data.ingestion.writers import write_vector
 from bnp_dask.data.sources.zarr import ZarrArray, ZarrCountsSource, open_zarr, store_facts

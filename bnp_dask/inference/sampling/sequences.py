@@ -36,8 +36,7 @@ from bnp_dask.kernels.hmm.forward_backward import draw_paths
 from bnp_dask.kernels.mixture.resp import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.observation import LOG_BASE
-from bnp_dask.structure import sequence_offsets, shifted_potentials
-from bnp_dask.structure.sequences import shifted
+from bnp_dask.structure import sequence_offsets, shifted, shifted_potentials
 
 
 @dataclass(frozen=True, eq=False)

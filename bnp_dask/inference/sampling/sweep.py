@@ -26,7 +26,7 @@ from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_fro
 from bnp_dask.kernels.mixture.resp import ScreenedWeights
 from bnp_dask.model import Model
 from bnp_dask.observation import QuadraticObservation
-from bnp_dask.structure.screened import screened_pieces
+from bnp_dask.structure import screened_pieces
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,7 @@ from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
 from bnp_dask.kernels.topics.document_step import sweep_documents
 from bnp_dask.model import Model
 from bnp_dask.observation import LOG_BASE, Multinomial, TokenObservation, as_csr
-from bnp_dask.structure.tokens import summarize_words
+from bnp_dask.structure import summarize_words
 
 MORE = 16
 """Places for topics that a batch opens, at first."""

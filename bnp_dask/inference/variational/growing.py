@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.core import NO_PARTS, Fade, RunningTotal, Summary, Take, Unite, Widen
-from bnp_dask.core.summary import WORDS
+from bnp_dask.core import NO_PARTS, WORDS, Fade, RunningTotal, Summary, Take, Unite, Widen
 from bnp_dask.inference.bad_batches import instead, subtract
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.lap import plan_context, trim

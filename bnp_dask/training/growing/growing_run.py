@@ -20,8 +20,7 @@ import numpy as np
 
 from bnp_dask.analysis.score import score_of
 from bnp_dask.analysis.topics.completion import Completion, complete_batch
-from bnp_dask.core import Batch, Chosen, Columns, Location, Survey
-from bnp_dask.core.frozen import frozen
+from bnp_dask.core import Batch, Chosen, Columns, Location, Survey, frozen
 from bnp_dask.data import (
     LEFT_OUT,
     CountedSource,

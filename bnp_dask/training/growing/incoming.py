@@ -23,6 +23,7 @@ from bnp_dask.core import Columns, Location, Words
 from bnp_dask.core.columns import few
 from bnp_dask.data import (
     LEFT_OUT,
+    SUFFIXES,
     Documents,
     Source,
     as_source,
@@ -37,7 +38,6 @@ from bnp_dask.data import (
     taking_lags,
     with_labels,
 )
-from bnp_dask.data.sources.parquet import SUFFIXES
 from bnp_dask.errors import DataError, NumericalError, SettingError, StoreError
 from bnp_dask.inputs import one_of, path_text, shown
 from bnp_dask.model import Model, Posterior

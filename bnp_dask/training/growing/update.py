@@ -23,10 +23,8 @@ import numpy as np
 
 from bnp_dask._names import method
 from bnp_dask.analysis.base import require_posterior
-from bnp_dask.core import Chosen, Location, RunningTotal, Survey, survey_batch
-from bnp_dask.core.frozen import frozen, thawed
-from bnp_dask.data import Source, taking_lags
-from bnp_dask.data.sources.open import are_recordings
+from bnp_dask.core import Chosen, Location, RunningTotal, Survey, frozen, survey_batch, thawed
+from bnp_dask.data import Source, are_recordings, taking_lags
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.base import Executor, one_blas_thread
 from bnp_dask.execute.reach import open_executor
