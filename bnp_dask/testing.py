@@ -71,8 +71,7 @@ from bnp_dask.core import (
 from bnp_dask.core import Merge as MergeEdit
 from bnp_dask.data import Source, spans_of
 from bnp_dask.errors import DataError, ExecutionError
-from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.execute import Executor, ThreadExecutor, in_order
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.inputs import require

@@ -38,9 +38,7 @@ from bnp_dask.data import (
 )
 from bnp_dask.data.sources.open import opened
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute import Executor
-from bnp_dask.execute.base import in_order, one_blas_thread
-from bnp_dask.execute.reach import open_executor
+from bnp_dask.execute import Executor, in_order, one_blas_thread, open_executor
 from bnp_dask.inputs import flag, one_of, path_text, positive_number, shown, whole_number
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Model, Posterior

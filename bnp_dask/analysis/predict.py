@@ -26,7 +26,7 @@ from bnp_dask.data import (
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.output import write
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor, in_order
+from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import flag, unlabelled, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.structure import require_linkable

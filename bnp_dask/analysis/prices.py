@@ -17,7 +17,7 @@ from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_f
 from bnp_dask.core import Exchange, Merge, Summary, Table
 from bnp_dask.data import Reader, Source, batch_reader, lagged
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Executor, in_order
+from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.moves.judge import gains_of

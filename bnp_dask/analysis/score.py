@@ -14,7 +14,7 @@ from bnp_dask.analysis.topics.completion import BatchScore, Completion, Completi
 from bnp_dask.core import Batch, check_weights
 from bnp_dask.data import Reader, lagged
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor
+from bnp_dask.execute import Executor
 from bnp_dask.model import Model, Posterior
 from bnp_dask.structure import as_documents, prior_mass
 

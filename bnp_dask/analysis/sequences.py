@@ -32,8 +32,7 @@ from bnp_dask.data import (
     parquet_pieces,
 )
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.execute.prefetch import Load, load_of
+from bnp_dask.execute import Executor, Load, in_order, load_of
 from bnp_dask.inputs import plain, shown, to_float, whole_number
 from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.kernels.numeric.lags import lagged_rows, spread

@@ -17,7 +17,7 @@ from bnp_dask._version import __version__
 from bnp_dask.cli import console, data, demos, growing, look, run
 from bnp_dask.cli.run import Terminated, named
 from bnp_dask.errors import BnpDaskError, ExecutionError, StoreError, near
-from bnp_dask.execute.base import plain_interrupts
+from bnp_dask.execute import plain_interrupts
 from bnp_dask.inputs import one_line, open_standard_files, tell
 
 EXIT_ERROR, EXIT_INTERRUPT, EXIT_TERMINATED = 2, 130, 143

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bnp_dask.cli.jobfile import ClientSpec, DataSpec, ExecutorSpec
     from bnp_dask.core import Roles
-    from bnp_dask.execute.base import Executor
+    from bnp_dask.execute import Executor
     from bnp_dask.model import Posterior
 
 
@@ -113,13 +113,13 @@ def open_client(spec: ClientSpec | ExecutorSpec, quiet: bool = False) -> Iterato
         yield None
         return
     if spec.workers is None:
-        from bnp_dask.execute.dask import closed_in_time
+        from bnp_dask.execute import closed_in_time
 
         with closed_in_time(_connect(spec)) as client:
             say(f"scheduler {client.scheduler.address}, dashboard: {client.dashboard_link}", quiet)
             yield client
         return
-    from bnp_dask.execute.local import local_client
+    from bnp_dask.execute import local_client
 
     with local_client(spec.workers, "auto" if spec.memory_limit is None else spec.memory_limit) as client:
         say(f"{spec.workers} worker{'s' * (spec.workers > 1)}, dashboard: {client.dashboard_link}", quiet)
@@ -133,7 +133,7 @@ def _connect(spec: ClientSpec) -> Client:
     """
     from distributed import Client
 
-    from bnp_dask.execute.reach import require_scheduler
+    from bnp_dask.execute import require_scheduler
 
     security = _security(spec)
     address = spec.scheduler if spec.scheduler_file is None else _address_in(spec.scheduler_file)

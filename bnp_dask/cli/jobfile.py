@@ -79,7 +79,7 @@ from bnp_dask.allocation.response import Response
 from bnp_dask.core import REGISTRY
 from bnp_dask.data import Source, as_source, columns_of
 from bnp_dask.errors import DataError, SettingError, StoreError, near, warn
-from bnp_dask.execute.base import Executor
+from bnp_dask.execute import Executor
 from bnp_dask.inference import Schedule
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs import SHOWN, Key, local_path, one_line, place_in_file, require, shortened, shown, whole_number

@@ -255,8 +255,7 @@ def _resumable(stop: StopWhenAsked) -> Iterator[None]:
 def how_to_resume(args: argparse.Namespace) -> str:
     """Command that resumes a stopped training command, or state of a run whose update was stopped."""
     from bnp_dask.errors import StoreError
-    from bnp_dask.store import JOB_NAME, run_folder
-    from bnp_dask.store.run import is_run, note_in
+    from bnp_dask.store import JOB_NAME, is_run, note_in, run_folder
 
     if args.command in ("update", "follow", "replace"):
         return f"; {args.rundir} is as its last whole update left it: run the same command again to go on"

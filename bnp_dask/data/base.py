@@ -25,7 +25,7 @@ from scipy import sparse
 from bnp_dask.core import Batch, Columns, Location, Table, checksum
 from bnp_dask.core.columns import few
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, redacted
-from bnp_dask.execute.prefetch import Load
+from bnp_dask.execute import Load
 from bnp_dask.inputs import as_counts, require_compressed, require_real, shown, to_float, whole_number
 
 # -- how batches are cut, and which values may enter one -----------------------------------------------------------

@@ -29,7 +29,7 @@ from bnp_dask.core import Location
 from bnp_dask.data.base import Reader
 from bnp_dask.data.ingestion.writers import create_array
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.execute.base import Executor, in_order
+from bnp_dask.execute import Executor, in_order
 
 CHUNK_BYTES = 2**22
 """Size of a chunk of a Zarr output before compression."""

@@ -29,7 +29,7 @@ from bnp_dask.data.base import (
     spans_of,
 )
 from bnp_dask.errors import DataError
-from bnp_dask.execute.base import DEFAULT_RETRIES, may_pass, plain_interrupts
+from bnp_dask.execute import DEFAULT_RETRIES, may_pass, plain_interrupts
 from bnp_dask.inputs import Codes, as_counts
 
 

@@ -3,7 +3,6 @@
 Only ``execute.dask`` and the modules that it is made of import Dask here (``tests.test_layers`` names them).
 """
 
-from bnp_dask.execute.base import Executor, Handle, one_blas_thread
-from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
+from bnp_dask._names import lazily
 
-__all__ = ["Executor", "Handle", "SerialExecutor", "ThreadExecutor", "one_blas_thread"]
+__getattr__, __dir__, __all__ = lazily(__name__, __file__)

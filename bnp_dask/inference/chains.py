@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.allocation.base import TABLED
 from bnp_dask.core import Field, RunningTotal, Summary
 from bnp_dask.model import Model
-from bnp_dask.store.checkpoint import Part
+from bnp_dask.store import Part
 
 NAME = "chain"
 """Prefix of the names of arrays of chains."""

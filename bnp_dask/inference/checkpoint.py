@@ -48,10 +48,7 @@ from bnp_dask.moves.base import (
 )
 from bnp_dask.moves.memory import Basis, Memory, Rejected, Sweep
 from bnp_dask.moves.policy import SmallRunPolicy
-from bnp_dask.store import DamagedError, Listing, no_receipts
-from bnp_dask.store.checkpoint import Part
-from bnp_dask.store.files import require_fields
-from bnp_dask.store.place import ExtentContent
+from bnp_dask.store import DamagedError, ExtentContent, Listing, Part, no_receipts, require_fields
 from bnp_dask.structure import Trial
 
 Arrays = dict[str, np.ndarray]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bnp_dask.core import Batch, batch_from_arrays, batch_to_arrays, concatenate
-from bnp_dask.store.checkpoint import Part, PartFiles
+from bnp_dask.store import Part, PartFiles
 
 ROOM = 2**26
 """Bytes of gathered atoms held in memory, by default."""

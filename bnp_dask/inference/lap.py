@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core import Edit, Forget, RunningTotal, frozen, thawed
-from bnp_dask.execute.base import Task, in_order
+from bnp_dask.execute import Task, in_order
 from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior

@@ -21,9 +21,7 @@ import numpy as np
 from bnp_dask.core import Batch, GroupStates, require_finite_arrays
 from bnp_dask.data import SMALL_BYTES
 from bnp_dask.errors import StoreError
-from bnp_dask.execute.base import Handle, collected, is_remote, submitted
-from bnp_dask.execute.posted import Posted, opened, post
-from bnp_dask.execute.prefetch import Load, in_turn
+from bnp_dask.execute import Handle, Load, Posted, collected, in_turn, is_remote, opened, post, submitted
 from bnp_dask.inference.bad_batches import leave_out, subtract
 from bnp_dask.inference.batch_memo import Keeps, Left, MemoSlot
 from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left

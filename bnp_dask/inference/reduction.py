@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from bnp_dask.core import Batch, RunningTotal, Summary, concatenate, difference
-from bnp_dask.store.checkpoint import Receipt
+from bnp_dask.store import Receipt
 from bnp_dask.structure import Visit
 
 FAN = 4

@@ -13,8 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from bnp_dask.errors import NumericalError
-from bnp_dask.execute.base import Executor, GroupExecutor, Handle, Task, is_remote, submitted
-from bnp_dask.execute.prefetch import load_of, reading_once
+from bnp_dask.execute import Executor, GroupExecutor, Handle, Task, is_remote, load_of, reading_once, submitted
 
 
 @dataclass(frozen=True)

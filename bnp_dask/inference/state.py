@@ -12,8 +12,7 @@ import numpy as np
 
 from bnp_dask.core import Batch, Edit, GroupStates, RunningTotal, Summary, Survey
 from bnp_dask.data import CheckedReader, Source, batch_reader
-from bnp_dask.execute.base import Executor, one_blas_thread
-from bnp_dask.execute.posted import Board
+from bnp_dask.execute import Board, Executor, one_blas_thread
 from bnp_dask.inference.batch_memo import (
     Keeps,
     Left,
@@ -34,8 +33,7 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Move, Plan
 from bnp_dask.moves.memory import Memory, Pending
 from bnp_dask.observation import numbers_per_cluster
-from bnp_dask.store import NO_RECEIPT, Receipt, no_receipts, receipt_of
-from bnp_dask.store.checkpoint import Part, PartFiles
+from bnp_dask.store import NO_RECEIPT, Part, PartFiles, Receipt, no_receipts, receipt_of
 from bnp_dask.structure import LITTLE, Visit
 
 SEALED = -2

@@ -21,7 +21,7 @@ import numpy as np
 
 from bnp_dask.core import Edit, RunningTotal, Summary
 from bnp_dask.errors import StoreError, SummaryError
-from bnp_dask.execute.base import in_order
+from bnp_dask.execute import in_order
 from bnp_dask.inference.batch_memo import Shelf, counts_from, is_assigned, summary_from
 from bnp_dask.inference.checkpoint import SavedState, require_sums, state_from_saved
 from bnp_dask.inference.state import State, Work

@@ -13,7 +13,7 @@ from typing import TypeVar
 from bnp_dask.core import Batch
 from bnp_dask.data import Reader, batch_reader, naming_batch, read_or_why, reason, require_checksum
 from bnp_dask.errors import DataError
-from bnp_dask.execute.prefetch import Load, load_of
+from bnp_dask.execute import Load, load_of
 from bnp_dask.inference.bad_batches import instead, survey_checked
 from bnp_dask.inference.state import State, Work
 from bnp_dask.model import Model

@@ -10,7 +10,7 @@ from scipy import sparse
 from bnp_dask.core import Batch, Summary, register
 from bnp_dask.data import Reader, batch_reader
 from bnp_dask.errors import DataError, SettingError, warn
-from bnp_dask.execute.base import Handle
+from bnp_dask.execute import Handle
 from bnp_dask.initialize.base import (
     InitContext,
     child_rng,

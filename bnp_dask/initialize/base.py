@@ -14,8 +14,7 @@ from bnp_dask.allocation.mixture_step import mixture_tiles
 from bnp_dask.core import Batch, Summary, Survey, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.data import Reader, Source, batch_reader, in_words, n_together
 from bnp_dask.errors import DataError
-from bnp_dask.execute.base import Executor, Handle, Task, submitted
-from bnp_dask.execute.prefetch import Load, in_turn, load_of
+from bnp_dask.execute import Executor, Handle, Load, Task, in_turn, load_of, submitted
 from bnp_dask.kernels.mixture.resp import Resp, SparseResp, scale_rows
 from bnp_dask.model import Model
 from bnp_dask.store import Drafts

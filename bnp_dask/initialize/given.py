@@ -10,7 +10,7 @@ import numpy as np
 from bnp_dask.core import UNITS, Batch, Summary, concatenate, register, thawed
 from bnp_dask.data import Reader, Source, batch_reader, columns_of
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Handle, in_order
+from bnp_dask.execute import Handle, in_order
 from bnp_dask.initialize.base import (
     InitContext,
     Initialization,

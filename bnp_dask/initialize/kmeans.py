@@ -17,7 +17,7 @@ from bnp_dask.allocation.finite_mixture import FiniteMixture
 from bnp_dask.core import Batch, Summary, concatenate, register
 from bnp_dask.data import Reader, batch_reader
 from bnp_dask.errors import warn
-from bnp_dask.execute.base import Handle
+from bnp_dask.execute import Handle
 from bnp_dask.initialize.base import (
     InitContext,
     atom_tiles,

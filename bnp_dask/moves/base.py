@@ -11,7 +11,7 @@ import numpy as np
 
 from bnp_dask.core import Batch, Exchange, Merge, Summary, Survey, Unite
 from bnp_dask.data import Source
-from bnp_dask.execute.base import Executor, Task
+from bnp_dask.execute import Executor, Task
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
 from bnp_dask.moves.pairs import PairGains

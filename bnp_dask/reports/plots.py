@@ -23,7 +23,7 @@ from bnp_dask.analysis.tree import Tree, tree
 from bnp_dask.core import Batch
 from bnp_dask.data import Reader, Source
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
-from bnp_dask.execute.base import Executor
+from bnp_dask.execute import Executor
 from bnp_dask.inference.prior import PRIOR
 from bnp_dask.inputs import one_of
 from bnp_dask.inputs import shown as in_words

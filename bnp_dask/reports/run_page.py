@@ -60,7 +60,7 @@ from bnp_dask.data import (
     load_documents,
 )
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
-from bnp_dask.execute.base import Executor
+from bnp_dask.execute import Executor
 from bnp_dask.inputs import path_text, plain, shown, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import unlabelled

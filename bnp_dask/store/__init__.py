@@ -25,49 +25,6 @@ A file that grows is valid up to the length that the head written after it recor
 checkpoint's list holds the visit, the bytes and the CRC-32 of every summary, and every reader compares them.
 """
 
-from bnp_dask.store.checkpoint import NO_RECEIPT, Checkpoint, Listing, Receipt, SummaryFiles, no_receipts, receipt_of
-from bnp_dask.store.manifest import GrowthLog, Manifest, Versions, version_named
-from bnp_dask.store.place import DamagedError, Key, place_of
-from bnp_dask.store.run import (
-    JOB_NAME,
-    BackgroundCommits,
-    Drafts,
-    MemoryStore,
-    RunStore,
-    SharedFiles,
-    holds_run,
-    may_hold_runs,
-    posterior_place,
-    read_history,
-    read_note,
-    run_folder,
-)
+from bnp_dask._names import lazily
 
-__all__ = [
-    "JOB_NAME",
-    "NO_RECEIPT",
-    "BackgroundCommits",
-    "Checkpoint",
-    "DamagedError",
-    "Drafts",
-    "GrowthLog",
-    "Key",
-    "Listing",
-    "Manifest",
-    "MemoryStore",
-    "Receipt",
-    "RunStore",
-    "SharedFiles",
-    "SummaryFiles",
-    "Versions",
-    "holds_run",
-    "may_hold_runs",
-    "no_receipts",
-    "place_of",
-    "posterior_place",
-    "read_history",
-    "read_note",
-    "receipt_of",
-    "run_folder",
-    "version_named",
-]
+__getattr__, __dir__, __all__ = lazily(__name__, __file__)

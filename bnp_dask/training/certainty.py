@@ -21,7 +21,7 @@ from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
 from bnp_dask.core import Batch, Summary
 from bnp_dask.data import Reader, ResampledSource, Source, View, batch_reader
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor, in_order
+from bnp_dask.execute import Executor, in_order
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.initialize import FromPosterior, Initialization, RandomExamples
 from bnp_dask.inputs import number_from, seed_of, start_of_seed, whole_number

@@ -28,9 +28,7 @@ from bnp_dask.analysis.base import listed, needs_of
 from bnp_dask.core import Batch, Columns, RunningTotal, Summary
 from bnp_dask.data import SMALL_BYTES, Reader, Source, batch_reader, columns_of, spans_of, taking_lags
 from bnp_dask.data.sources.open import opened
-from bnp_dask.execute.base import Handle, one_blas_thread
-from bnp_dask.execute.posted import KEPT
-from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute import KEPT, Handle, SerialExecutor, one_blas_thread
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.inference.drive import in_flight
 from bnp_dask.inference.local_steps import LocalStep, batches_of_task, is_slight

@@ -41,11 +41,9 @@ from bnp_dask.inputs import DRAWS_NAME, POSTERIOR_NAME, hold, path_text, shown
 from bnp_dask.model import Model, Posterior, not_here
 from bnp_dask.observation import estimates_of, unlabelled
 from bnp_dask.observation.interface import each
-from bnp_dask.store import DamagedError, Key, may_hold_runs, place_of, run_folder
-from bnp_dask.store.migrations import is_readable, upgraded
-from bnp_dask.store.place import TEMPORARY
-from bnp_dask.store.place import link as link_file
-from bnp_dask.store.place import replacing as replacing_file
+from bnp_dask.store import TEMPORARY, DamagedError, Key, is_readable, may_hold_runs, place_of, run_folder, upgraded
+from bnp_dask.store import link as link_file
+from bnp_dask.store import replacing as replacing_file
 from bnp_dask.structure import count_of
 from bnp_dask.training.history import History
 

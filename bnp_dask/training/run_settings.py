@@ -54,9 +54,17 @@ from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
 from bnp_dask.moves.policy import START, BirthPolicy
 from bnp_dask.moves.start import UnitedKMeans, shows_enough, unites
 from bnp_dask.observation import AutoRegressiveGaussian, Labelled, Multinomial
-from bnp_dask.store import JOB_NAME, Key, MemoryStore, RunStore
-from bnp_dask.store.manifest import LabelsContent
-from bnp_dask.store.run import RUN_NAME, note_in, read_settings, run_folder
+from bnp_dask.store import (
+    JOB_NAME,
+    RUN_NAME,
+    Key,
+    LabelsContent,
+    MemoryStore,
+    RunStore,
+    note_in,
+    read_settings,
+    run_folder,
+)
 from bnp_dask.structure import require_linkable
 from bnp_dask.training.alternatives import Shadow, require_priors
 from bnp_dask.training.callbacks import Callback

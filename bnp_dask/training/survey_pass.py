@@ -48,13 +48,11 @@ from bnp_dask.data import (
     reason,
 )
 from bnp_dask.errors import DataError, StoreError, warn
-from bnp_dask.execute.base import Executor, in_order
-from bnp_dask.execute.prefetch import in_turn
+from bnp_dask.execute import Executor, in_order, in_turn
 from bnp_dask.inference.bad_batches import survey_checked
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, RoundedObservation, unlabelled
-from bnp_dask.store import Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
-from bnp_dask.store.manifest import ROW
+from bnp_dask.store import ROW, Checkpoint, DamagedError, Manifest, MemoryStore, RunStore
 from bnp_dask.training.callbacks import logger
 
 # -- Copies of rows: found by the survey, told, and counted once together -----------------------------------------

@@ -35,9 +35,7 @@ from bnp_dask.data import (
 )
 from bnp_dask.data.sources.open import opened
 from bnp_dask.errors import DataError, ExecutionError, SettingError, warn
-from bnp_dask.execute.base import Executor, one_blas_thread
-from bnp_dask.execute.reach import open_executor
-from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute import Executor, SerialExecutor, one_blas_thread, open_executor
 from bnp_dask.inference import (
     Memoized,
     SavedState,

@@ -22,7 +22,7 @@ from bnp_dask.core import Batch, Summary
 from bnp_dask.data import Layout, Outputs, Reader, Source, batch_reader
 from bnp_dask.data.output import write
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import Executor, in_order
+from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import as_a, hold, number_between, one_of, whole_number
 from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, log_sum_exp, matmul
 from bnp_dask.kernels.topics.collapsed import collapsed_counts

@@ -46,8 +46,7 @@ from bnp_dask.data.sources.columns import (
 )
 from bnp_dask.data.sources.frames import frame_batch
 from bnp_dask.errors import DataError
-from bnp_dask.execute.base import in_order
-from bnp_dask.execute.reach import open_executor
+from bnp_dask.execute import in_order, open_executor
 from bnp_dask.inputs import Level, Levels, as_counts, plain, require_sound
 
 if TYPE_CHECKING:

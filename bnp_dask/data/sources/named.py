@@ -14,8 +14,7 @@ from bnp_dask.data.sources.columns import union
 from bnp_dask.data.sources.dask_collections import WINDOW, DaskFrameSource
 from bnp_dask.data.view import OrderedSource, WeightedSource, WithoutBatches, letting_miss
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.execute.base import in_order
-from bnp_dask.execute.reach import open_executor
+from bnp_dask.execute import in_order, open_executor
 from bnp_dask.inputs import MOST_LEVELS, Codes, Key, Level, Levels, as_level, few_levels, is_text, positions, resolve
 
 

@@ -44,7 +44,7 @@ from bnp_dask.data.base import (
     sparse_spans,
 )
 from bnp_dask.errors import DataError
-from bnp_dask.execute.base import may_pass
+from bnp_dask.execute import may_pass
 from bnp_dask.inputs import is_exact, require_exact
 
 if TYPE_CHECKING:

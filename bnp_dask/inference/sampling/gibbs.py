@@ -12,7 +12,7 @@ import numpy as np
 from bnp_dask.allocation.base import SampledAllocation, SampledStates, SampledTopics, UrnAllocation
 from bnp_dask.core import RunningTotal, Summary, register
 from bnp_dask.errors import SettingError, StoreError
-from bnp_dask.execute.base import Task
+from bnp_dask.execute import Task
 from bnp_dask.inference.chains import Chain, Sampler, of_model
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.local_steps import is_slight

@@ -47,7 +47,7 @@ from scipy.special import gammaln
 
 from bnp_dask.allocation.base import SampledAllocation, UrnAllocation
 from bnp_dask.core import Batch, Summary
-from bnp_dask.execute.base import in_order
+from bnp_dask.execute import in_order
 from bnp_dask.inference.chains import Chain, Pins
 from bnp_dask.inference.sampling.reseating import is_counted, urn_of
 from bnp_dask.inference.sampling.visit import (

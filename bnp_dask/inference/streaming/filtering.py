@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.core import RunningTotal, Summary, register
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Task
+from bnp_dask.execute import Task
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold, with_site

@@ -12,7 +12,7 @@ from scipy import sparse
 from bnp_dask.allocation.base import SampledAllocation
 from bnp_dask.core import InsertEmpty, RunningTotal, Summary, Take, Unite, register, sum_of
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Task, in_order
+from bnp_dask.execute import Task, in_order
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember

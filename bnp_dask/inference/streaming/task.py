@@ -14,7 +14,7 @@ import numpy as np
 from bnp_dask.allocation.base import UrnAllocation
 from bnp_dask.core import Batch, RunningTotal, Summary, require_finite_arrays
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Task
+from bnp_dask.execute import Task
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.inputs import as_a

@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core import Batch, RunningTotal, Summary, register, require_finite_arrays
 from bnp_dask.errors import NumericalError, SettingError
-from bnp_dask.execute.base import Task
+from bnp_dask.execute import Task
 from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Stream, Work

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core import Forget, Summary, concatenate, sum_of
-from bnp_dask.execute.base import Task, in_order
+from bnp_dask.execute import Task, in_order
 from bnp_dask.inference.batch_memo import Keeps
 from bnp_dask.inference.drive import Flight, Step, Told, drive_lap
 from bnp_dask.inference.fold import (

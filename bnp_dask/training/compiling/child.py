@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import Schedule
 from bnp_dask.model import Model
 from bnp_dask.moves import Move

@@ -42,7 +42,7 @@ from bnp_dask.kernels.mixture.resp import pair_entropy, resp_from_screened, scal
 from bnp_dask.kernels.options import cache_folder, compiler_stamp, n_kept
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
-from bnp_dask.store.files import pack, unpack
+from bnp_dask.store import pack, unpack
 from bnp_dask.structure import MANY as LEAST_FOR_HOMES
 from bnp_dask.structure import worthwhile
 from bnp_dask.training.callbacks import logger, tell_of_compiling

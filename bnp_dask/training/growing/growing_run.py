@@ -41,7 +41,7 @@ from bnp_dask.data import (
     with_responses,
 )
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
-from bnp_dask.execute.base import Executor
+from bnp_dask.execute import Executor
 from bnp_dask.inference import (
     Memoized,
     SavedState,
@@ -65,20 +65,20 @@ from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Labelled
 from bnp_dask.store import (
+    ROW,
     Checkpoint,
     DamagedError,
     GrowthLog,
     Listing,
     Manifest,
     MemoryStore,
+    Prepared,
     RunStore,
     Versions,
     no_receipts,
     place_of,
+    read_about,
 )
-from bnp_dask.store.checkpoint import Prepared
-from bnp_dask.store.manifest import ROW
-from bnp_dask.store.run import read_about
 from bnp_dask.structure import as_documents, response_of
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.incoming import (

@@ -42,10 +42,7 @@ from bnp_dask.errors import DataError, NumericalError, SettingError, StoreError
 from bnp_dask.inputs import one_of, path_text, shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Labelled, WideningObservation
-from bnp_dask.store import Key, RunStore, place_of, run_folder
-from bnp_dask.store.files import seal, unseal
-from bnp_dask.store.place import DamagedError
-from bnp_dask.store.run import read_settings
+from bnp_dask.store import DamagedError, Key, RunStore, place_of, read_settings, run_folder, seal, unseal
 from bnp_dask.training.callbacks import logger
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from bnp_dask.analysis.base import require_posterior
 from bnp_dask.core import Chosen, Location, RunningTotal, Survey, frozen, survey_batch, thawed
 from bnp_dask.data import Source, are_recordings, taking_lags
 from bnp_dask.errors import SettingError
-from bnp_dask.execute.base import Executor, one_blas_thread
-from bnp_dask.execute.reach import open_executor
+from bnp_dask.execute import Executor, one_blas_thread, open_executor
 from bnp_dask.inference import Memoized, State, Work, state_to_arrays, state_to_json
 from bnp_dask.inference.bad_batches import take_data
 from bnp_dask.inference.drive import in_flight
@@ -40,9 +39,7 @@ from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move
 from bnp_dask.moves.memory import Memory
-from bnp_dask.store import Checkpoint, GrowthLog, MemoryStore, RunStore, no_receipts
-from bnp_dask.store.checkpoint import NOTHING_LISTED, StoredRows
-from bnp_dask.store.place import Extent
+from bnp_dask.store import NOTHING_LISTED, Checkpoint, Extent, GrowthLog, MemoryStore, RunStore, StoredRows, no_receipts
 from bnp_dask.structure import count_of
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.growing.growing_run import (

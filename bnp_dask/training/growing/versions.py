@@ -15,8 +15,17 @@ from bnp_dask.core import Location
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.inputs import POSTERIOR_NAME, number_from, path_text, whole_number
 from bnp_dask.model import Posterior
-from bnp_dask.store import Key, Versions, holds_run, place_of, read_history, run_folder, version_named
-from bnp_dask.store.run import read_about, read_settings
+from bnp_dask.store import (
+    Key,
+    Versions,
+    holds_run,
+    place_of,
+    read_about,
+    read_history,
+    read_settings,
+    run_folder,
+    version_named,
+)
 from bnp_dask.training.callbacks import logger
 from bnp_dask.training.results import load as load_saved
 

@@ -1,0 +1,29 @@
+"""Names of this chapter that others use, and the modules that define them: read by type checkers and by the package."""
+
+from bnp_dask.execute.base import DEFAULT_RETRIES as DEFAULT_RETRIES
+from bnp_dask.execute.base import Executor as Executor
+from bnp_dask.execute.base import GroupExecutor as GroupExecutor
+from bnp_dask.execute.base import Handle as Handle
+from bnp_dask.execute.base import Task as Task
+from bnp_dask.execute.base import collected as collected
+from bnp_dask.execute.base import in_order as in_order
+from bnp_dask.execute.base import is_remote as is_remote
+from bnp_dask.execute.base import may_pass as may_pass
+from bnp_dask.execute.base import one_blas_thread as one_blas_thread
+from bnp_dask.execute.base import plain_interrupts as plain_interrupts
+from bnp_dask.execute.base import submitted as submitted
+from bnp_dask.execute.dask import closed_in_time as closed_in_time
+from bnp_dask.execute.local import local_client as local_client
+from bnp_dask.execute.posted import KEPT as KEPT
+from bnp_dask.execute.posted import Board as Board
+from bnp_dask.execute.posted import Posted as Posted
+from bnp_dask.execute.posted import opened as opened
+from bnp_dask.execute.posted import post as post
+from bnp_dask.execute.prefetch import Load as Load
+from bnp_dask.execute.prefetch import in_turn as in_turn
+from bnp_dask.execute.prefetch import load_of as load_of
+from bnp_dask.execute.prefetch import reading_once as reading_once
+from bnp_dask.execute.reach import open_executor as open_executor
+from bnp_dask.execute.reach import require_scheduler as require_scheduler
+from bnp_dask.execute.serial import SerialExecutor as SerialExecutor
+from bnp_dask.execute.serial import ThreadExecutor as ThreadExecutor
