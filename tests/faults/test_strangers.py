@@ -180,7 +180,7 @@ def test_a_scheduler_that_the_environment_names_too_is_asked(theirs, capsys, mon
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
     rewrite_job(theirs, client={"scheduler": address})
     asked = []
-    monkeypatch.setattr("bnp_dask.execute.reach.require_scheduler", lambda place, _: asked.append(place) or refuse())
+    monkeypatch.setattr("bnp_dask.execute.require_scheduler", lambda place, _: asked.append(place) or refuse())
 
     def refuse() -> None:
         raise ExecutionError("nobody there")
