@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bnp_dask.analysis.base import WINDOW, for_batches, open_for, require_chains, require_posterior, runner_for
 from bnp_dask.analysis.metrics import match_labels
@@ -386,6 +385,8 @@ def label_pieces(labels: Any, sequences: Any = None) -> Iterator[Piece]:
 
 def _written(location: Location) -> Iterator[Piece]:
     """Columns ``sequence`` and ``state`` of an output of :func:`bnp_dask.predict`."""
+    import pyarrow.compute as pc
+
     location.require()
     with open_file(parquet_files(location)[0]) as file:
         known = file.schema_arrow.names

@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import fsspec
-
 from bnp_dask.errors import HIDDEN, BnpDaskError, DataError, SettingError, nearest, redacted
 from bnp_dask.inputs import local_path, path_text
 
@@ -166,6 +164,8 @@ class Location:
 
     def filesystem(self) -> tuple[Any, str]:
         """The fsspec file system and the path in it."""
+        import fsspec
+
         with self._named_errors("cannot be opened"):
             try:
                 return fsspec.core.url_to_fs(self.url, **self.options)
@@ -292,6 +292,8 @@ class Location:
 
     def open(self, compression: str | None = None) -> IO[bytes]:
         """The file opened for reading; ``compression="infer"`` unpacks by suffix."""
+        import fsspec
+
         with self._named_errors():
             copy = self._ask(self._copy)
             name, options = (self.url, self.options) if copy is None else (copy.name, {})

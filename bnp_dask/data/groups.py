@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bnp_dask.core import WHOLE, Batch, Columns, Cutting, Location, lagged_names
 from bnp_dask.data.base import (
@@ -257,6 +256,8 @@ def shown(value: Any) -> Any:
 
 def differ(ids: pa.Array) -> np.ndarray:
     """Whether each id but the first differs from its predecessor, ``(n - 1,)``."""
+    import pyarrow.compute as pc
+
     return np.asarray(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False), np.bool_)
 
 
@@ -388,6 +389,8 @@ class Runs:
 
 def require_once(ids: list[pa.Array], name: str, group: str) -> None:
     """DataError if the id of a run of rows occurs again in another run."""
+    import pyarrow.compute as pc
+
     if not ids:
         return
     counts = pc.value_counts(pa.chunked_array(ids))
@@ -402,6 +405,8 @@ def require_once(ids: list[pa.Array], name: str, group: str) -> None:
 
 def require_all(values: pa.Array, column: str, name: str, before: int = 0) -> None:
     """DataError unless every row has a value; NaN does not count."""
+    import pyarrow.compute as pc
+
     missing = np.asarray(pc.is_null(values, nan_is_null=True))
     if missing.any():
         raise DataError(

@@ -33,7 +33,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Protocol, TypedDict, TypeVar
 
-import fsspec
 import numpy as np
 
 from bnp_dask.core import NoAnswerError, Whole, answer_seconds, contact_of
@@ -610,6 +609,8 @@ class Objects:
     """
 
     def __init__(self, key: Key) -> None:
+        import fsspec
+
         require_known(key)
         try:
             self._fs = fsspec.filesystem(key.protocol, use_listings_cache=False)

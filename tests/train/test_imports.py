@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 NOT_NEEDED = {
-    "PIL", "bokeh", "dask", "distributed", "jinja2", "matplotlib", "msgpack", "numcodecs", "pandas", "sklearn",
-    "scipy.stats", "tornado", "xarray", "zarr",
+    "PIL", "bokeh", "dask", "distributed", "fsspec", "jinja2", "matplotlib", "msgpack", "numcodecs", "pandas",
+    "pyarrow.compute", "scipy.stats", "sklearn", "tornado", "xarray", "zarr",
 }  # fmt: skip
 """Of clusters, stores, tables and pictures."""
 

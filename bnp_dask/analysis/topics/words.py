@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from scipy import sparse
 from scipy.special import psi
 
@@ -1359,6 +1358,8 @@ def grouping_of(values: Any, name: str, bins: int | Calendar | None = None) -> G
 
 def _as_numpy(values: Any, name: str, as_dates: bool) -> np.ndarray:
     """Values as datetime64, floats, or texts (None where there is none)."""
+    import pyarrow.compute as pc
+
     try:
         array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values, from_pandas=True)
         if pa.types.is_dictionary(array.type):

@@ -13,12 +13,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import IO, Any, Literal, get_args
 
-import fsspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
-from fsspec.compression import compr
 from scipy import sparse
 
 from bnp_dask.core import Columns, Location, Roles
@@ -182,6 +179,8 @@ class TextTable:
 
     def _with_points(self, array: pa.Array) -> pa.Array:
         """Texts of numbers, with commas and points exchanged if decimals have commas."""
+        import pyarrow.compute as pc
+
         if not self.has_commas or not is_text(array.type):
             return array
         is_number = pc.match_substring_regex(array, r"^\s*[+-]?[\d.]*(,\d*)?([eE][+-]?\d+)?\s*$")
@@ -418,6 +417,9 @@ def _sniff(location: Location) -> str:
 
 def open_packed(location: Location) -> tuple[IO[bytes], IO[bytes]]:
     """The unpacked file (by suffix), and the stored file, whose position gives the progress."""
+    import fsspec
+    from fsspec.compression import compr
+
     raw = location.open()
     kind = fsspec.utils.infer_compression(location.url)
     return (raw if kind is None else compr[kind](raw, mode="rb")), raw

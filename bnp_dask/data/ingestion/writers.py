@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -263,6 +262,8 @@ class RowsWriter:
 
 def _write_ids(store: Location, ids: pa.Array | Location | None) -> None:
     """Ids of groups, if they have any, as a table in the store."""
+    import fsspec
+
     if ids is None:
         return
     import zarr

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import IO, Any
 
-import fsspec
 import numpy as np
 from scipy import sparse
 
@@ -265,6 +264,8 @@ def _npz_source(location: Location, batch_size: int | None) -> ArraySource:
 
 def check_small(location: Location, kind: str) -> None:
     """DataError for a file too large to be read whole, and for images."""
+    import fsspec
+
     if kind == "images":
         raise DataError(
             f"{location.name}: images are cut into patches first: bnp-dask ingest {location.name} OUT.zarr --patch 8"

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
 from bnp_dask.core import Columns, OnBadCell, Roles
@@ -130,6 +129,8 @@ def as_arrow(values: Any, as_texts: bool = True) -> pa.Array:
 
     Objects of mixed types become texts if ``as_texts``; otherwise Arrow raises an error.
     """
+    import pyarrow.compute as pc
+
     array = values
     if not isinstance(values, (pa.Array, pa.ChunkedArray)):
         try:
@@ -190,6 +191,8 @@ def read_cells(values: Any, width: int, cells: Cells, exact: bool = True) -> np.
     DataError
         A cell is not a number or list of ``width`` numbers, unless bad cells count as missing; names row and column.
     """
+    import pyarrow.compute as pc
+
     array = as_arrow(values)
     if not is_list(array.type):
         if width != 1:
@@ -247,12 +250,16 @@ def _read_texts(array: pa.Array, cells: Cells, exact: bool, width: int) -> np.nd
 
 def stripped(array: pa.Array) -> pa.Array:
     """Texts without surrounding space; null for texts of missing values."""
+    import pyarrow.compute as pc
+
     text = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
     return pc.if_else(pc.is_in(text, _texts_of_missing()), pa.scalar(None, pa.large_string()), text)
 
 
 def _read_written(text: pa.Array, cells: Cells, width: int) -> pa.Array:
     """Numbers of texts in mixed notation."""
+    import pyarrow.compute as pc
+
     written = Written.of(text)
     mixed = written.mixed
     if mixed is not None:
@@ -338,6 +345,8 @@ def _texts_of_missing() -> pa.Array:
 
 
 def _matches(text: pa.Array, pattern: str) -> np.ndarray:
+    import pyarrow.compute as pc
+
     return np.asarray(pc.match_substring_regex(text, pattern).fill_null(False))
 
 
@@ -360,6 +369,8 @@ def holds_levels(kind: pa.DataType) -> bool:
 
 def _values(values: Any, name: str, column: str) -> pa.Array:
     """A column as texts, truth values or float64, with nulls for missing entries; DataError for other values."""
+    import pyarrow.compute as pc
+
     try:
         array = as_arrow(values, as_texts=False)
         if is_text(array.type):
@@ -380,6 +391,8 @@ def _values(values: Any, name: str, column: str) -> pa.Array:
 
 def distinct(values: Any, name: str, column: str) -> set[Level]:
     """The distinct values of a column, without missing ones."""
+    import pyarrow.compute as pc
+
     array = _values(values, name, column)
     found = pc.unique(array).drop_null().to_pylist()
     return set(map(as_level, found)) if pa.types.is_floating(array.type) else set(found)
@@ -420,6 +433,8 @@ def codes(values: Any, levels: Levels, name: str, column: str, row: int = 0) -> 
     DataError
         An entry is not a level; names it, and its row counted from ``row``.
     """
+    import pyarrow.compute as pc
+
     array = _values(values, name, column)
     text = is_text(array.type)
     if text == known_levels.is_text(levels):
@@ -715,6 +730,8 @@ def in_values(
 
 def _has_none(array: pa.Array) -> bool:
     """Whether a column of numbers has no value in any row."""
+    import pyarrow.compute as pc
+
     if len(array) == 0:
         return False
     first = array[0].as_py()
@@ -750,6 +767,8 @@ def says_role(column: TableColumn) -> str:
 
 def require_no_groups(table: Any, name: str) -> None:
     """DataError if a table whose rows are to be one sequence has a column of ids, by its name, that repeat."""
+    import pyarrow.compute as pc
+
     is_arrow = isinstance(table, pa.Table)
     labels = table.column_names if is_arrow else list(table.columns)
     for label in labels:
@@ -793,6 +812,8 @@ def _is_of_recordings(values: np.ndarray, offsets: np.ndarray | None) -> bool:
 
 def _list_looked_at(column: TableColumn, array: pa.Array) -> TableColumn:
     """A column of lists, with their length as its width if all have the same length."""
+    import pyarrow.compute as pc
+
     kind = _typed(column.name, array.type)
     lengths = pc.unique(pc.list_value_length(array)).drop_null()
     if kind.width == 0 or len(lengths) == 0:
@@ -838,6 +859,8 @@ def _text_looked_at(column: TableColumn, text: pa.Array, name: str, offsets: np.
 
 def _share(text: pa.Array, pattern: str) -> float:
     """Share of the texts that match a pattern."""
+    import pyarrow.compute as pc
+
     return float(np.mean(np.asarray(pc.match_substring_regex(text, pattern).fill_null(False))))
 
 

@@ -23,11 +23,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import IO, Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-from fsspec.compression import compr
 from scipy import sparse
 
 from bnp_dask.core import Location
@@ -249,6 +247,9 @@ def lines(location: Location, text: Text, tally: Tally) -> Iterator[Document]:
 
 def numbered_lines(location: Location, text: Text, tally: Tally) -> Iterator[tuple[int, bytes]]:
     """Lines without line ends, with numbers from 1; at most ``max_bytes + 1`` bytes of each line."""
+    import fsspec
+    from fsspec.compression import compr
+
     if is_wide(text.encoding):
         raise SettingError(f"encoding={text.encoding!r} cannot be cut into lines; convert {location.name} to utf-8")
     raw = location.open()
@@ -584,6 +585,9 @@ def _reading(text: Text) -> pyarrow.csv.ReadOptions:
 
 
 def _open_unpacked(location: Location) -> tuple[Any, Any]:
+    import fsspec
+    from fsspec.compression import compr
+
     raw = location.open()
     kind = fsspec.utils.infer_compression(location.url)
     return raw, (raw if kind is None else compr[kind](raw, mode="rb"))
