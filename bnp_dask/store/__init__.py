@@ -10,13 +10,13 @@
       drafts/                       atoms read by an initialisation, kept until it is finished
       manifest/5f0c7d21.rows        batches of the data as the survey found them; only ever appended to
       manifest/5f0c7d21.npz         their totals, and how many of the rows are valid
-      manifest/grown.rows, .jsonl   batches that came later, and the pieces of data they belong to (store.growth)
-      versions/, VERSION.json       posteriors and records of an updated run (store.versions)
+      manifest/grown.rows, .jsonl   batches that came later, and the pieces of data they belong to (store.manifest)
+      versions/, VERSION.json       posteriors and records of an updated run (store.manifest)
       history.jsonl                 one line per row of the history; only ever appended to
       checkpoints/00000012.json     head of checkpoint 12: state, checksums; its appearance is the commit
       checkpoints/00000012.npz      arrays of checkpoint 12, and the list of summaries that it refers to
       summaries/00003/00000800-000002-9ae1f004.npz    summary of batch 800 at visit 2, with its CRC-32
-      summaries/packs/              summaries left by updates, packed (store.packs)
+      summaries/packs/              summaries left by updates, packed (store.checkpoint)
 
 Every file is written under a temporary name, synced, and renamed, so that a kill at any moment leaves old files whole.
 On an object store (store.place) the names are names of objects; files that grow are folders of pieces, and ``lock/``

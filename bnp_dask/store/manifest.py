@@ -307,7 +307,7 @@ class GrowthLog:
 #     VERSION.json                  the number in force; replaced in one step
 #     versions/00000003.json        record of version 3: its checkpoint, new data, clusters, moves
 #     versions/00000003.zarr        its posterior, as long as it is kept
-#     versions/packs/               records of older versions, packed (store.packs)
+#     versions/packs/               records of older versions, packed (store.checkpoint)
 #
 # Version 0 is the result of ``train``.  The record and the posterior of a version are whole before its checkpoint is
 # and the pointer follows the checkpoint.

@@ -107,7 +107,7 @@ def test_a_process_that_does_not_reach_it_is_told(board, tmp_path):
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "removed"])
 def test_a_file_that_was_altered_is_refused(board, harm, monkeypatch):
-    monkeypatch.setattr("bnp_dask.store.place.disk.LATE_PAUSES", ())  # no other machine writes it
+    monkeypatch.setattr("bnp_dask.store.place.LATE_PAUSES", ())  # no other machine writes it
     posted = post(board, "posterior-1", VALUE)
     (file,) = files(board)
     data = bytearray(file.read_bytes())
