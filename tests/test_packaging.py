@@ -142,7 +142,7 @@ def test_everything_imported_is_asked_for():
     core, everything = names_with(), names_with("all")
     for path in PACKAGE.rglob("*.py"):
         # the shipped test suites are for people who have the test extra
-        extra = names_with("test") if "testing" in path.parts else set()
+        extra = names_with("test") if path.name == "testing.py" else set()
         eager, anywhere = third_parties(path)
         assert eager <= core | extra, path
         assert anywhere <= everything | extra, path
