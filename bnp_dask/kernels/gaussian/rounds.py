@@ -5,6 +5,9 @@ round takes as long as its arithmetic.  The prior is Normal-Wishart, weights are
 2.2 and Ch. 3).  Log likelihoods are computed by whitening, ``|R_k (y - m_k)|**2`` with ``R_k' R_k = B_k^-1``, so that
 nothing cancels however ill-conditioned a cluster is.  Sums are added in another order than in the steps on all data: a
 small run only proposes, and the objective of all data decides.
+
+A block of atoms is copied twice: feature by feature for the whitening, whose lanes are atoms, and atom by atom for the
+second moments, whose lanes are features.  So both keep their sums in registers, and no sum goes across lanes.
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ import numpy as np
 
 from bnp_dask.kernels.gaussian.factors import HIDDEN, factor_all
 from bnp_dask.kernels.mixture.softmax import LOG_NOTHING, TINY, exp_block
+from bnp_dask.kernels.numeric.simd import LANES, fill, fused, load, store
 from bnp_dask.kernels.numeric.special import psi_one
 from bnp_dask.kernels.options import INNER, njit
 
 EMPTY = 1e-20
 """Atoms of a cluster below which its sums are rounding errors of removed atoms and have no mean."""
 
-ROWS = 128
-"""Atoms of a block: with 16 features and 8 clusters its numbers fit a core's first cache."""
+ROWS = 64
+"""Atoms of a block, a multiple of two groups of lanes: with 16 features and 8 clusters its numbers fit a core's first
+cache."""
 
 MOST_FEATURES = 32
 """Features up to which our own factors are faster than LAPACK's."""
@@ -264,35 +269,61 @@ def _sticks(gamma, n_clusters, n, log_weights, log_rest):
     return total
 
 
-@njit(**INNER, fastmath=SUMS, error_model="numpy")
-def _log_liks(nu0, y, first, size, n_clusters, n, roots, shifts, levels, log_weights, logs, away, white, top):
-    """Log weights plus log likelihoods of a block, ``logs (K, ROWS)``, less the largest of each atom."""
-    d = len(y)
+@njit(**INNER, error_model="numpy")
+def _take_block(y, counts, first, by_feature, by_atom, count):
+    """Copy a block: ``by_feature (D ROWS,)``, ``by_atom (ROWS P,)`` with P features of which the last are zero, and
+    counts.  Returns its length in whole groups of lanes; atoms beside the last one are zeros that count nothing."""
+    d, n_atoms = y.shape
+    wide, size = len(by_atom) // ROWS, min(ROWS, n_atoms - first)
+    whole = -(-size // (2 * LANES)) * 2 * LANES
+    for t in range(whole):
+        count[t] = counts[first + t] if t < size else 0.0
+    for i in range(d):
+        row, at = y[i], i * ROWS
+        for t in range(size):
+            by_feature[at + t] = row[first + t]
+        for t in range(size, whole):
+            by_feature[at + t] = 0.0
+        for t in range(whole):
+            by_atom[t * wide + i] = by_feature[at + t]
+    return whole
+
+
+@njit(**INNER, error_model="numpy")
+def _log_liks(nu0, by_feature, size, n_clusters, n, roots, shifts, levels, log_weights, logs, away, top):
+    """Log weights plus log likelihoods of a block, ``logs (K, ROWS)``, less the largest of each atom.
+
+    Two rows of a root meet two groups of lanes: eight numbers that are added to for four that are loaded.
+    """
+    d, zero = shifts.shape[1], fill(0.0)
+    for k in range(n_clusters):
+        level, out, scale = fill(levels[k] + log_weights[k]), logs[k], fill(-0.5 * (nu0 + n[k]))
+        for j in range(d):
+            less = fill(-shifts[k, j])
+            for at in range(j * ROWS, j * ROWS + size, LANES):
+                store(away, at, load(by_feature, at) + less)
+        for t in range(0, size, 2 * LANES):
+            left, right = zero, zero
+            for i in range(0, d - d % 2, 2):
+                p, q, r, s = zero, zero, zero, zero
+                for j in range(i + 2):  # the entry above the diagonal is zero
+                    one, two = fill(roots[k, i, j]), fill(roots[k, i + 1, j])
+                    a, b = load(away, j * ROWS + t), load(away, j * ROWS + t + LANES)
+                    p, q, r, s = fused(one, a, p), fused(one, b, q), fused(two, a, r), fused(two, b, s)
+                left, right = fused(p, p, fused(r, r, left)), fused(q, q, fused(s, s, right))
+            if d % 2:
+                p, q = zero, zero
+                for j in range(d):
+                    one = fill(roots[k, d - 1, j])
+                    p = fused(one, load(away, j * ROWS + t), p)
+                    q = fused(one, load(away, j * ROWS + t + LANES), q)
+                left, right = fused(p, p, left), fused(q, q, right)
+            store(out, t, fused(scale, left, level))
+            store(out, t + LANES, fused(scale, right, level))
     for t in range(size):
         top[t] = -np.inf
     for k in range(n_clusters):
-        nu, level, out = 0.5 * (nu0 + n[k]), levels[k] + log_weights[k], logs[k]
-        for j in range(d):
-            row, moved, shift = y[j], away[j], shifts[k, j]
-            for t in range(size):
-                moved[t] = row[first + t] - shift
-        for t in range(size):
-            out[t] = level
-        for i in range(d):
-            for t in range(size):
-                white[t] = 0.0
-            whole = i + 1 - (i + 1) % 4
-            for j in range(0, whole, 4):
-                a, b, c, e = roots[k, i, j], roots[k, i, j + 1], roots[k, i, j + 2], roots[k, i, j + 3]
-                w0, w1, w2, w3 = away[j], away[j + 1], away[j + 2], away[j + 3]
-                for t in range(size):
-                    white[t] += (a * w0[t] + b * w1[t]) + (c * w2[t] + e * w3[t])
-            for j in range(whole, i + 1):
-                a, w0 = roots[k, i, j], away[j]
-                for t in range(size):
-                    white[t] += a * w0[t]
-            for t in range(size):
-                out[t] -= nu * (white[t] * white[t])
+        out = logs[k]
         for t in range(size):
             top[t] = out[t] if out[t] > top[t] else top[t]
     for k in range(n_clusters):
@@ -302,13 +333,17 @@ def _log_liks(nu0, y, first, size, n_clusters, n, roots, shifts, levels, log_wei
 
 
 @njit(**INNER, fastmath=SUMS, error_model="numpy")
-def _add(y, first, size, n_clusters, counts, logs, powers, total, norm, n, x, xx, h, shares):
-    """Add a block's statistics; ``powers (K, ROWS)`` are exponentials of ``logs``, and both are overwritten.
+def _add(
+    by_atom, first, size, d, n_atoms, n_clusters, count, logs, powers, total, norm, n, h, sums, squares, parts, held,
+    shares,
+):  # fmt: skip
+    """Add a block's statistics; ``powers (K, ROWS)`` are exponentials of ``logs``, and are overwritten.
 
-    No loop that stores numbers adds some up: whether the compiled code takes several at once would depend on where the
-    arrays lie in memory, and with it the order of the sum.
+    ``sums (K P,)`` and ``squares (K P P,)`` are of features of which the last are zero.  No loop that stores numbers
+    adds some up: whether the compiled code takes several at once would depend on where the arrays lie in memory, and
+    with it the order of the sum.  Lanes are added in the order in which they stand here.
     """
-    d = len(y)
+    wide = len(by_atom) // ROWS
     for t in range(size):
         total[t] = 0.0
     for k in range(n_clusters):
@@ -322,10 +357,12 @@ def _add(y, first, size, n_clusters, counts, logs, powers, total, norm, n, x, xx
         power, log, entropy, here = powers[k], logs[k], 0.0, 0.0
         for t in range(size):
             share = power[t] * total[t]
-            share = 0.0 if share < TINY else share
-            if shares.shape[0]:
-                shares[first + t, k] = share
-            power[t] = share * counts[first + t]
+            power[t] = 0.0 if share < TINY else share
+        if shares.shape[0]:
+            for t in range(min(size, n_atoms - first)):
+                shares[first + t, k] = power[t]
+        for t in range(size):
+            power[t] *= count[t]
         for t in range(size):
             here += power[t]
             # a log below the least one that exp saw belongs to a share of zero
@@ -334,20 +371,60 @@ def _add(y, first, size, n_clusters, counts, logs, powers, total, norm, n, x, xx
         h[k] += entropy
         if here == 0.0:
             continue
-        at, left = 0, log
+        some = 0
+        for t in range(size):
+            if power[t] != 0.0:
+                held[some] = t
+                some += 1
+        _add_moments(by_atom, d, wide, power, held, some, sums, squares, k, parts)
+
+
+@njit(**INNER, error_model="numpy")
+def _add_moments(by_atom, d, wide, power, held, some, sums, squares, k, parts):
+    """Add the first and second moments of ``some`` atoms ``held`` to those of a cluster.
+
+    Four features of the weighted atoms meet a group of lanes; of the triangle only groups with an entry are computed.
+    """
+    zero = fill(0.0)
+    for g in range(0, wide, LANES):
+        total = zero
+        for u in range(some):
+            part = fill(power[held[u]]) * load(by_atom, held[u] * wide + g)
+            store(parts, u * wide + g, part)
+            total = total + part
+        store(sums, k * wide + g, load(sums, k * wide + g) + total)
+    for i in range(0, d, 4):
+        for g in range(i - i % LANES, wide, LANES):
+            p, q, r, s = zero, zero, zero, zero
+            for u in range(some):
+                other, at = load(by_atom, held[u] * wide + g), u * wide + i
+                p = fused(fill(parts[at]), other, p)
+                q = fused(fill(parts[at + 1]), other, q)
+                r = fused(fill(parts[at + 2]), other, r)
+                s = fused(fill(parts[at + 3]), other, s)
+            at = (k * wide + i) * wide + g
+            store(squares, at, load(squares, at) + p)
+            store(squares, at + wide, load(squares, at + wide) + q)
+            store(squares, at + 2 * wide, load(squares, at + 2 * wide) + r)
+            store(squares, at + 3 * wide, load(squares, at + 3 * wide) + s)
+
+
+@njit(**INNER, error_model="numpy")
+def _add_sums(n_clusters, wide, sums, squares, x, xx):
+    """Add the moments of all blocks to the statistics, and set them to zero."""
+    d = x.shape[1]
+    for k in range(n_clusters):
+        at = 0
         for i in range(d):
-            row, moment = y[i], 0.0
-            for t in range(size):
-                left[t] = power[t] * row[first + t]
-            for t in range(size):
-                moment += left[t]
-            x[k, i] += moment
+            x[k, i] += sums[k * wide + i]
+            row = (k * wide + i) * wide
             for j in range(i, d):
-                other, square = y[j], 0.0
-                for t in range(size):
-                    square += left[t] * other[first + t]
-                xx[k, at] += square
+                xx[k, at] += squares[row + j]
                 at += 1
+    for at in range(n_clusters * wide):
+        sums[at] = 0.0
+    for at in range(n_clusters * wide * wide):
+        squares[at] = 0.0
 
 
 @njit(**INNER, error_model="numpy")
@@ -413,8 +490,16 @@ def rounds(
     evidence = np.empty(k)
     new_n, new_x, new_xx, new_h = np.empty(k), np.empty((k, d)), np.empty(xx.shape), np.empty(k)
     # numbers beside the last block's atoms are computed too, and not used
-    logs, powers, away = np.zeros((k, ROWS)), np.empty((k, ROWS)), np.empty((d, ROWS))
-    scratch, top, norm = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
+    logs, powers = np.zeros((k, ROWS)), np.empty((k, ROWS))
+    scratch, top, norm, count = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
+    wide = -(-d // LANES) * LANES
+    by_feature, away, by_atom, parts = (
+        np.empty(d * ROWS),
+        np.empty(d * ROWS),
+        np.zeros(ROWS * wide),
+        np.empty(ROWS * wide),
+    )
+    sums, squares, held = np.zeros(k * wide), np.zeros(k * wide * wide), np.empty(ROWS, np.int64)
     for step in range(most + 1):
         known = _globally(
             nu, kappa, mean, scale, unrecorded, normalizer, False, k, n, x, xx, matrices, lower, roots, shifts,
@@ -432,11 +517,15 @@ def rounds(
         for c in range(k):
             _set_row(c, new_n, new_x, new_xx, new_h, alive[c], rest_n, rest_x, rest_xx, rest_h)
         for first in range(0, n_atoms, ROWS):
-            size = min(ROWS, n_atoms - first)
-            _log_liks(nu, y, first, size, k, n, roots, shifts, levels, log_weights, logs, away, scratch, top)
+            size = _take_block(y, counts, first, by_feature, by_atom, count)
+            _log_liks(nu, by_feature, size, k, n, roots, shifts, levels, log_weights, logs, away, top)
             for c in range(k):
                 exp_block(logs[c], LOG_NOTHING, scratch, powers[c])
-            _add(y, first, size, k, counts, logs, powers, top, norm, new_n, new_x, new_xx, new_h, shares)
+            _add(
+                by_atom, first, size, d, n_atoms, k, count, logs, powers, top, norm, new_n, new_h, sums, squares, parts,
+                held, shares,
+            )  # fmt: skip
+        _add_sums(k, wide, sums, squares, new_x, new_xx)
         needed, kept = _least(k, new_n, drop), 0
         for c in range(k):
             if new_n[c] >= needed:
@@ -504,8 +593,9 @@ def hard_rounds(nu, kappa, mean, scale, unrecorded, normalizer, most, y, counts,
     k = len(n)
     matrices, lower, roots = np.empty((k, d, d)), np.empty((k, d, d)), np.empty((k, d, d))
     shifts, levels, log_weights, evidence = np.empty((k, d)), np.empty(k), np.empty(k), np.empty(k)
-    logs, away = np.empty((k, ROWS)), np.empty((d, ROWS))
-    white, top = np.empty(ROWS), np.empty(ROWS)
+    logs, top, count = np.empty((k, ROWS)), np.empty(ROWS), np.empty(ROWS)
+    wide = -(-d // LANES) * LANES
+    by_feature, away, by_atom = np.empty(d * ROWS), np.empty(d * ROWS), np.empty(ROWS * wide)
     wanted, gain, held = np.empty(n_atoms, np.int64), np.empty(n_atoms), np.empty(k, np.int64)
     for step in range(most + 1):
         _label_sums(y, counts, labels, n, x, xx)
@@ -520,9 +610,9 @@ def hard_rounds(nu, kappa, mean, scale, unrecorded, normalizer, most, y, counts,
         for c in range(k):
             log_weights[c] = math.log(n[c] + 1.0 / k)
         for first in range(0, n_atoms, ROWS):
-            size = min(ROWS, n_atoms - first)
-            _log_liks(nu, y, first, size, k, n, roots, shifts, levels, log_weights, logs, away, white, top)
-            for t in range(size):
+            size = _take_block(y, counts, first, by_feature, by_atom, count)
+            _log_liks(nu, by_feature, size, k, n, roots, shifts, levels, log_weights, logs, away, top)
+            for t in range(min(size, n_atoms - first)):
                 best = 0
                 for c in range(1, k):
                     if logs[c, t] > logs[best, t]:
