@@ -3,8 +3,9 @@
 ``python -m benchmarks.coming_from [PAGE...] [--python PEERS/bin/python] [--write]``; pages of
 ``docs/coming_from`` by name, all if none.  A block of a page with a comment ``side: NAME`` is the program of one
 library; blocks without one are the data, and run before it, unmeasured.  Each side runs twice in a process of its own
-with one thread for linear algebra.  ``--write`` puts the table where the page says ``<!-- measured -->``; ``--python``
-is an environment with the other libraries and what this package needs.  Linux only: the kernel keeps the peaks.
+with one thread for linear algebra.  ``--write`` puts the table where the page says ``<!-- measured -->``; ``python -m
+benchmarks peers`` does so for all pages on the day of its own page.  ``--python`` is an environment with the other
+libraries and what this package needs.  Linux only: the kernel keeps the peaks.
 """
 
 from __future__ import annotations
@@ -133,15 +134,30 @@ def write(page: str, table: str) -> None:
     path.write_text(PLACE.sub(lambda match: f"{match[1]}\n{table}\n", text), encoding="utf-8")
 
 
+def pages() -> list[str]:
+    """Names of all pages."""
+    return sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "index")
+
+
+def write_all() -> None:
+    """Measure all pages with this interpreter and write their tables; a page whose programs fail says so."""
+    for page in pages():
+        try:
+            table = measure(page, sys.executable)
+        except SystemExit as error:
+            last = str(error).strip().splitlines()[-1]
+            table = f"Not measured on {datetime.now(UTC):%Y-%m-%d}: `{last}`\n"
+        write(page, table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    everything = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "index")
-    parser.add_argument("pages", nargs="*", choices=[*everything, []], help="pages; all if none")
+    parser.add_argument("pages", nargs="*", choices=[*pages(), []], help="pages; all if none")
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the other libraries")
     parser.add_argument("--write", action="store_true", help="put the tables into the pages")
     parser.add_argument("--side", help="run one side here and print what it took")
     args = parser.parse_args()
-    for page in args.pages or everything:
+    for page in args.pages or pages():
         if args.side is not None:
             print(json.dumps(run_side(page, args.side)))
             continue

@@ -1,11 +1,13 @@
 """This package and other libraries on the same tasks, from a file to an answer, in one run on one machine.
 
-``python -m benchmarks peers [--quick] [--tasks points topics sequences laps cold] [--page FILE]``
+``python -m benchmarks peers [--quick] [--tasks points topics ...] [--page FILE]``
 
 It installs nothing and runs what can be imported.  Each program runs in a process of its own, with one thread; counted
 are the CPU seconds from reading the file to the answer, without imports (which ``cold`` counts), and the largest
-resident memory of the process.  A run of all tasks writes the page of the site, docs/peers.md, and the table of README
-that is cut from it; ``--page FILE`` writes another page, ``--cut`` only cuts the table.
+resident memory of the process.  Tasks of several sets (``SETS``) count each set alone, in one process for each program;
+sets whose data are not there (``../shared/data``) are left out.  A run of all tasks writes the page of the site,
+docs/peers.md, and the table of README that is cut from it; one without ``--quick`` also the tables of docs/coming_from.
+``--page FILE`` writes another page, ``--cut`` only cuts the table.
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ Answer = Callable[[], Found]
 def sizes(quick: bool) -> dict[str, Any]:
     """How large the tasks are."""
     if quick:
-        return {"rows": 6000, "width": 4, "docs": 200, "vocabulary": 200, "passes": (40,), "steps": 200}
-    return {"rows": 100_000, "width": 16, "docs": 3000, "vocabulary": 2000, "passes": (10, 50, 200), "steps": 2000}
+        own = {"rows": 6000, "width": 4, "docs": 200, "vocabulary": 200, "passes": (40,), "steps": 200}
+    else:
+        own = {"rows": 100_000, "width": 16, "docs": 3000, "vocabulary": 2000, "passes": (10, 50, 200), "steps": 2000}
+    return {"quick": quick, **own}
 
 
 # -- data -------------------------------------------------------------------------------------------------------------
@@ -106,7 +110,7 @@ def points_ours(folder: Path) -> Answer:
     import bnp_dask as bnp
 
     path = str(folder / "points.npy")
-    result = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), path, init=bnp.BregmanKMeans(1), rng=0)
+    result = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), path, rng=0)
     labels = bnp.predict(result.posterior, path)
     return lambda: agreement(folder, "points", labels)
 
@@ -188,9 +192,7 @@ def sequences_ours(folder: Path) -> Answer:
 
     with np.load(folder / "sequences.npz") as stored:
         rows = np.split(stored["rows"], np.cumsum(stored["lengths"])[:-1])
-    model = bnp.Model(bnp.HDPHMM(kappa=50.0), bnp.Gaussian())
-    result = bnp.train(model, rows, init=bnp.ContiguousBlocks(20), rng=0)
-    labels = np.concatenate([np.ravel(z) for z in [bnp.predict(result.posterior, rows)]])
+    labels = bnp.SequenceModel(random_state=0).fit_predict(rows)
     return lambda: agreement(folder, "sequences", labels)
 
 
@@ -250,14 +252,125 @@ def laps_sklearn(folder: Path) -> Answer:
     return lambda: {"quality": round(seconds, 4), "found": 30}
 
 
+# -- several sets -----------------------------------------------------------------------------------------------------
+SETS: dict[str, tuple[str, ...]] = {
+    "tables": ("held-out nats a row", "agreement", "found", "CPU s"),
+    "recordings": ("held-out nats a step", "steps under another label", "found", "CPU s"),
+    "corpora": ("held-out nats a token", "found", "CPU s"),
+    "passes": ("CPU µs a step",),
+    "documents": ("CPU ms a document", "distance from the end"),
+}
+"""Tasks of several sets, and what is said of each set."""
+
+DRAWN = {"tables": ("rows_few",), "recordings": ("drift", "heavy"), "corpora": ()}
+"""Sets that need no files: the small task has them alone."""
+
+
+def of_sets(task: str, found: dict[str, Sequence[float]]) -> Answer:
+    """What is said of each set, by the names of its columns."""
+    return lambda: {"sets": {name: dict(zip(SETS[task], map(float, row), strict=True)) for name, row in found.items()}}
+
+
+def is_quick(folder: Path) -> bool:
+    return bool(json.loads((folder / "size.json").read_text())["quick"])
+
+
+def tables_of(program: str) -> Callable[[Path], Answer]:
+    """Means over folds of ``benchmarks/tables.py``."""
+
+    def run(folder: Path) -> Answer:
+        from benchmarks import tables
+
+        if program == "ours":
+            tables.ours(tables.SETS["rows_few"]().x, 0)  # compiles
+        names = DRAWN["tables"] if is_quick(folder) else tables.FIFTEEN
+        found = {}
+        for name in names:
+            try:
+                folds = tables.compared(name, 2 if is_quick(folder) else 3, [program])[program]
+            except FileNotFoundError:
+                continue
+            found[name] = np.mean(folds, axis=0)
+        return of_sets("tables", found)
+
+    return run
+
+
+def recordings_of(way: str) -> Callable[[Path], Answer]:
+    """The sequences of ``benchmarks/chains``, one of them held out."""
+
+    def run(folder: Path) -> Answer:
+        from benchmarks.chains import __main__ as own
+
+        if way == "default":
+            own.compared(own.drawn("sticky", 2, n=2, length=60), way, 0)  # compiles
+        names = DRAWN["recordings"] if is_quick(folder) else ("mocap6", "bee", "gesture", *DRAWN["recordings"])
+        return of_sets(
+            "recordings", {name: own.compared(data, way, 0) for name, data in own.there(list(names)).items()}
+        )
+
+    return run
+
+
+def corpora_of(n_topics: int | None) -> Callable[[Path], Answer]:
+    """Corpora of ``benchmarks/topics``; tomotopy's LDA of so many topics learns alpha, and its best pass counts."""
+
+    def run(folder: Path) -> Answer:
+        from benchmarks.topics import learned
+        from benchmarks.topics.corpora import load
+
+        if n_topics is None:
+            learned.ours(load("bars"), "default", 0, False)  # compiles
+        found: dict[str, Sequence[float]] = {}
+        for name in () if is_quick(folder) else ("kos", "newsgroups20"):
+            try:
+                corpus = learned.part_of(load(name), 3000, 0)
+            except FileNotFoundError:
+                continue
+            if n_topics is None:
+                line = learned.ours(corpus, "default", 0, False)
+            else:
+                line = max(learned.peer(sys.executable, corpus, n_topics, 0.05, 0), key=lambda line: line["own"])
+            found[corpus.name] = (line["own"], line["K"], line["cpu"])
+        return of_sets("corpora", found)
+
+    return run
+
+
+def passes_of(program: str) -> Callable[[Path], Answer]:
+    """Forward-backward with sums over pairs of states, a thousand steps."""
+
+    def run(folder: Path) -> Answer:
+        from benchmarks.chains import bench_forward_backward as bench
+        from benchmarks.timing import median
+
+        functions = {"ours": bench.our_passes, "hmmlearn": bench.hmmlearn_passes, "dynamax": bench.dynamax_passes}
+        sizes = (10, 50) if is_quick(folder) else (10, 50, 100, 200)
+        return of_sets(
+            "passes", {f"{k} states": (1e6 * median(functions[program](k), 9) / bench.STEPS,) for k in sizes}
+        )
+
+    return run
+
+
+def documents_of(program: str) -> Callable[[Path], Answer]:
+    """The local step of documents with default tolerances, and how far shares are from those of many sweeps."""
+
+    def run(folder: Path) -> Answer:
+        from benchmarks.topics import document_step as bench
+
+        sizes = ((20, 200),) if is_quick(folder) else ((100, 1000), (200, 600), (500, 300))
+        return of_sets("documents", {f"{k} topics": bench.default_step(program, k, n) for k, n in sizes})
+
+    return run
+
+
 # -- cold start -------------------------------------------------------------------------------------------------------
 def cold_of(needs: str) -> Callable[[Path], Answer]:
     """Nothing: what counts is the whole process, in which the library is imported and meets 300 rows of its task."""
 
     def run(folder: Path) -> Answer:
-        program, task = next(
-            (p, t) for t, own in TASKS.items() for p in own if own[p][0] == needs and t not in ("cold", "laps")
-        )
+        program, task = next((p, t) for t, own in TASKS.items() for p in own if own[p][0] == needs and t in AHEAD)
         TASKS[task][program][1](folder / "small")
         return lambda: {"quality": 0.0, "found": 0}
 
@@ -269,7 +382,7 @@ Program = tuple[str, Callable[[Path], Answer], str]
 
 TASKS: dict[str, dict[str, Program]] = {
     "points": {
-        OURS: ("bnp_dask", points_ours, "from one cluster; the number is learned"),
+        OURS: ("bnp_dask", points_ours, "all defaults; the number is learned"),
         "scikit-learn": ("sklearn", points_sklearn, "BayesianGaussianMixture of 30 components"),
         "faiss-cpu": ("faiss", points_faiss, "k-means, told the true number, 5 starts"),
         "river": ("river", points_river, "streaming k-means, told the true number, one pass"),
@@ -283,13 +396,36 @@ TASKS: dict[str, dict[str, Program]] = {
         "lda": ("lda", topics_lda, "told the true number"),
     },
     "sequences": {
-        OURS: ("bnp_dask", sequences_ours, "HDPHMM; the number is learned"),
+        OURS: ("bnp_dask", sequences_ours, "SequenceModel, all defaults; the number is learned"),
         "hmmlearn": ("hmmlearn", sequences_hmmlearn, "GaussianHMM by EM, told the true number"),
         "dynamax": ("dynamax", sequences_dynamax, "GaussianHMM by EM, told the true number"),
     },
     "laps": {
         OURS: ("bnp_dask", laps_ours, "a lap without moves"),
         "scikit-learn": ("sklearn", laps_sklearn, "an iteration of BayesianGaussianMixture"),
+    },
+    "tables": {
+        OURS: ("bnp_dask", tables_of("ours"), "all defaults"),
+        "BayesianGaussianMixture": ("sklearn", tables_of("bgm"), "scikit-learn, 30 components"),
+        "GaussianMixture": ("sklearn", tables_of("bic"), "scikit-learn, number of components by BIC"),
+    },
+    "recordings": {
+        OURS: ("bnp_dask", recordings_of("default"), "SequenceModel, all defaults"),
+        "hmmlearn": ("hmmlearn", recordings_of("hmmlearn"), "full covariances, number of states by BIC"),
+    },
+    "corpora": {
+        OURS: ("bnp_dask", corpora_of(None), "HDPTopics, all defaults"),
+        "tomotopy, K=100": ("tomotopy", corpora_of(100), "LDA, told the number"),
+        "tomotopy, K=200": ("tomotopy", corpora_of(200), "LDA, told the number"),
+    },
+    "passes": {
+        OURS: ("bnp_dask", passes_of("ours"), ""),
+        "hmmlearn": ("hmmlearn", passes_of("hmmlearn"), "compiled recursions with scaling"),
+        "dynamax": ("dynamax", passes_of("dynamax"), "smoother, double precision"),
+    },
+    "documents": {
+        OURS: ("bnp_dask", documents_of("ours"), ""),
+        "scikit-learn": ("sklearn", documents_of("scikit-learn"), "E-step of LatentDirichletAllocation"),
     },
     "cold": {
         name: (needs, cold_of(needs), "")
@@ -319,8 +455,9 @@ def run_here(task: str, program: str, folder: Path) -> Line:
         before = cpu_seconds()
     answer = function(folder)
     seconds = cpu_seconds() - before
-    both = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    memory = max(both) / 1000.0
+    # what the kernel counts of a process itself begins with the memory of the one that started it
+    own = int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
+    memory = max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 1000.0
     return {"task": task, "program": program, "cpu": round(seconds, 2), "memory": round(memory), **answer()}
 
 
@@ -345,6 +482,11 @@ TITLES = {
     "topics": "{docs:,} documents of 80 words out of {vocabulary:,}, from 20 topics",
     "sequences": "10 sequences of {steps:,} steps through 8 states, 4 columns",
     "laps": "A lap over {rows:,} points, 30 full Gaussians",
+    "tables": "Small tables",
+    "recordings": "Recordings and drawn sequences",
+    "corpora": "Texts",
+    "passes": "Forward-backward with sums over pairs of states, a thousand steps",
+    "documents": "The local step of documents",
     "cold": "Cold start: a new process, imports, and a few rows",
 }
 QUALITY = {"points": "agreement", "topics": "held-out nats per token", "sequences": "agreement", "laps": "CPU s a lap"}
@@ -358,6 +500,8 @@ def table_of(task: str, lines: Sequence[Line]) -> str:
             f"| {ln['program']} | {ln['cpu']:.1f} | {ln['memory']} |\n" for ln in sorted(own, key=lambda ln: ln["cpu"])
         )
         return f"| | CPU s | memory, MB |\n|---|---|---|\n{rows}"
+    if task in SETS:
+        return sets_table(task, own)
     if task == "laps":
         rows = "".join(
             f"| {line['program']}, {TASKS[task][line['program']][2]} | {line['quality']:.3g} |\n" for line in own
@@ -371,10 +515,71 @@ def table_of(task: str, lines: Sequence[Line]) -> str:
     return f"| | CPU s | memory, MB | {QUALITY[task]} | found | |\n|---|---|---|---|---|---|\n{rows}"
 
 
+WHAT = {
+    "tables": "Means of folds (three, or two of the small task), of which each is held out in turn. Columns are "
+    "divided by their deviations. "
+    "Those of scikit-learn choose the type of their covariances and their regularisation by a fifth of the training "
+    "rows, which counts as their time. glass to notes are drawn with shapes as tables of that name have.",
+    "recordings": "One sequence, or a quarter of more than seven, is held out. Steps under another label are those of "
+    "training in another state than their label's, when each label has one state. drift and heavy are drawn, with six "
+    "states, steps that drift and Student t tails.",
+    "corpora": "A fifth of the words of held-out documents is predicted from the others with the prior that each "
+    "program learned (`benchmarks/topics/score.py`); of tomotopy the best of 100, 200 and 400 passes.",
+    "passes": "Median of nine.",
+    "documents": "From equal counts, each with its default tolerance. Distance: mean total variation of the shares of "
+    "topics from those after 2,000 sweeps.",
+}
+"""What a reader of a task of several sets has to know."""
+
+
+def shown(value: float, column: str) -> str:
+    """A cell: whole numbers as such, nothing for what has no truth."""
+    if np.isnan(value):
+        return ""
+    if column == "found":
+        return f"{value:.1f}".removesuffix(".0")
+    return f"{value:.3g}" if column.startswith("CPU") else f"{value:.3f}"
+
+
+def sets_table(task: str, own: Sequence[Line]) -> str:
+    """A row for each set and program."""
+    columns = SETS[task]
+    names = list(dict.fromkeys(name for line in own for name in line["sets"]))
+    rows = "".join(
+        f"| {name} | {line['program']} | {' | '.join(shown(line['sets'][name][c], c) for c in columns)} |\n"
+        for name in names
+        for line in own
+        if name in line["sets"]
+    )
+    who = [f"{ln['program']}: {TASKS[task][ln['program']][2]}" for ln in own if TASKS[task][ln["program"]][2]]
+    said = f"{WHAT[task]} {'; '.join(who)}".strip() + "."
+    return f"| | | {' | '.join(columns)} |\n|{'---|' * (2 + len(columns))}\n{rows}\n{said.replace('..', '.')}\n"
+
+
+def lost(task: str, lines: Sequence[Line]) -> str:
+    """Of how many sets this package has the best score, and on which it has not."""
+    own = {line["program"]: line["sets"] for line in lines if line["task"] == task and "failed" not in line}
+    told = []
+    for column in SETS[task]:
+        if OURS not in own or len(own) < 2 or column in ("found", "CPU s"):
+            continue
+        sign = 1.0 if column.startswith("held-out") or column == "agreement" else -1.0
+        names = [name for name, row in own[OURS].items() if not np.isnan(row[column])]
+        best = {
+            name: max(sign * sets[name][column] for program, sets in own.items() if program != OURS and name in sets)
+            for name in names
+        }
+        behind = [name for name in names if sign * own[OURS][name][column] < best[name]]
+        told.append(f"{column}: best on {len(names) - len(behind)} of {len(names)}; not {', '.join(behind) or 'none'}")
+    return f"{OURS}, {'. '.join(told)}.\n".replace("; not none", "") if told else ""
+
+
 def verdict(task: str, lines: Sequence[Line]) -> str:
     """Who is as good as this package, or better, and faster: its losses."""
     own = {line["program"]: line for line in lines if line["task"] == task and "failed" not in line}
-    if OURS not in own or task not in ("points", "topics", "sequences"):
+    if task in SETS:
+        return lost(task, lines)
+    if OURS not in own or task not in AHEAD:
         return ""
     ours, others = own[OURS], [line for line in own.values() if line["program"] != OURS]
     near = [line for line in others if line["quality"] >= ours["quality"] - 0.01]
@@ -387,7 +592,7 @@ def verdict(task: str, lines: Sequence[Line]) -> str:
 
 def page_of(lines: Sequence[Line], quick: bool, load: float) -> str:
     """The page."""
-    programs = sorted({name for own in TASKS.values() for name in own})
+    programs = sorted(TASKS["cold"])
     there, missing = [], []
     for name in programs:
         try:
@@ -469,6 +674,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     page = args.page or (PAGE if measured and set(args.tasks) == set(TASKS) else None)
     if page:
         page.write_text(page_of(measured, args.quick, os.getloadavg()[0]), encoding="utf-8")
+    if page == PAGE and not args.quick and not args.lines:
+        from benchmarks import coming_from  # it imports this package, which other programs' processes must not
+
+        coming_from.write_all()
     if args.cut or (page and page.resolve() == PAGE):
         readme = ROOT / "README.md"
         readme.write_text(

@@ -57,9 +57,28 @@ def test_a_run_of_all_tasks_writes_the_page_and_one_of_some_does_not(tmp_path, m
     monkeypatch.setattr(peers, "measure", lambda tasks, quick: found)
     peers.main(["--quick", "--tasks", "topics"])
     assert not page.exists()
+    written = []
+    monkeypatch.setattr("benchmarks.coming_from.write_all", lambda: written.append(page.read_text()))
     peers.main(["--quick"])
-    assert "| lda | 1.0 |" in page.read_text()
+    assert "| lda | 1.0 |" in page.read_text() and not written
     assert "| lda 1.0, -7.000 |" in (tmp_path / "README.md").read_text()
+    peers.main([])
+    assert written == [page.read_text()] and "--quick" not in written[0], "pages of other programs: the same day"
+
+
+def test_each_set_has_a_row_for_each_program_and_losses_are_told():
+    columns = peers.SETS["recordings"]
+    rows = {"drift": (-6.0, 0.1, 6.0, 2.0), "bee": (-2.0, np.nan, 22.0, 8.0)}
+    sets = {name: dict(zip(columns, row, strict=True)) for name, row in rows.items()}
+    worse = {name: {column: value - 1.0 for column, value in row.items()} for name, row in sets.items()}
+    own = [
+        {"task": "recordings", "program": name, "cpu": 1.0, "memory": 1, "sets": found}
+        for name, found in (("bnp-dask", sets), ("hmmlearn", worse))
+    ]
+    page = peers.page_of(own, quick=True, load=1.0)
+    assert "| drift | bnp-dask | -6.000 | 0.100 | 6 | 2 |" in page
+    assert "| bee | hmmlearn | -3.000 |  | 21 | 7 |" in page
+    assert "held-out nats a step: best on 2 of 2. steps under another label: best on 0 of 1; not drift." in page
 
 
 def test_agreement_is_that_of_scikit_learn(tmp_path):

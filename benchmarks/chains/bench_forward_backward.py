@@ -12,8 +12,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from types import ModuleType
 
 import numpy as np
 
@@ -38,68 +38,70 @@ def problem(k: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rng.dirichlet(np.ones(k)), trans, log_lik - log_lik.max(axis=1, keepdims=True)
 
 
-def hmmlearn_code() -> ModuleType | None:
-    """hmmlearn's compiled recursions, or None."""
-    try:
-        _hmmc = import_module("hmmlearn._hmmc")  # a program of another environment
-    except ImportError:
-        return None
-    return _hmmc
+def our_passes(k: int) -> Callable[[], np.ndarray]:
+    """Ours on one sequence of K states; returns the sums over pairs."""
+    start, trans, log_lik = problem(k, STEPS)
+    log_start, log_trans = np.log(start), np.log(trans)
+    offsets, once = np.array([0, STEPS]), np.ones(1)
+    return lambda: kernel.forward_backward(log_start, log_trans, log_lik, offsets, once).pair_sums()
 
 
-def dynamax_code() -> Callable[[int], Callable[[], np.ndarray]] | None:
-    """A function that makes dynamax' pair sums for K states, or None."""
-    try:
-        jax = import_module("jax")
-        inference = import_module("dynamax.hidden_markov_model.inference")
-    except ImportError:
-        return None
+def hmmlearn_passes(k: int, logarithms: bool = False) -> Callable[[], np.ndarray]:
+    """hmmlearn's compiled recursions, with scaling or in logarithms; ImportError without it."""
+    peer = import_module("hmmlearn._hmmc")  # a program of another environment
+    start, trans, log_lik = problem(k, STEPS)
+
+    def scaled() -> np.ndarray:
+        lik = np.exp(log_lik)
+        _, forward, scale = peer.forward_scaling(start, trans, lik)
+        return np.asarray(
+            peer.compute_scaling_xi_sum(forward, trans, peer.backward_scaling(start, trans, lik, scale), lik)
+        )
+
+    def in_logarithms() -> np.ndarray:
+        _, forward = peer.forward_log(start, trans, log_lik)
+        return np.asarray(peer.compute_log_xi_sum(forward, trans, peer.backward_log(start, trans, log_lik), log_lik))
+
+    return in_logarithms if logarithms else scaled
+
+
+def dynamax_passes(k: int) -> Callable[[], np.ndarray]:
+    """dynamax' smoother, compiled by jax in double precision; ImportError without it."""
+    jax = import_module("jax")
+    inference = import_module("dynamax.hidden_markov_model.inference")
     jax.config.update("jax_enable_x64", True)
 
     @jax.jit
     def smooth(start, trans, log_lik):
         return inference.hmm_smoother(start, trans, log_lik).trans_probs
 
-    def of(k: int) -> Callable[[], np.ndarray]:
-        arrays = [jax.numpy.asarray(a) for a in problem(k, STEPS)]
-        return lambda: np.asarray(smooth(*arrays).block_until_ready())
-
-    return of
+    arrays = [jax.numpy.asarray(a) for a in problem(k, STEPS)]
+    return lambda: np.asarray(smooth(*arrays).block_until_ready())
 
 
-def compare(k: int, peer: ModuleType | None, dynamax: Callable[[int], Callable[[], np.ndarray]] | None = None) -> None:
-    """Ours and the others' on one sequence."""
-    start, trans, log_lik = problem(k, STEPS)
-    log_start, log_trans = np.log(start), np.log(trans)
-    offsets, once = np.array([0, STEPS]), np.ones(1)
+PEERS: dict[str, tuple[Callable[[int], Callable[[], np.ndarray]], int]] = {
+    "dynamax smoother": (dynamax_passes, 5),
+    "hmmlearn scaling": (hmmlearn_passes, 7),
+    "hmmlearn log": (partial(hmmlearn_passes, logarithms=True), 3),
+}
+"""What else there is, and how often it is repeated."""
 
-    def ours() -> np.ndarray:
-        return kernel.forward_backward(log_start, log_trans, log_lik, offsets, once).pair_sums()
 
-    def scaling() -> np.ndarray:
-        lik = np.exp(log_lik)
-        _, forward, scale = peer.forward_scaling(start, trans, lik)
-        return peer.compute_scaling_xi_sum(forward, trans, peer.backward_scaling(start, trans, lik, scale), lik)
-
-    def logarithms() -> np.ndarray:
-        _, forward = peer.forward_log(start, trans, log_lik)
-        return peer.compute_log_xi_sum(forward, trans, peer.backward_log(start, trans, log_lik), log_lik)
-
+def compare(k: int) -> None:
+    """Ours and the others' on one sequence, in turns."""
+    ours = our_passes(k)
     seconds = median(ours, 40)
     emit("forward-backward", 1e6 * seconds / STEPS, "us per step", 40, K=k, ns_per_k2=1e9 * seconds / STEPS / k**2)
-    if dynamax is not None:
-        other = dynamax(k)
-        np.testing.assert_allclose(ours(), other(), atol=1e-8)
-        # wall time on both sides: jax has threads of its own
-        theirs, own = median(other, 5, time.perf_counter), median(ours, 40, time.perf_counter)
-        emit("dynamax smoother", 1e6 * theirs / STEPS, "us per step", 5, K=k, times_ours=theirs / own)
-    if peer is None:
-        return
-    np.testing.assert_allclose(ours(), scaling(), atol=1e-9)
-    for name, function, repeats in (("scaling", scaling, 7), ("log", logarithms, 3)):
-        theirs = median(function, repeats)
-        seconds = min(seconds, median(ours, 40))
-        emit(f"hmmlearn {name}", 1e6 * theirs / STEPS, "us per step", repeats, K=k, times_ours=theirs / seconds)
+    for name, (make, repeats) in PEERS.items():
+        try:
+            peer = make(k)
+        except ImportError:
+            continue
+        np.testing.assert_allclose(np.exp(peer()) if name.endswith("log") else peer(), ours(), atol=1e-8)
+        # wall time on both sides for dynamax: jax has threads of its own
+        clock = time.perf_counter if name.startswith("dynamax") else time.process_time
+        theirs, own = median(peer, repeats, clock), median(ours, 40, clock)
+        emit(name, 1e6 * theirs / STEPS, "us per step", repeats, K=k, times_ours=theirs / own)
 
 
 def lap(k: int = 50, n: int = 100_000, width: int = 41) -> None:
@@ -119,10 +121,9 @@ def main() -> None:
     """All figures."""
     keep_memory()
     sys.path.extend(p for p in os.environ.get("PEERS", "").split(os.pathsep) if p)
-    peer, dynamax = hmmlearn_code(), dynamax_code()
     with one_blas_thread():
         for k in (10, 50, 100, 200):
-            compare(k, peer, dynamax)
+            compare(k)
         lap()
 
 

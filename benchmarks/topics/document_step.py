@@ -138,6 +138,31 @@ def against_sklearn() -> None:
             )  # fmt: skip
 
 
+def default_step(program: str, k: int, n_docs: int) -> tuple[float, float]:
+    """CPU milliseconds a document with the default tolerance from equal counts, and distance from the end.
+
+    ``program`` is ``"ours"`` or ``"scikit-learn"``; the median of five.
+    """
+    corpus = synthetic(n_docs, n_topics=k, n_test=10)
+    log_phi = beliefs(corpus)
+
+    def ours(sweeps: int, tolerance: float) -> np.ndarray:
+        step = DocumentStep(sweeps=sweeps, tolerance=tolerance, restarts=0)
+        return proportions(our_step(corpus.train, log_phi, step), k)
+
+    table, theirs = np.exp(log_phi), sparse.csr_matrix(corpus.train)
+
+    def sklearn(sweeps: int, tolerance: float) -> np.ndarray:
+        return np.asarray(their_step(theirs, table, sweeps, tolerance)[0] - ALPHA / k)
+
+    run, sweeps, tolerance = {
+        "ours": (ours, DocumentStep().sweeps, DocumentStep().tolerance),
+        "scikit-learn": (sklearn, 100, 1e-3),
+    }[program]
+    (seconds,), (reached,) = in_turns([partial(run, sweeps, tolerance)], 5)
+    return 1e3 * float(np.median(seconds)) / n_docs, between(reached, run(2000, 1e-9))
+
+
 def shrinking() -> None:
     """Dense against active topics only."""
     for k, n_docs in ((200, 600), (500, 300), (1000, 200)):
