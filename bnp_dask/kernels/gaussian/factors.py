@@ -119,34 +119,51 @@ def cholesky_factor(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
 
 @njit(nogil=True, cache=True)
 def factor_all(matrices, lower, inverse):
+    """Factors and their inverses, both lower triangular with zeros above; the position of the first wrong matrix or -1.
+
+    Four rows are subtracted from another in one loop along memory, one after the other: the bits do not depend on it.
+    """
     n, d = matrices.shape[0], matrices.shape[1]
     upper = np.empty((d, d))
     for k in range(n):
         root = inverse[k]
         for i in range(d):
-            copy_into(upper[i], matrices[k, i])
-        # rows of the transposed factor, subtracted from the rows below: the inner loops run along memory
-        for j in range(d):
-            pivot = upper[j, j]
+            row = upper[i]
+            copy_into(row, matrices[k, i])
+            whole = i - i % 4
+            for j in range(0, whole, 4):
+                t0, t1, t2, t3 = upper[j, i], upper[j + 1, i], upper[j + 2, i], upper[j + 3, i]
+                u0, u1, u2, u3 = upper[j], upper[j + 1], upper[j + 2], upper[j + 3]
+                for c in range(i, d):
+                    row[c] = (((row[c] - t0 * u0[c]) - t1 * u1[c]) - t2 * u2[c]) - t3 * u3[c]
+            for j in range(whole, i):
+                t0, u0 = upper[j, i], upper[j]
+                for c in range(i, d):
+                    row[c] -= t0 * u0[c]
+            pivot = row[i]
             if not (pivot > 0.0 and pivot < np.inf):
                 return k
             size = math.sqrt(pivot)
-            upper[j, j] = size
-            for i in range(j + 1, d):
-                upper[j, i] /= size
-            for i in range(j + 1, d):
-                times = upper[j, i]
-                for c in range(i, d):
-                    upper[i, c] -= times * upper[j, c]
+            row[i] = size
+            for c in range(i + 1, d):
+                row[c] /= size
         root[:] = 0.0
         for i in range(d):
-            for j in range(i):
-                times = upper[j, i]
+            row = root[i]
+            whole = i - i % 4
+            for j in range(0, whole, 4):
+                t0, t1, t2, t3 = upper[j, i], upper[j + 1, i], upper[j + 2, i], upper[j + 3, i]
+                u0, u1, u2, u3 = root[j], root[j + 1], root[j + 2], root[j + 3]
+                # beyond its diagonal a row is zero, and nothing is subtracted
+                for c in range(j + 4):
+                    row[c] = (((row[c] - t0 * u0[c]) - t1 * u1[c]) - t2 * u2[c]) - t3 * u3[c]
+            for j in range(whole, i):
+                t0, u0 = upper[j, i], root[j]
                 for c in range(j + 1):
-                    root[i, c] -= times * root[j, c]
+                    row[c] -= t0 * u0[c]
             for c in range(i):
-                root[i, c] /= upper[i, i]
-            root[i, i] = 1.0 / upper[i, i]
+                row[c] /= upper[i, i]
+            row[i] = 1.0 / upper[i, i]
             for j in range(d):
                 lower[k, i, j] = upper[j, i] if j <= i else 0.0
     return -1

@@ -32,8 +32,9 @@ ROWS = 64
 """Atoms of a block, a multiple of two groups of lanes: with 16 features and 8 clusters its numbers fit a core's first
 cache."""
 
-MOST_FEATURES = 32
-"""Features up to which our own factors are faster than LAPACK's."""
+MOST_FEATURES = 128
+"""Features up to which rounds are compiled: our own factors take longer than LAPACK's from some 64 on, and a round's
+calls of NumPy a millisecond."""
 
 LOG_2 = math.log(2.0)
 LOG_PI = math.log(math.pi)
