@@ -20,14 +20,18 @@ from bnp_dask.analysis.score import density_of
 from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
 from bnp_dask.core import Batch, Summary
 from bnp_dask.data import Reader, ResampledSource, Source, View, batch_reader
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, warn
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.initialize import FromPosterior, Initialization, RandomExamples
 from bnp_dask.inputs import number_from, seed_of, start_of_seed, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
+from bnp_dask.observation import Labelled
+from bnp_dask.structure import response_of
 from bnp_dask.training.callbacks import RunInfo
+from bnp_dask.training.growing.growing_run import linked_as, responding_as
+from bnp_dask.training.growing.incoming import labelled_as
 from bnp_dask.training.history import plain
 from bnp_dask.training.results import TrainResult
 from bnp_dask.training.run_settings import default_init
@@ -60,6 +64,9 @@ SPLIT_LAPS = 4
 
 It begins with two random atoms: Bregman k-means split off single atoms, which never became halves.
 """
+
+SAME_MASS = 1e-6
+"""Share of the weight of the data by which the sum of the counts of clusters may differ by rounding."""
 
 SMALL = 0.25
 """Share of the mean count below which a cluster of such a run does not count, unless the posterior has one as small.
@@ -253,6 +260,9 @@ def certainty(
     init: Initialization | None = None,
     schedule: Schedule | None = None,
     moves: Sequence[Move] | None = None,
+    labels: Any = None,
+    links: Any = None,
+    responses: Any = None,
     batch_size: int | None = None,
     client: Client | Executor | str | None = None,
     rng: Any = 0,
@@ -283,7 +293,8 @@ def certainty(
     what
         Result of :func:`bnp_dask.train`, or its posterior, which has no history.
     data
-        The training data, as for :func:`bnp_dask.train`; None for the first level alone.
+        The training data, as for :func:`bnp_dask.train`, with their weights (``as_source(data, weights=...)``); None
+        for the first level alone.
     starts, resamples
         Numbers of further runs.
     nats
@@ -292,6 +303,9 @@ def certainty(
     init, schedule, moves
         As in :func:`bnp_dask.train`, for the further runs.  Their prior is the one with which the posterior ended, and
         is not learned again, so that objectives can be compared.
+    labels, links, responses
+        As in :func:`bnp_dask.train`, of all training data; needed if the posterior was trained with them, since its
+        objective cannot be compared with that of runs without.
     batch_size, client
         As in :func:`bnp_dask.train`.
     rng
@@ -338,7 +352,7 @@ def certainty(
     if data is None:
         priced = {i for one in splits for i in (one.id, *one.beside)}
         return own.told(splits, is_open=not priced.issuperset(posterior.ids.tolist()))
-    source = open_for(posterior, data, batch_size, weights=True)
+    source = _opened(posterior, data, batch_size, labels, links, responses)
     seed = seed_of(rng)
     nearby = _Nearby.of(own, source, client, seed)
     splits = _cheapest([*splits, *nearby.splits])
@@ -378,6 +392,25 @@ def certainty(
         known,
         _errors_of_best(known, source, client),
     )
+
+
+def _opened(posterior: Posterior, data: Any, batch_size: int | None, labels: Any, links: Any, responses: Any) -> Source:
+    """The training data with what was known beside them; SettingError if something that the run had is left out."""
+    model = posterior.model
+    had = {
+        "labels": (labels, isinstance(model.observation, Labelled)),
+        "links": (links, model.linked),
+        "responses": (responses, response_of(model.allocation) is not None),
+    }
+    for name, (given, was_given) in had.items():
+        if was_given and given is None:
+            raise SettingError(
+                f"the posterior was trained with {name}, and its objective counts them; give them again, "
+                f"certainty(result, data, {name}=...)"
+            )
+    source = labelled_as(posterior, open_for(posterior, data, batch_size, weights=True), labels)
+    source = source if links is None else linked_as(posterior, source, links)
+    return source if responses is None else responding_as(posterior, source, responses)
 
 
 # -- by the objective -----------------------------------------------------------------------------------------
@@ -577,7 +610,7 @@ class _Nearby:
 
     def on_lap(self, row: Mapping[str, Any], posterior: Posterior) -> bool | None:
         assert posterior.summary is not None
-        k = int((posterior.summary["N"] >= self.least).sum())
+        k = max(1, int((posterior.summary["N"] >= self.least).sum()))
         self.known.update(_best_known([*self.known.items(), (k, _Known.of(posterior))]))
         return None
 
@@ -612,17 +645,25 @@ class _Nearby:
                 ).posterior
 
         now = posterior
-        for fewer in range(k - 1, 0, -1):
+        for fewer in range(k - 1, tree(posterior).least - 1, -1):
             now = run(FromPosterior(tree(now).cut(fewer)))
             if found.is_far(fewer):
                 break
         most = k + min(k + 2, WIDER)
         most = most if source.n_atoms is None else min(most, source.n_atoms)
-        if not model.structure.is_tied:
-            found._split_each(run)
+        if not model.structure.is_tied and not isinstance(model.observation, Labelled):
+            found._split_each(run)  # with labels, a run on the atoms of one cluster would need a cluster for each label
         now = run(default_init(model, source.is_sparse, most, most))
         for more in range(now.n_clusters - 1, k, -1):
             now = run(FromPosterior(tree(now).cut(more)))
+        assert now.summary is not None, "a run has statistics"
+        there, own_mass = float(now.summary["N"].sum()), float(counts.sum())
+        if abs(there - own_mass) > SAME_MASS * own_mass:
+            warn(
+                f"the data have a weight of {there:,.6g} in all, and the clusters of the posterior {own_mass:,.6g}: "
+                "losses compare it with runs on other data. Give the data of training with their weights, "
+                "as_source(data, weights=...)"
+            )
         return found
 
     def _split_each(self, run: Callable[..., Posterior]) -> None:

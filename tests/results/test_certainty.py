@@ -271,6 +271,57 @@ def test_a_table_of_labels_gives_the_index_of_the_labels():
     assert rand_index_of_table(table) == pytest.approx(adjusted_rand_score(a, b))
 
 
+def apart_and_known(links=None, labels=None):
+    """A run on 45 rows of three groups with something known of the rows."""
+    x = three(15, apart=6.0)
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
+    return x, bnp.train(model, x, links=links, labels=labels, init=bnp.BregmanKMeans(3), rng=0)
+
+
+def test_labels_of_the_training_data_count_in_every_run():
+    rng = np.random.default_rng(1)
+    labels = np.where(rng.random(45) < 0.5, np.repeat([0, 0, 1], 15) + 2 * (rng.random(45) < 0.3), -1)
+    x, result = apart_and_known(labels=labels)
+    k, least = result.posterior.n_clusters, bnp.tree(result.posterior).least
+    assert least > 2  # noise in the labels keeps clusters apart that look alike
+    with pytest.raises(SettingError, match=r"trained with labels.*certainty\(result, data, labels=\.\.\.\)"):
+        bnp.certainty(result, x)
+    found = bnp.certainty(result, x, labels=labels, starts=1, resamples=1, moves=())
+    assert found.low >= least and found.losses[k] < 10.0 and np.isfinite(found.losses[least])
+
+
+def test_links_of_the_training_data_count_in_every_run():
+    links = np.arange(45) // 3
+    x, result = apart_and_known(links=links)
+    with pytest.raises(SettingError, match=r"trained with links.*certainty\(result, data, links=\.\.\.\)"):
+        bnp.certainty(result, x)
+    found = bnp.certainty(result, x, links=links)
+    # one more run from the posterior on the linked rows changes next to nothing: it is the best known state with 3
+    assert result.posterior.n_clusters == 3 and found.losses[3] == pytest.approx(0.0, abs=0.1)
+    again = bnp.train(
+        result.posterior.model, x, links=links, init=bnp.FromPosterior(bnp.tree(result.posterior).cut(2)), moves=(),
+        schedule=bnp.Memoized(laps=12),
+    )  # fmt: skip
+    by_hand = objective_of(result.posterior) - objective_of(again.posterior)
+    assert found.losses[2] == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_weights_of_less_than_one_atom_have_one_cluster_at_least():
+    x, weights = three(15), np.full(45, 0.01)
+    with pytest.warns(UserWarning, match="as much evidence as 0.45 row"):
+        result = bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, weights=weights, moves=())
+    with pytest.warns(UserWarning, match="as much evidence as 0.45 row"):
+        found = bnp.certainty(result, bnp.as_source(x, weights=weights))
+    assert min(found.losses) == found.low == 1
+
+
+def test_weights_of_training_that_are_left_out_are_told():
+    x = three(15)
+    result = bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, weights=np.full(45, 2.0))
+    with pytest.warns(UserWarning, match=r"weight of 45 in all, and the clusters of the posterior 90"):
+        bnp.certainty(result, x)
+
+
 def test_settings_without_meaning_are_refused(result):
     with pytest.raises(SettingError, match="needs the data"):
         bnp.certainty(result, starts=2)
