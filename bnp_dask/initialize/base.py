@@ -60,9 +60,15 @@ class Initialization(Protocol):
 
 @runtime_checkable
 class LearnedStart(Protocol):
-    """Initialization whose clusters were learned with a better prior, which the run learns from them first."""
+    """Initialization that says whether its clusters were learned with a better prior than the run's.
 
-    learns_prior: bool
+    If so, the run learns its prior from them before the first lap.
+    """
+
+    @property
+    def learns_prior(self) -> bool:
+        """Whether they were."""
+        ...
 
 
 def require_enough_atoms(n_clusters: int, context: InitContext, called: str) -> None:

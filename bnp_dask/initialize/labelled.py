@@ -10,9 +10,10 @@ import numpy as np
 
 from bnp_dask.core import Batch, Summary, concatenate
 from bnp_dask.data import Reader, batch_reader
-from bnp_dask.initialize.base import InitContext, Initialization, each_batch, summarize_assigned
+from bnp_dask.initialize.base import InitContext, Initialization, LearnedStart, each_batch, summarize_assigned
 from bnp_dask.initialize.given import FromPosterior
 from bnp_dask.initialize.kmeans import most_likely
+from bnp_dask.inputs import is_a
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import KNOWN, Labelled, unlabelled
 
@@ -35,6 +36,11 @@ class LabelledStart:
     """
 
     init: Initialization
+
+    @property
+    def learns_prior(self) -> bool:
+        """See :class:`~bnp_dask.initialize.base.LearnedStart`."""
+        return is_a(self.init, LearnedStart) and self.init.learns_prior
 
     def start(self, context: InitContext) -> Summary:
         model, observation = context.model, context.model.observation

@@ -476,7 +476,8 @@ class OneRun:
                 context = InitContext(work.model, source, survey, work.executor, rng, drafts)
                 with telling(f"looking for a start by {type(self.init).__name__}", "looking", "found a start"):
                     initial, model = self.init.start(context), work.model
-                    if is_a(self.init, LearnedStart) and model.reference is not None:
+                    learned = is_a(self.init, LearnedStart) and self.init.learns_prior
+                    if learned and model.reference is not None:
                         model = better_prior(model, initial)  # the clusters were learned with such a prior
                     state = State.start(model, initial, work.source.n_batches)
             except Exception:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.core import Batch
+from bnp_dask.core import Batch, Summary
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
+from bnp_dask.initialize import InitContext
 from bnp_dask.initialize.kmeans import SAMPLE
 from bnp_dask.moves.prior import better_prior
 from bnp_dask.moves.start import UnitedKMeans, _united
@@ -101,3 +102,26 @@ def test_an_estimator_starts_as_train_does(monkeypatch: pytest.MonkeyPatch) -> N
     bnp.DirichletProcessMixture(n_clusters=6, random_state=0).fit(X)
     bnp.DirichletProcessMixture(random_state=0).fit(X, sample_weight=np.arange(400) % 2)
     assert len(starts) == 1
+
+
+@dataclass(frozen=True)
+class Own:
+    """A start of somebody else, which says whether its clusters were learned with another prior."""
+
+    learns_prior: bool
+
+    def start(self, context: InitContext) -> Summary:
+        return bnp.BregmanKMeans(4).start(context)
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+@pytest.mark.parametrize("labels", [None, np.repeat([0, -1], 200)], ids=["alone", "with labels"])
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_run_learns_its_prior_first_from_a_start_that_did(
+    monkeypatch: pytest.MonkeyPatch, learns: bool, labels: np.ndarray | None
+) -> None:
+    asked: list[Summary] = []
+    monkeypatch.setattr("bnp_dask.training.train.better_prior", lambda model, found: asked.append(found) or model)
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
+    bnp.train(model, X, init=Own(learns), labels=labels, schedule=bnp.Memoized(laps=1), moves=())
+    assert len(asked) == learns
