@@ -180,8 +180,11 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
 
 
 def _absolute(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays of a summary with absolute values: edits then add the sizes of terms, also of those that cancel."""
-    return {key: np.abs(array) if "value." in key else array for key, array in arrays.items()}
+    """Arrays of a summary with absolute values: edits then add the sizes of terms, also of those that cancel.
+
+    Values of tracked pairs too, which a merge takes for those of the union: of topics some are negative.
+    """
+    return {key: np.abs(array) if array.dtype.kind == "f" else array for key, array in arrays.items()}
 
 
 def _size_of(summary: Summary) -> Summary:

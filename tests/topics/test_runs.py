@@ -230,3 +230,27 @@ def test_updates_of_runs_with_births_of_topics_at_batches(tmp_path):
     found = update(tmp_path / "run", tmp_path / "new.npz", revisit=4.0)
     assert found.new_batches > 0 and found.revisited == 4
     assert (np.diff([row["elbo"] for row in found.history if row["action"] == "folded"]) > -1e-6).all()
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_a_run_goes_on_after_topics_were_united(tmp_path):
+    """Their united values ``P`` are negative: sizes of the sums must not be, or no checkpoint is near enough."""
+    documents, _ = bars_corpus(24, 40)
+
+    def run(laps, **more):
+        return train(
+            Model(HDPTopics(), Multinomial()),
+            documents,
+            init=RandomExamples(12),
+            moves=[Merge()],
+            batch_size=8,
+            schedule=Memoized(laps=laps),
+            collapsed=0,
+            rng=2,
+            **more,
+        )
+
+    begun = run(2, store=tmp_path / "run")
+    assert any(move["accepted"] for move in begun.history.moves() if move["kind"] == "merge")
+    resumed, whole = run(3, store=tmp_path / "run", resume=True), run(3)
+    assert resumed.history["elbo"][-1] == whole.history["elbo"][-1]
