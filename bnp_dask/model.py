@@ -32,16 +32,17 @@ from bnp_dask.core import (
     Survey,
     TopicList,
     Words,
+    check_weights,
     register,
     require_finite_arrays,
     require_finite_params,
     require_finite_terms,
     thawed,
 )
-from bnp_dask.errors import DataError
-from bnp_dask.inputs import as_a, flag, is_a, one_of, require
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs import as_a, flag, is_a, one_of, require, require_sound
 from bnp_dask.kernels.gaussian.rounds import SmallRun
-from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
 from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.observation import (
     LOG_BASE,
@@ -109,6 +110,79 @@ def _is_default(value: Any, default: Any) -> bool:
     if default is MISSING or isinstance(value, np.ndarray):
         return False
     return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def _of_another(posterior: Posterior, found: str) -> SettingError:
+    return SettingError(f"{posterior!r} is of another model: {found}; use posterior.model")
+
+
+def require_pairs(pairs: np.ndarray, n_clusters: int | None = None) -> None:
+    """DataError unless ``pairs`` are integers ``(M, 2)``, and positions of ``n_clusters`` clusters if that is given."""
+    known = isinstance(pairs, np.ndarray) and pairs.dtype.kind in "iu"
+    if not known or pairs.ndim != 2 or pairs.shape[1] != 2:
+        found = f"{pairs.dtype} of shape {pairs.shape}" if isinstance(pairs, np.ndarray) else type(pairs).__name__
+        raise DataError(f"pairs of clusters are {found}; needs an array of integers, (M, 2)")
+    if n_clusters is not None and len(pairs) and (pairs.min() < 0 or pairs.max() >= n_clusters):
+        raise DataError(
+            f"places reach from {pairs.min()} to {pairs.max()}; needs positions of {n_clusters} clusters, from 0 to "
+            f"{n_clusters - 1}. posterior.positions(ids) gives those of ids"
+        )
+
+
+def require_ids(ids: np.ndarray) -> None:
+    """DataError unless ``ids`` are different integers, ``(K,)``."""
+    found = np.asarray(ids)
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu") or len(np.unique(found)) < len(found):
+        raise DataError(f"ids are {brief(ids)}; needs different integers, (K,)")
+
+
+def require_resp(resp: Resp, shape: tuple[int, int]) -> None:
+    """DataError unless responsibilities have this shape ``(n, K)``, name clusters below K, and are finite and >= 0.
+
+    Compiled loops follow positions and offsets without a look.
+    """
+    if np.shape(resp) != shape:
+        raise DataError(
+            f"resp has shape {np.shape(resp)}; needs {shape}: a row for each row of the batch, and a column for each id"
+        )
+    if isinstance(resp, np.ndarray):
+        values = [("resp", resp)]
+    elif isinstance(resp, (SparseResp, RaggedResp)):
+        values = [("value", resp.value)]
+        _require_listed(resp)
+        if isinstance(resp, RaggedResp) and resp.tail is not None:
+            values.append(("tail", resp.tail))
+            if np.shape(resp.tail) != shape:
+                raise DataError(f"resp: tail has shape {np.shape(resp.tail)}; needs {shape}")
+    else:
+        raise DataError(f"resp is a {type(resp).__name__}; needs a float array (n, K), a SparseResp or a RaggedResp")
+    for name, value in values:
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            found = getattr(value, "dtype", type(value).__name__)
+            raise DataError(f"resp: {name} is {found}; needs float64: np.asarray(..., np.float64)")
+        if value.size and not (value.min() >= 0.0 and value.max() < np.inf):
+            raise DataError(f"resp: {name} is from {value.min()} to {value.max()}; needs finite numbers >= 0")
+
+
+def _require_listed(resp: SparseResp | RaggedResp) -> None:
+    """DataError unless the positions of the clusters are below K, and there is a value for each."""
+    index, n = resp.index, resp.shape[0]
+    if not isinstance(index, np.ndarray) or index.dtype.kind not in "iu":
+        raise DataError(f"resp: index is {getattr(index, 'dtype', type(index).__name__)}; needs int64")
+    dims = 2 if isinstance(resp, SparseResp) else 1
+    if index.ndim != dims or np.shape(resp.value) != index.shape:
+        raise DataError(
+            f"resp: index has shape {index.shape}, value {np.shape(resp.value)}; needs two of {dims} axes that agree"
+        )
+    if index.size and (index.min() < 0 or index.max() >= resp.n_clusters):
+        raise DataError(
+            f"resp: index is from {index.min()} to {index.max()}; needs positions of {resp.n_clusters} clusters, from 0"
+        )
+    if isinstance(resp, RaggedResp):
+        offsets = resp.offsets
+        sound = isinstance(offsets, np.ndarray) and offsets.dtype.kind in "iu" and offsets.shape == (n + 1,)
+        if not sound or offsets[0] != 0 or offsets[-1] != len(index) or (offsets[1:] < offsets[:-1]).any():
+            raise DataError(f"resp: offsets need {n + 1} integers from 0 to {len(index)} that never fall")
 
 
 COUNT = Field(("cluster",))
@@ -427,12 +501,28 @@ class Model:
         """
         self.structure.check(self, batch)
 
-    def _require_width(self, batch: Batch) -> None:
-        """Raise DataError for a batch with other columns than the model's: compiled loops do not look."""
+    def _require_batch(self, batch: Batch) -> None:
+        """Raise DataError for other columns than the model's, broken sparse rows, or weights that are not numbers >= 0:
+        compiled loops do not look."""
+        if not isinstance(batch.x, np.ndarray):
+            require_sound(batch.x, batch.name)
+        if batch.weights is not None:
+            check_weights(batch.weights, batch.n_atoms, batch.name)
         width = batch.n_features, batch.is_sparse
         if width not in self._widths:
             self.observation.check(Batch(batch.x[:0], None, batch.name))
             self._widths.add(width)
+
+    def _require_posterior(self, posterior: Posterior) -> None:
+        """Raise SettingError for the posterior of another model: its parameters have other shapes."""
+        own, other = self, posterior.model
+        for part in ("allocation", "observation"):
+            kinds = type(getattr(other, part)), type(getattr(own, part))
+            if kinds[0] is not kinds[1]:
+                raise _of_another(posterior, f"its {part} is {kinds[0].__name__}, the model's is {kinds[1].__name__}")
+        sizes = dict(other.observation.sizes), dict(own.observation.sizes)
+        if sizes[0] != sizes[1]:
+            raise _of_another(posterior, f"its sizes are {sizes[0]}, the model's are {sizes[1]}")
 
     @cached_property
     def _widths(self) -> set[tuple[int, bool]]:
@@ -460,7 +550,9 @@ class Model:
         groups at their last visit; models without groups have none.  Assignments of independent atoms are returned too
         if they take fewer bytes than ``room``.
         """
-        self._require_width(batch)
+        self._require_posterior(posterior)
+        self._require_batch(batch)
+        require_pairs(pairs)
         return self.structure.visit(self, posterior, batch, pairs, trials, sought, states, room)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:
@@ -470,19 +562,24 @@ class Model:
     def steps(
         self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS
     ) -> Iterator[tuple[Batch, LocalStep]]:
-        """Local step tile by tile, in order."""
-        self._require_width(batch)
+        """Local step tile by tile, in order; unions of the clusters at the positions ``places (M, 2)`` are tracked."""
+        self._require_posterior(posterior)
+        self._require_batch(batch)
+        require_pairs(places, posterior.n_clusters)
         return self.structure.steps(self, posterior, batch, places)
 
     def assign(self, posterior: Posterior, batch: Batch, places: np.ndarray = NO_PAIRS) -> LocalStep:
-        """Local step on atoms that fit one tile."""
-        self._require_width(batch)
+        """Local step on atoms that fit one tile, as :meth:`steps` gives it."""
+        self._require_posterior(posterior)
+        self._require_batch(batch)
+        require_pairs(places, posterior.n_clusters)
         return self.structure.assign(self, posterior, batch, places)
 
     def labels(self, posterior: Posterior, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
         """Positions of the most probable clusters of atoms, tile by tile in order; for a sequence, states of its most
         probable path."""
-        self._require_width(batch)
+        self._require_posterior(posterior)
+        self._require_batch(batch)
         return self.structure.labels(self, posterior, batch)
 
     def summarize(self, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
@@ -495,24 +592,22 @@ class Model:
         batch
             The atoms, ``(n, D)``.
         resp
-            Responsibilities, ``(n, K)``.
+            Responsibilities, ``(n, K)``: a float array, :class:`~bnp_dask.kernels.mixture.resp.SparseResp` or
+            :class:`~bnp_dask.kernels.mixture.resp.RaggedResp`.
 
         Raises
         ------
         DataError
-            Other shapes.
+            Other shapes, positions of clusters that are not there, or values that are not finite and >= 0.
         """
-        self._require_width(batch)
-        shape = (batch.n_atoms, len(ids))
-        if np.shape(resp) != shape:
-            raise DataError(
-                f"resp has shape {np.shape(resp)}; needs {shape}: a row for each row of the batch, and "
-                "a column for each id"
-            )
+        self._require_batch(batch)
+        require_ids(ids)
+        require_resp(resp, (batch.n_atoms, len(ids)))
         return self.structure.summarize(self, ids, batch, resp)
 
     def empty_summary(self, ids: np.ndarray, pairs: np.ndarray = NO_PAIRS) -> Summary:
         """Summary of no atoms."""
+        require_pairs(pairs)
         own = self.allocation.sizes if is_a(self.allocation, SizedAllocation) else {}
         sizes, fields = {"cluster": len(ids), **own, **self.observation.sizes}, self.fields
         values = {name: np.zeros([sizes[dim] for dim in f.dims]) for name, f in fields.items()}
