@@ -274,10 +274,13 @@ class Posterior:
         with fixed_order(self.model.reproducible):
             return self.model.allocation.weights(self.allocation)
 
-    def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Positions of cluster ids, in the shape of ``ids``."""
-        place = {int(c): k for k, c in enumerate(self.ids)}
-        return np.array([place[int(c)] for c in np.ravel(ids)], np.int64).reshape(np.shape(ids))
+    def positions(self, ids: np.ndarray | Sequence[int]) -> np.ndarray:
+        """Positions of cluster ids, in the shape of ``ids``; SettingError for one that is not there."""
+        place, asked = {int(c): k for k, c in enumerate(self.ids)}, np.ravel(ids)
+        unknown = [c for c in asked.tolist() if isinstance(c, (float, bool)) or c not in place]
+        if unknown:
+            raise SettingError(f"no cluster has the id {unknown[0]!r}; ids are {brief(self.ids.tolist())}")
+        return np.array([place[c] for c in asked.tolist()], np.int64).reshape(np.shape(ids))
 
     def light(self) -> Posterior:
         """Posterior without its summary and names: half the bytes to send, in arrays that kernels are compiled for."""
@@ -553,6 +556,8 @@ class Model:
         self._require_posterior(posterior)
         self._require_batch(batch)
         require_pairs(pairs)
+        if len(sought):
+            posterior.positions(sought)
         return self.structure.visit(self, posterior, batch, pairs, trials, sought, states, room)
 
     def gather(self, batch: Batch, found: Visit, cluster: int, limit: int, rng: np.random.Generator) -> Batch:

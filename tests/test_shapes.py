@@ -193,3 +193,13 @@ def test_sparse_rows_are_sound(name, part, times):
             verb(posterior, broken)
     with pytest.raises(DataError, match="sparse matrix"):
         model.summarize(posterior.ids, broken, resp)
+
+
+@pytest.mark.parametrize("ids", [[999], [-1], [0.5], [np.nan], ["a"], [2**70], None, True], ids=str)
+def test_positions_are_of_ids_that_are_there(ids):
+    posterior, batch = posterior_of("points")
+    with pytest.raises(SettingError, match="no cluster has the id"):
+        posterior.positions(ids)
+    if isinstance(ids, list):
+        with pytest.raises((SettingError, DataError), match="no cluster has the id|integers"):
+            posterior.model.visit(posterior, batch, sought=ids)
