@@ -121,6 +121,19 @@ def test_the_size_of_batches_changes_rounding_only(kind):
     assert max(gains) < 0.005  # over what the later laps gain on the first, which is the filter
 
 
+@pytest.mark.parametrize("share", [1e-4, 2e-3])
+def test_poor_clusters_stay_closed_in_tables_computed_anew(share):
+    """A cluster is closed with the first atom if all others hold less than epsilon of it together, and not else."""
+    model, batch = case("Gaussian", bnp.DPMixture(1.0), 12)
+    x = batch.x.copy()
+    x[5] += 1e4
+    batch, resp = Batch(x, None, "far"), ragged(np.tile([1.0 - share, share], (12, 1)))
+    held = site_summary(model, np.arange(2), batch, resp)
+    found = seat_batch(model, held, batch, 0.01, resp).resp.to_dense()
+    slow = task._seat_any(model, held, batch, np.ones(12), 0.01, resp).resp.to_dense()
+    assert found[5:, 1].any() == slow[5:, 1].any() == (11 * share >= 0.01)
+
+
 def algorithm_2(model, batch, laps, epsilon):
     """Responsibilities by Alg. 2 as it is printed: each atom's cavity is summed anew from all others."""
     dense = np.zeros((batch.n_atoms, 0))
