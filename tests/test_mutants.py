@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import subprocess
 import sys
@@ -100,6 +102,8 @@ def test_functions_take_the_code_of_a_mutant_wherever_they_are_held(tmp_path, mo
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "held_by_others.py"
     path.write_text(SOURCE)
+    importlib.import_module("held_by_others")
+    gc.freeze()  # as conftest.py does once tests are collected
     functions = functions_of(tmp_path, {path.name})
     module = sys.modules["held_by_others"]
     kept, box = module.kept, module.Box()

@@ -148,6 +148,7 @@ def functions_of(root: Path, paths: set[str]) -> list[FunctionType]:
     for path in sorted(paths):
         importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     files = {str(root / path) for path in paths}
+    gc.unfreeze()  # objects that conftest.py froze are not listed, and their mutants would all be "same code"
     return [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename in files]
 
 
