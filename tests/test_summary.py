@@ -411,6 +411,8 @@ def test_pairs_tracked_from_the_middle_of_a_run(summary):
     total.add(new.summary(IDS, [(4, 7), (9, 4)]))
     assert_same(total.value(), new.summary(IDS, [(4, 7), (9, 4)]))
     assert_same(replay(summary, [Forget()]), summary.without_pairs(), rtol=0, atol=0)
+    of = (int(summary.ids[0]),)
+    assert_same(replay(summary, [Forget(of)]), summary.without_pairs_of(of), rtol=0, atol=0)
 
 
 # -- one verb at a time ---------------------------------------------------------------------------------------

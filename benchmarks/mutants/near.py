@@ -11,7 +11,7 @@ NEAR: dict[str, tuple[str, ...]] = {
     "core/encoding.py": ("results/test_serialize.py", "extend/test_door.py"),
     "core/finite.py": ("faults/test_finite.py",),
     "core/read_only.py": ("schedules/test_frozen.py",),
-    "core/location.py": ("core/test_location.py", "data/test_storage_errors.py"),
+    "core/location.py": ("core/test_location.py", "data/test_storage_errors.py", "data/test_web.py"),
     "core/registry.py": ("core/test_registry.py", "results/test_serialize.py"),
     "core/schema.py": ("faults/test_sealed.py",),
     "core/summary.py": ("test_summary.py", "kernels/test_sparse_sums.py"),

@@ -86,12 +86,14 @@ def test_rows_without_weight_do_not_count_and_a_group_of_them_is_gone():
 @pytest.mark.parametrize("index", [[0, 1], [2, 0], [1], [3, 3], []])
 def test_groups_are_taken_whole_and_in_the_order_asked_for(index):
     offsets = np.array([0, 1, 1, 3, 4])
-    found = Batch(COUNTS, WEIGHTS, "b", offsets).take_groups(np.array(index, np.int64))
+    responses = np.array([4.0, np.nan, 2.0, 1.0])
+    found = Batch(COUNTS, WEIGHTS, "b", offsets, responses=responses).take_groups(np.array(index, np.int64))
     rows = [row for g in index for row in range(offsets[g], offsets[g + 1])]
     assert_array_equal(found.x, COUNTS[rows].reshape(-1, 4))
     assert_array_equal(found.weights, WEIGHTS[rows])
     assert np.diff(found.groups).tolist() == [offsets[g + 1] - offsets[g] for g in index]
     assert found.groups[0] == 0
+    assert_array_equal(found.responses, responses[index])
 
 
 def test_a_row_of_sparse_counts_is_a_group():

@@ -267,3 +267,9 @@ def test_codes_tell_their_first_difference():
     assert one.difference(Code("1.0")) is None  # of an older run no more than the version is known
     assert one.token(False) == replace(one, libraries=()).token(False) != replace(one, sources="x").token(False)
     assert one.token(True) != replace(one, libraries=()).token(True)
+
+
+def test_the_code_here_names_the_versions_of_its_libraries():
+    found = code_here.__wrapped__()
+    assert found == code_here()
+    assert dict(found.libraries)["numpy"] == np.__version__

@@ -15,9 +15,9 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.initialize import Responsibilities
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
-from bnp_dask.moves.judge import Judge, _Clusters, _Shares, _sorted
+from bnp_dask.moves.judge import Judge, _Clusters, _Shares, _sorted, _steps_to_come
 from bnp_dask.moves.memory import Memory
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
 from bnp_dask.training.train import train
@@ -226,3 +226,26 @@ def test_trials_of_sequences_are_decided_after_others_were_accepted(kind):
     after = replay(found.summary, decision.edits, found.parts)
     gained = sum(r["gain"] for r in decision.records if r["accepted"])
     assert objective(model, after) - objective(model, found.summary) == pytest.approx(gained)
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.2, 0.5, 0.99])
+def test_steps_to_come_are_a_series_of_steps_that_fall(ratio):
+    """By the root of their ratio where all clusters change; the ratio is bounded, and unknown at the first step."""
+
+    def series(ratio):
+        return sum(min(DECISION.slowest, ratio) ** n for n in range(1, 5000))
+
+    assert _steps_to_come(7.0 * ratio, 7.0) == pytest.approx(series(DECISION.patience * ratio))
+    assert _steps_to_come(7.0 * ratio, 7.0, of_all=True) == pytest.approx(series(ratio**0.5))
+    for last in (0.0, -1.0):
+        assert _steps_to_come(7.0, last) == pytest.approx(series(1.0))
+    assert _steps_to_come(0.0, 7.0) == _steps_to_come(-1.0, 7.0) == 0.0
+
+
+def test_a_birth_without_parts_is_a_row_without_gain(two_blobs):
+    model, batch = two_blobs
+    value = model.summarize(np.arange(1), batch, np.ones((batch.n_atoms, 1)))
+    terms = model.elbo(model.global_step(value), value)
+    decision = Judge(model, Memory(next_id=1)).decide_split(RunningTotal(value), terms, [], 0)
+    (row,) = decision.records
+    assert not row["accepted"] and row["gain"] is None and "no split" in row["why"]

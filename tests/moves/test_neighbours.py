@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from bnp_dask.inference import Memoized
 from bnp_dask.kernels.mixture.resp import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, birth
-from bnp_dask.moves.create import NEWBORN, Surroundings, create
+from bnp_dask.moves.create import NEWBORN, Surroundings, create, cut
+from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
-from bnp_dask.observation import Gaussian
+from bnp_dask.moves.pools import best_value
+from bnp_dask.observation import DiagGaussian, Gaussian
 from tests.moves.parts import prepare, start_random
 
 POLICY = SmallRunPolicy(steps_beside=200, enough_beside=1e-5)
@@ -73,6 +76,36 @@ def test_a_neighbour_that_hardly_changes_stays_as_it_is():
     model, near = row_of([0, 0, 1, 2])
     far = replace(POLICY, stays=0.9)
     assert create(model, near, 0, (0,), far).ids.tolist() == list(NEWBORN)
+
+
+@pytest.mark.parametrize("names", [[5, 0, 3], [2, 1, 0], [9, 4, 7]])
+def test_names_of_clusters_change_nothing(names):
+    model, near = row_of([0, 0, 1, 2])
+    wanted = create(model, near, 0, (0,), POLICY)
+    found = create(model, replace(near, summary=replace(near.summary, ids=np.array(names))), 0, (0,), POLICY)
+    assert found.ids.tolist() == [i if i < 0 else names[i] for i in wanted.ids.tolist()]
+    np.testing.assert_array_equal(found["N"], wanted["N"])
+
+
+@pytest.mark.parametrize("kind", [Gaussian, DiagGaussian])
+def test_laps_of_k_means_improve_a_cut_whether_compiled_or_not(kind):
+    x = overlapping(2, (2.0, 3.0), 600, 0, n_clusters=6)[0]
+    model = prepare(Model(DPMixture(1.0), kind()), [Batch(x)]).model
+    ends = [
+        [
+            best_value(model, cut(model, Batch(x), 6, np.random.default_rng(seed), replace(POLICY, seed_laps=laps)))
+            for seed in range(4)
+        ]
+        for laps in (1, 20)
+    ]
+    assert (np.array(ends[1]) > np.array(ends[0])).all()
+
+
+def test_a_pool_is_remembered_by_its_clusters():
+    memory = Memory(next_id=3)
+    memory.remember_failure(birth.RECUT, (1, 2), [10.0, 20.0])
+    context = SimpleNamespace(memory=memory, counts=lambda pool: [10.0, 20.0])
+    assert [Birth()._failed(context, pool) for pool in ((1, 2), (1, 3))] == [1, 0]
 
 
 def test_what_few_atoms_fit_by_chance_is_no_gain():

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import sparse
 
-from bnp_dask.allocation import DPMixture
+from bnp_dask.allocation import DPMixture, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, RunningTotal
 from bnp_dask.core.survey import survey_batch
@@ -24,7 +25,7 @@ from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import allocation_gains, data_gains, gains_of_pairs, rough_allocation_gains
 from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, counting
-from bnp_dask.observation import DiagGaussian, Gaussian
+from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from bnp_dask.structure.base import Trial
 from tests.moves.parts import blobs, prepare, start_random
 
@@ -155,6 +156,16 @@ def test_rough_gains_of_pairs_are_near_the_exact_ones_of_a_mixture_and_symmetric
     exact = allocation_gains(model, value, np.array([[0, 1], [1, 2], [0, 2]]))
     assert_allclose(rough, rough_allocation_gains(value["N"], second, first), rtol=1e-13)
     assert_allclose(rough, exact, rtol=0.05)
+
+
+def test_gains_of_weights_of_topics_are_rough_and_of_ids():
+    model = Model(HDPTopics(), Multinomial()).with_prior(survey_batch(Batch(sparse.csr_array(np.eye(3)))))
+    value = replace(model.empty_summary(np.array([5, 3, 9])))
+    value = replace(value, values={**value.values, "N": np.array([4.0, 2.0, 7.0])})
+    found = allocation_gains(model, value, np.array([[3, 9], [5, 3]]))
+    assert_allclose(
+        found, [9 * np.log(9) - 2 * np.log(2) - 7 * np.log(7), 6 * np.log(6) - 4 * np.log(4) - 2 * np.log(2)]
+    )
 
 
 def test_a_delete_that_gains_less_at_every_step_is_forgotten():

@@ -134,6 +134,19 @@ def test_poor_clusters_stay_closed_in_tables_computed_anew(share):
     assert found[5:, 1].any() == slow[5:, 1].any() == (11 * share >= 0.01)
 
 
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("prior", PRIORS, ids=["DP", "NGGP"])
+def test_an_atom_of_weight_three_leaves_the_statistics_of_three(likelihood, prior):
+    model, batch = case(likelihood, prior, 6)
+    rng = np.random.default_rng(2)
+    dense, times = rng.dirichlet(np.ones(3), 6), np.array([1, 3, 2, 1, 1, 3])
+    heavy = site_summary(model, np.arange(3), Batch(batch.x, times.astype(float), "b"), ragged(dense))
+    copies = np.repeat(np.arange(6), times)
+    light = site_summary(model, np.arange(3), batch.take(copies), ragged(dense[copies]))
+    for name, value in light.values.items():
+        assert_allclose(heavy[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
 def algorithm_2(model, batch, laps, epsilon):
     """Responsibilities by Alg. 2 as it is printed: each atom's cavity is summed anew from all others."""
     dense = np.zeros((batch.n_atoms, 0))
