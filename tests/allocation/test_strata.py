@@ -188,6 +188,29 @@ def test_the_objective_is_below_the_evidence_of_all_partitions(alpha):
 SHARES = np.array([[0.8, 0.2, 0.0], [0.1, 0.2, 0.7], [0.0, 0.9, 0.1]])
 
 
+def test_a_stratum_of_many_atoms_leaves_the_scores_of_others_alone():
+    """It has no mass left for unseen clusters; the others have."""
+    rng = np.random.default_rng(3)
+    batch = Batch(rows(rng, 60))
+    model = bnp.Model(bnp.StrataMixture(alpha=3.0), LIKELIHOOD, learn_prior="never").with_prior(survey_of(batch))
+    resp = np.eye(2)[(batch.x[:, 1] > 1.5).astype(int)]
+    posterior = model.global_step(model.summarize(np.arange(2), batch, resp))
+    crowded = posterior.allocation
+    shares = type(model.allocation).shares
+
+    def without_rest(self, params):
+        found = shares(self, params).copy()
+        found[0] = [*(found[0, :-1] / found[0, :-1].sum()), 0.0]
+        return found
+
+    others = Batch(batch.x[batch.x[:, 0] > 0.0])
+    wanted = model.structure.log_density(model, posterior, others)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model.allocation), "shares", without_rest)
+        assert (model.allocation.shares(crowded)[1:, -1] > 1e-3).all()
+        assert_allclose(model.structure.log_density(model, posterior, others), wanted, rtol=1e-13)
+
+
 def sites(n, rng, names=("north", "south", "west")):
     """Rows of three clusters that overlap, in three strata that differ in their shares."""
     site = rng.integers(3, size=n)

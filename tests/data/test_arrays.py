@@ -109,6 +109,8 @@ def test_weights_as_array_and_file(tmp_path):
     np.testing.assert_array_equal(weights(source), w.astype("f4"))
     np.testing.assert_array_equal(rows(source), X)
     assert "weights" in source.describe()
+    told = [as_source(X, weights=np.where(np.arange(103) == row, 9.0, w)).describe()["weights"] for row in (0, 50, 102)]
+    assert len({*told, as_source(X, weights=w).describe()["weights"]}) == 4
     for bad, message in ((w[:-1], "one per atom"), (-w, ">= 0"), (np.where(w > 0.5, np.nan, w), "nan")):
         with pytest.raises(DataError, match=message):
             as_source(X, weights=bad)

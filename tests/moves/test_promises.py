@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 
-from bnp_dask.allocation import DPMixture, HDPTopics
+from bnp_dask.allocation import DPMixture, HDPTopics, mixture_step
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, RunningTotal
 from bnp_dask.core.survey import survey_batch
@@ -27,6 +27,7 @@ from bnp_dask.moves.pairs import allocation_gains, data_gains, gains_of_pairs, r
 from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, counting
 from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from bnp_dask.structure.base import Trial
+from bnp_dask.structure.visit import MOSTLY
 from tests.moves.parts import blobs, prepare, start_random
 
 
@@ -156,6 +157,31 @@ def test_rough_gains_of_pairs_are_near_the_exact_ones_of_a_mixture_and_symmetric
     exact = allocation_gains(model, value, np.array([[0, 1], [1, 2], [0, 2]]))
     assert_allclose(rough, rough_allocation_gains(value["N"], second, first), rtol=1e-13)
     assert_allclose(rough, exact, rtol=0.05)
+
+
+@pytest.mark.parametrize("each", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("numbers", [2**19, 40])
+def test_rows_of_a_cluster_are_those_of_its_responsibilities_in_any_tiles_and_weights(monkeypatch, each, numbers):
+    """The atoms gathered from them weigh as much as they have there."""
+    monkeypatch.setattr(mixture_step, "TILE_NUMBERS", numbers)
+    model, few = near_blobs(2.5)
+    posterior = model.global_step(of_labels(model, few, (5, 3), np.arange(70) // 40))
+    batch = Batch(np.repeat(few.x, 10, axis=0) + np.random.default_rng(1).normal(size=(700, 2)))
+    model = replace(model, precision="double")
+    resp = np.asarray(model.assign(posterior, batch).resp)
+    weighted = replace(batch, weights=np.full(700, each))
+    assert len(list(model.steps(posterior, weighted))) == (1 if numbers > 1000 else 3)
+    found = model.visit(posterior, weighted, sought=[3, 5])
+    for k, cluster in enumerate((5, 3)):
+        there = np.flatnonzero(resp[:, k] > MOSTLY)
+        assert 0 < len(there) < 700 and found.members[cluster][0].tolist() == there.tolist()
+        assert_allclose(found.members[cluster][1], each * resp[there, k], rtol=1e-10)
+        own = model.gather(weighted, found, cluster, 1000, np.random.default_rng(0))
+        assert_allclose(own.weights, each * resp[there, k], rtol=1e-10)
+        few = model.gather(weighted, found, cluster, 5, np.random.default_rng(0))
+        rows = [int(np.flatnonzero((batch.x == x).all(axis=1))[0]) for x in few.x]
+        assert len(rows) == 5 and rows == sorted(rows)
+        assert_allclose(few.weights, each * resp[rows, k], rtol=1e-10)
 
 
 def test_gains_of_weights_of_topics_are_rough_and_of_ids():
