@@ -50,6 +50,9 @@ def test_clusters_keep_their_ids_and_places_and_new_ones_come_after():
         x = data_of("mixture", number)
         np.testing.assert_array_equal(estimator.partial_fit(x).ids_[: len(ids)], ids)
         np.testing.assert_array_equal(estimator.predict(x), estimator.labels_)
+        if number:  # the first training gave ids to clusters that are gone
+            new = np.sort(estimator.ids_[len(ids) :])
+            np.testing.assert_array_equal(new, ids.max() + 1 + np.arange(len(new)))
         ids = estimator.ids_
     assert estimator.n_clusters_ >= 4
     assert estimator.posterior_.summary["N"].sum() == pytest.approx(400)

@@ -208,6 +208,7 @@ def test_versions_whose_score_fell_are_refused(tmp_path):
     seen = []
     found = grow(tmp_path / "run", path, on_version=lambda version: seen.append(version) or False)
     assert (found.refused, found.new, found.version) == ((str(path),), (), 0)
+    assert (found.new_batches, found.revisited, found.changes) == (0, 0, ())
     assert seen[0].version == 1 and seen[0].posterior.summary["N"].sum() == pytest.approx(300)
     assert bits_of(tmp_path / "run") == before
     with pytest.raises(SettingError, match="on_version=3: needs a function"):
