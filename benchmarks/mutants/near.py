@@ -50,7 +50,7 @@ NEAR: dict[str, tuple[str, ...]] = {
     "moves/judge.py": ("moves/test_decisions.py", "moves/test_promises.py", "moves/test_proposals.py"),
     "moves/memory.py": ("moves/test_memory.py",),
     "moves/merge.py": ("moves/test_bookkeeping.py", "moves/test_decisions.py"),
-    "moves/pairs.py": ("moves/test_pairs.py", "moves/test_near_pairs.py"),
+    "moves/pairs.py": ("moves/test_pairs.py", "moves/test_near_pairs.py", "moves/test_promises.py"),
     "moves/policy.py": ("moves/test_policy.py",),
     "moves/pools.py": ("moves/test_promises.py",),
     "moves/prior.py": ("observation/test_learned.py",),

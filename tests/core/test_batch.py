@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -29,10 +31,13 @@ BATCHES = [
 
 @pytest.mark.parametrize("batch", BATCHES, ids=["groups", "sparse", "plain"])
 def test_a_batch_comes_back_from_its_arrays(batch):
+    links, labels = np.array([0, 0, -1, 1]), np.array([-1, 2, 0, 0])
+    responses = None if batch is BATCHES[2] else np.array([0.5, np.nan, 2.0, 1.0])[: batch.n_groups]
+    batch = replace(batch, links=links, labels=labels, responses=responses)
     found = batch_from_arrays(batch_to_arrays(batch), "b")
     assert (found.name, found.is_sparse, found.x.shape) == ("b", batch.is_sparse, (4, 4))
     assert_array_equal(dense(found.x), COUNTS)
-    for name in ("weights", "groups"):
+    for name in ("weights", "groups", "links", "labels", "responses"):
         own, other = getattr(batch, name), getattr(found, name)
         assert (own is None) == (other is None)
         assert own is None or own.tobytes() == other.tobytes()

@@ -227,3 +227,8 @@ def test_a_description_written_before_a_setting_was_there_gets_its_default():
     assert with_added(to_spec(now)[0], now) == to_spec(now)[0]
     assert with_added(old, Older(3)) == old
     assert with_added([old], [now, now]) == [old]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_floats_that_are_not_finite_come_back(value):
+    same([float(value), 1.5], round_trip([float(value), 1.5]))
