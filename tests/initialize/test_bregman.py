@@ -100,7 +100,7 @@ def test_sample_is_scaled_to_the_mass_of_the_data():
 def test_one_cluster_of_all_atoms_is_the_exact_summary():
     x, _ = blobs(1)
     setting = context(mixture(DiagGaussian()), cut(Batch(x), 3))
-    expected = setting.model.summarize(np.zeros(1), Batch(x), np.ones((400, 1)))
+    expected = setting.model.summarize(np.zeros(1, np.int64), Batch(x), np.ones((400, 1)))
     for kind in BOTH:
         summary = kind(n_clusters=1).start(setting)
         for name in summary.fields:
