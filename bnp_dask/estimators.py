@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -74,7 +75,7 @@ from bnp_dask.inputs import (
     whole_number,
     whole_or_none,
 )
-from bnp_dask.model import Model, Posterior
+from bnp_dask.model import Model, Posterior, not_here
 from bnp_dask.moves import Birth, Delete, Merge, Move
 from bnp_dask.observation import (
     AutoRegressiveGaussian,
@@ -252,6 +253,10 @@ CALLS: Mapping[str, str] = {
 """What to call for data that no estimator takes, by their kind."""
 
 
+PRINTED = re.compile(r":?\n(array=)?\[.*?\](?=\.?\n(?! *\[)|\.?$)", re.DOTALL)
+"""Arrays that scikit-learn prints in its errors."""
+
+
 def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
     """Data after scikit-learn's own checks, with at least so many rows.
 
@@ -283,7 +288,7 @@ def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
         width = "D" if settings["reset"] else vars(estimator).get("n_features_in_", "D")
         raise raised(
             f"X is {found}; needs {least} or more rows of finite numbers, (n, {width}): {CALLS[kind]}. "
-            f"In short: {shorten(str(error), 300, placeholder=' ...')}"
+            f"In short: {shorten(PRINTED.sub('', str(error)), 300, placeholder=' ...')}"
         ) from error
 
 
@@ -297,7 +302,8 @@ def _kind_of(X: Any) -> tuple[str, str]:
         is_column = callable(getattr(X, "to_frame", None))
         is_by_name = isinstance(X, Mapping) and all(np.ndim(x) == 1 for x in X.values())
         of_names = "columns" if is_by_name else "by name"
-        return "column" if is_column else of_names if isinstance(X, Mapping) else "objects", shown(X)
+        found = f"a {type(X).__name__} of {len(X)} entries" if is_column and np.ndim(X) == 1 else shown(X)
+        return "column" if is_column else of_names if isinstance(X, Mapping) else "objects", found
     try:
         array = np.asarray(X)
     except ValueError:
@@ -557,14 +563,14 @@ def split_nested(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, d
     return plain, nested
 
 
-def set_nested(estimator: Any, nested: Mapping[str, dict[str, Any]], named: Callable[[], Any]) -> None:
-    """Set settings of parts, which are replaced; ``named`` is the likelihood of an estimator that has its name.
+def set_nested(estimator: Any, nested: Mapping[str, dict[str, Any]]) -> None:
+    """Set settings of parts, which are replaced.
 
     SettingError for a parameter without settings, or a setting that the part does not have.
     """
     for name, settings in nested.items():
         value = vars(estimator).get(name)
-        part = named() if name == "observation" and isinstance(value, str) else value
+        part = estimator._named() if name == "observation" and isinstance(value, str) else value
         if not is_dataclass(part) or isinstance(part, type):
             raise SettingError(f"{name}={shown(value)} has no settings; needs a part such as Gaussian() or Memoized()")
         known = [f.name for f in fields(part) if f.init]
@@ -575,6 +581,149 @@ def set_nested(estimator: Any, nested: Mapping[str, dict[str, Any]], named: Call
                 f"{', '.join(known)}"
             )
         setattr(estimator, name, replace(part, **settings))
+
+
+# -- names of other programs ---------------------------------------------------------------------------------------
+PARAMETERS = {
+    "{size}=; None learns it": "n_components n_clusters n_topics n_states num_topics nr_topics K k",
+    "max_laps=": "max_iter n_iter n_epochs epochs passes iterations",
+    "gamma=": "weight_concentration_prior weight_concentration_prior_type concentration",
+    "random_state=": "seed rng",
+    'observation="gaussian" or "diag_gaussian"': "covariance_type emissions",
+    "observation=bnp_dask.Gaussian(nu=..., B=..., m=..., kappa=...)": (
+        "reg_covar mean_prior mean_precision_prior covariance_prior degrees_of_freedom_prior means_prior covars_prior "
+        "covars_weight min_covar"
+    ),
+    "alpha=": "doc_topic_prior transmat_prior startprob_prior",
+    "word_prior=": "topic_word_prior eta beta",
+    "text=bnp_dask.Text(...)": "vectorizer stop_words min_df max_df ngram_range tokenizer vectorizer_model language",
+    "init=, such as bnp_dask.BregmanKMeans(25)": "init_params means_init weights_init precisions_init",
+    "partial_fit(X)": "warm_start learning_method total_samples",
+    "client=bnp_dask.local_client(2)": "n_jobs n_workers workers num_workers",
+    "bnp_dask.train(model, X, callbacks=[bnp_dask.Progress()])": "verbose verbose_interval progress callbacks",
+    "tol=, for each row": "mean_change_tol perp_tol",
+}
+"""Parameters, by the names that estimators of other programs have for them; ``{size}`` is an estimator's own."""
+
+WORDS = {
+    "gaussian": "normal gauss full multivariate_normal",
+    "diag_gaussian": "diag diagonal spherical",
+    "autoregressive": "ar var arhmm",
+    "poisson": "counts count",
+    "bernoulli": "binary bool",
+}
+"""Other programs' words for the likelihoods that have a name."""
+
+SIZES = ("n_clusters", "n_topics", "n_states")
+"""Names of the number of clusters: each estimator has one."""
+
+LEARNED = {
+    "{size}_": "n_components_ n_components n_clusters_ n_topics_ n_states_ K k",
+    "predict(X)": "labels_ viterbi",
+    "transform(X).argmax(axis=1)": "labels_ predict fit_predict topics_ doc_topics",
+    "predict_proba(X)": "transform fit_transform responsibilities",
+    "transform(X)": "predict_proba doc_topic_distr_ get_document_topics probabilities_",
+    "components_": "exp_dirichlet_component_ topic_word_ get_topic_term_matrix",
+    "means_": "cluster_centers_ centers_ centroids_ means rates_ lambdas_",
+    "covariances_": "covars_ covars covariances",
+    "np.linalg.inv(covariances_)": "precisions_ precisions_cholesky_",
+    "ids_": "cluster_ids",
+    "score_samples(X)": "log_prob logpdf decision_function",
+    "score([x]) for each sequence": "score_samples",
+    "np.exp(-score(X))": "perplexity perplexity_ bound",
+    "history_ and converged_": "monitor_ history losses_",
+    "lower_bound_": "bound_ elbo log_likelihood_ inertia_",
+    "bound_": "lower_bound_ elbo_ score_",
+    "n_iter_": "n_batch_iter_ n_laps_",
+    "posterior_": "posterior model_ result_",
+    "bnp_dask.save(posterior_, path)": "save dump to_zarr",
+    "posterior_.topics(10)": "print_topics show_topics get_topics get_topic_info get_topic top_words topics",
+    "posterior_.to_xarray()": "to_xarray to_dataframe parameters",
+    "bnp_dask.report(posterior_, page)": "report visualize_topics plot",
+    "bnp_dask.inspect(posterior_)": "inspect summary",
+    "sample(n)": "rvs generate",
+}
+"""Calls and attributes, by the names under which other programs' estimators have what they give.  Of several calls for
+a name, the first that an estimator has counts."""
+
+
+class Estimator:
+    """What scikit-learn's base does not say: parameters of parts, and what the names of other programs are here."""
+
+    def __new__(cls, *args: Any, **params: Any) -> Self:
+        for name in params:
+            if name not in _parameters(cls):
+                raise TypeError(_no_parameter(cls, name))
+        return super().__new__(cls)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""
+        own = super().get_params(deep)  # type: ignore[misc]  # of scikit-learn's base
+        return with_nested(own) if deep else own
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also the settings of parts: ``set_params(observation__kappa=0.1)``."""
+        plain, nested = split_nested(params)
+        for name in plain:
+            if name not in _parameters(type(self)):
+                raise SettingError(_no_parameter(type(self), name))
+        super().set_params(**plain)  # type: ignore[misc]
+        set_nested(self, nested)
+        return self
+
+    if not TYPE_CHECKING:  # a checker knows that there are no other attributes
+
+        def __getattr__(self, name: str) -> Any:
+            is_learned = name.endswith("_") and not name.startswith("_")
+            if is_learned and "posterior_" not in vars(self):
+                raise AttributeError(
+                    f"{type(self).__name__} has no {name!r} yet: it is not fitted; call fit(X)", name=name, obj=self
+                )
+            size = _size_of(type(self))
+            calls = {call.format(size=size): names for call, names in LEARNED.items()}
+            return not_here(self, name, calls={call: names for call, names in calls.items() if _gives(self, call)})
+
+
+def _no_parameter(cls: type, name: str) -> str:
+    """What to say of a parameter that an estimator does not have."""
+    known = _parameters(cls)
+    call = next((call.format(size=_size_of(cls)) for call, names in PARAMETERS.items() if name in names.split()), None)
+    needs = re.match(r"(\w+)=", call or "")
+    if call is None or (needs is not None and needs[1] not in known):
+        return f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}"
+    return f"{cls.__name__} has no parameter {name!r}; here it is {call}"
+
+
+def _size_of(cls: type) -> str:
+    return next((name for name in SIZES if name in _parameters(cls)), "")
+
+
+def _parameters(cls: Any) -> list[str]:
+    """Names of an estimator's parameters."""
+    return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def _gives(estimator: Any, call: str) -> bool:
+    """Whether an estimator has what a call uses: the learned attributes, or the method that it begins with."""
+    used = re.findall(r"\b[a-z]\w*_\b", call) or re.findall(r"\b(\w+)\((?=X|\[x|n\))", call)
+    try:
+        for name in used:
+            object.__getattribute__(estimator, name)  # not what __getattr__ advises
+    except AttributeError:
+        return False
+    return True
+
+
+def likelihood_named(name: Any, known: Mapping[str, type[Observation]], *also: str) -> Observation:
+    """A new likelihood by its name; SettingError for other names, with the one that another program's word means.
+
+    ``also`` are other values of ``observation``, for the message.
+    """
+    if name in known:
+        return known[name]()
+    meant = next((own for own, words in WORDS.items() if name in words.split() and own in known), None)
+    hint = nearest(name, known) if meant is None else f"; that is {meant!r} here"
+    raise SettingError(f"observation={shown(name)}: needs one of {', '.join([*known, *also])}, or a model{hint}")
 
 
 # -- criteria of Akaike and of Schwarz -----------------------------------------------------------------------------
@@ -636,7 +785,7 @@ SPARSE = (Multinomial,)
 """Observation models of sparse counts."""
 
 
-class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
+class DirichletProcessMixture(Estimator, TransformerMixin, ClusterMixin, BaseEstimator):
     """Dirichlet process mixture for data in memory, as a scikit-learn estimator.
 
     For data on disk or on a cluster, and for all settings, use :func:`bnp_dask.train`; this class calls it.
@@ -953,23 +1102,8 @@ class DirichletProcessMixture(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array([f"cluster{k}" for k in range(self.posterior_.n_clusters)], object)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""
-        own = super().get_params(deep)
-        return with_nested(own) if deep else own
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters, also the settings of parts: ``set_params(observation__kappa=0.1)``."""
-        plain, nested = split_nested(params)
-        super().set_params(**plain)
-        set_nested(self, nested, self._named)
-        return self
-
     def _named(self) -> Observation:
-        if self.observation not in MIXTURE_OBSERVATIONS:
-            names = ", ".join([*MIXTURE_OBSERVATIONS, "auto"])
-            raise SettingError(f"observation={self.observation!r}: needs one of {names}, or a model")
-        return MIXTURE_OBSERVATIONS[self.observation]()
+        return likelihood_named(self.observation, MIXTURE_OBSERVATIONS, "auto")
 
     def _observation(self) -> Observation:
         """The likelihood; for ``"auto"`` the one chosen by fit."""
@@ -1052,7 +1186,7 @@ STARTS, STARTS_NUMBERS = 3, 500_000
 nats on motion capture, where a run took 12 seconds of processor time for 19,000 numbers)."""
 
 
-class SequenceModel(BaseEstimator):
+class SequenceModel(Estimator, BaseEstimator):
     """Segments of sequences in memory, as a scikit-learn estimator; it learns how many kinds of them there are.
 
     For data on disk or on a cluster, and for all settings, use :func:`bnp_dask.train`; this class calls it.
@@ -1479,26 +1613,11 @@ class SequenceModel(BaseEstimator):
         warn_of_times(given, offsets)
         return rows, offsets
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""
-        own = super().get_params(deep)
-        return with_nested(own) if deep else own
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters, also the settings of parts: ``set_params(observation__kappa=0.1)``."""
-        plain, nested = split_nested(params)
-        super().set_params(**plain)
-        set_nested(self, nested, self._observation)
-        return self
-
     def _observation(self) -> Observation:
-        if not isinstance(self.observation, str):
-            return self.observation
-        if self.observation not in SEQUENCE_OBSERVATIONS:
-            raise SettingError(
-                f"observation={self.observation!r}: needs one of {', '.join(SEQUENCE_OBSERVATIONS)}, or a model"
-            )
-        return SEQUENCE_OBSERVATIONS[self.observation]()
+        return self._named() if isinstance(self.observation, str) else self.observation
+
+    def _named(self) -> Observation:
+        return likelihood_named(self.observation, SEQUENCE_OBSERVATIONS)
 
 
 # -- order of time -------------------------------------------------------------------------------------------------
@@ -1588,7 +1707,7 @@ def _responds(estimator: TopicModel) -> bool:
     return True
 
 
-class TopicModel(TransformerMixin, BaseEstimator):
+class TopicModel(Estimator, TransformerMixin, BaseEstimator):
     """Topics of word counts in memory, as a scikit-learn transformer; it learns how many there are.
 
     For data on disk or on a cluster, raw text, and for all settings, use :func:`bnp_dask.train`; this class calls it.
@@ -1890,18 +2009,6 @@ class TopicModel(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         drawn = sample(self.posterior_, n_samples, seed_of_estimator(self.random_state), length=length)
         return drawn.x, np.argsort(self.order_)[places_of(self.posterior_, drawn.labels)]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with ``deep`` also the settings of parts, such as ``text__min_df``."""
-        own = super().get_params(deep)
-        return with_nested(own) if deep else own
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters, also the settings of parts: ``set_params(text__min_df=5)``."""
-        plain, nested = split_nested(params)
-        super().set_params(**plain)
-        set_nested(self, nested, self._words)
-        return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of :meth:`transform`, ``(K,)``."""

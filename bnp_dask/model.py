@@ -211,12 +211,12 @@ ELSEWHERE = {
 """Calls, by the names under which other programs' fitted models have what they give."""
 
 
-def not_here(thing: Any, name: str, prefix: str = "") -> Any:
+def not_here(thing: Any, name: str, prefix: str = "", calls: Mapping[str, str] = ELSEWHERE) -> Any:
     """What ``__getattr__`` of a result answers: AttributeError with the call that gives what ``name`` asks for.
 
     ``prefix`` stands before ``posterior`` in the call.  A property's own AttributeError is raised as it was.
     """
-    call = next((call for call, names in ELSEWHERE.items() if name in names.split()), None)
+    call = next((call for call, names in calls.items() if name in names.split()), None)
     if call is None or hasattr(type(thing), name):
         return object.__getattribute__(thing, name)
     call = re.sub(r"\bposterior\b", f"{prefix}posterior", call)

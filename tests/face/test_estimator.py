@@ -1,6 +1,13 @@
 """The scikit-learn estimator: scikit-learn's own checks, and that it says what train, predict and score say."""
 
+import copy
+import functools
+import inspect
+import pickle
+import re
+
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("sklearn")
@@ -12,6 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bnp_dask as bnp
 from bnp_dask import DirichletProcessMixture
+from bnp_dask.errors import DataError, SettingError
+from bnp_dask.estimators.fitting import LEARNED, PARAMETERS
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (
@@ -346,3 +355,92 @@ def test_settings_of_parts_are_parameters(blobs):
     start = DirichletProcessMixture(n_clusters=3, max_laps=40, random_state=0)
     search = GridSearchCV(start, {"observation__kappa": [1e-3, 50.0]}, cv=2).fit(blobs[0])
     assert search.best_params_ == {"observation__kappa": 1e-3}
+
+
+# -- habits of other programs --------------------------------------------------------------------------------------
+NUMBERS = np.concatenate([np.random.default_rng(0).normal(c, 1.0, (30, 2)) for c in (0.0, 9.0)])
+FITTED = {
+    "mixture": lambda: DirichletProcessMixture(n_clusters=2, random_state=0).fit(NUMBERS),
+    "topics": lambda: bnp.TopicModel(2, random_state=0, tol=1.0).fit(np.eye(4, dtype=int)[[0, 1, 2, 3] * 3]),
+    "sequences": lambda: bnp.SequenceModel(n_states=2, random_state=0, tol=1.0).fit([NUMBERS]),
+}
+FITTED = {kind: functools.cache(fit) for kind, fit in FITTED.items()}
+
+
+@pytest.mark.parametrize("estimator", [DirichletProcessMixture, bnp.TopicModel, bnp.SequenceModel])
+def test_every_parameter_that_is_advised_for_another_programs_name_is_there(estimator):
+    known = estimator().get_params(deep=False)
+    for call, names in PARAMETERS.items():
+        for name in set(names.split()) - set(known):
+            with pytest.raises(TypeError, match=f"{estimator.__name__} has no parameter '{name}'; ") as caught:
+                estimator(**{name: 3})
+            with pytest.raises(SettingError, match=re.escape(str(caught.value))):
+                estimator().set_params(**{name: 3})
+            advised = re.search(r"here it is (\w+)=", str(caught.value))
+            assert advised is None or advised[1] in known, call
+    size = next(name for name in known if name in ("n_clusters", "n_topics", "n_states"))
+    for name, answer in {
+        "max_iter": "max_laps=",
+        "n_components": f"{size}=; None learns",
+        "max_lap": "'max_laps'",
+    }.items():
+        with pytest.raises(TypeError, match=answer):
+            estimator(**{name: 3})
+    assert list(inspect.signature(estimator).parameters) == [*inspect.signature(estimator.__init__).parameters][1:]
+
+
+@pytest.mark.parametrize(
+    "kind, asked, answer",
+    [
+        ("mixture", "n_components_", "n_clusters_"),
+        ("mixture", "precisions_", "np.linalg.inv(covariances_)"),
+        ("mixture", "cluster_centers_", "means_"),
+        ("mixture", "save", "bnp_dask.save(posterior_, path)"),
+        ("topics", "labels_", "transform(X).argmax(axis=1)"),
+        ("topics", "perplexity", "np.exp(-score(X))"),
+        ("topics", "n_components", "n_topics_"),
+        ("topics", "print_topics", "posterior_.topics(10)"),
+        ("sequences", "monitor_", "history_ and converged_"),
+        ("sequences", "score_samples", "score([x]) for each sequence"),
+        ("sequences", "transform", "predict_proba(X)"),
+    ],
+)
+def test_names_of_other_programs_estimators_are_answered_with_the_call(kind, asked, answer):
+    estimator = FITTED[kind]()
+    with pytest.raises(AttributeError, match=re.escape(f"has no '{asked}'; use {answer}")):
+        getattr(estimator, asked)
+    assert not hasattr(estimator, asked)
+    assert not hasattr(clone(estimator), asked)
+    for copied in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator)):
+        np.testing.assert_array_equal(copied.weights_, estimator.weights_)
+    for call in LEARNED:  # what is advised for some name is there, in one estimator or another
+        names = re.findall(r"\b[a-z]\w*_\b", call) or re.findall(r"\b(\w+)\((?=X|\[x|n\))", call)
+        assert "{size}" in call or any(all(hasattr(FITTED[k](), n) for n in names) for k in FITTED), call
+
+
+def test_what_is_learned_is_said_to_wait_for_fit():
+    with pytest.raises(AttributeError, match=re.escape("has no 'labels_' yet: it is not fitted; call fit(X)")):
+        _ = DirichletProcessMixture().labels_
+    with pytest.raises(AttributeError, match="object has no attribute 'colour'"):
+        _ = DirichletProcessMixture().colour
+
+
+@pytest.mark.parametrize("word, name", [("full", "gaussian"), ("gauss", "gaussian"), ("diag", "diag_gaussian")])
+def test_words_for_likelihoods_are_answered_with_their_name(word, name):
+    for estimator in (DirichletProcessMixture(word), bnp.SequenceModel(word)):
+        with pytest.raises(SettingError, match=f"observation='{word}': needs one of .* or a model; that is '{name}'"):
+            estimator.fit([NUMBERS] if isinstance(estimator, bnp.SequenceModel) else NUMBERS)
+
+
+@pytest.mark.parametrize(
+    "X, found",
+    [
+        (pd.Series(range(9), name="a"), "X is a Series of 9 entries; needs"),
+        (np.arange(9.0), "X is an array of float64 of shape (9,)"),
+        (np.zeros((9, 2), complex), "X is an array of complex128 of shape (9, 2)"),
+    ],
+)
+def test_errors_of_data_do_not_print_the_data(X, found):
+    with pytest.raises(DataError, match=re.escape(found)) as caught:
+        DirichletProcessMixture().fit(X)
+    assert not re.search(r"\[ *[-\d\[]+\.", str(caught.value)), str(caught.value)
