@@ -153,6 +153,8 @@ class DaskExecutor:
     ) -> None:
         if not isinstance(client, Client):
             raise SettingError(f"client={client!r}: needs a distributed.Client, for example Client(LocalCluster())")
+        if client.status in ("closed", "closing"):
+            raise SettingError("the client is closed; needs an open one, or None for this process")
         if client.asynchronous:
             raise SettingError("the client is asynchronous; needs one made with Client(address), asynchronous=False")
         check_retries(retries)

@@ -38,12 +38,12 @@ PAUSE_SECONDS = 0.1
 
 @contextmanager
 def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -> Iterator[Executor]:
-    """Executor for ``client``: a client, the address of a scheduler, an executor, or None for Dask's current client (a
-    SerialExecutor without one, or inside a Dask task).  A task that names a client gives up its place on its worker
-    while the executor is open.
+    """Executor for ``client``: a client, a cluster, the address of a scheduler, an executor, or None for Dask's current
+    client (a SerialExecutor without one, or inside a Dask task).  A task that names a client gives up its place on its
+    worker while the executor is open.
 
-    Objects made here are closed at the end: an executor, and the client of an address.  ``advice`` is for the error of
-    a lost cluster.
+    Objects made here are closed at the end: an executor, and the client of an address or cluster.  ``advice`` is for
+    the error of a lost cluster.
     """
     with ExitStack() as stack:
         found: Any = client
@@ -51,6 +51,11 @@ def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -
             found = _of_dask(found, advice, stack)
         elif found is None:
             found = SerialExecutor()
+        if isinstance(found, int):
+            n = max(int(found), 1)
+            raise SettingError(
+                f"client={found!r}: needs a client; bnp_dask.local_client({n}) starts processes of this machine"
+            )
         require("client", found, Executor, 'a distributed.Client, "tcp://10.0.0.1:8786", an executor, or None')
         with plain_interrupts():  # also in compiled code that this process calls itself
             yield found
@@ -59,12 +64,15 @@ def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -
 def _of_dask(client: Any, advice: str, stack: ExitStack) -> Any:
     """Executor on a cluster, which the stack closes; other values than clients and addresses are returned unchanged."""
     from distributed import Client
+    from distributed.deploy import Cluster
 
     from bnp_dask.execute.dask import DaskExecutor, closed_in_time, current_client, giving_way
 
     found = current_client() if client is None else client
     if isinstance(found, str):
         found = stack.enter_context(closed_in_time(client_of(found)))
+    elif isinstance(found, Cluster):
+        found = stack.enter_context(closed_in_time(Client(found, set_as_default=False)))
     if isinstance(found, Client):
         stack.enter_context(giving_way())
         found = DaskExecutor(found, uuid.uuid4().hex[:6], advice=advice)
@@ -99,6 +107,7 @@ def require_scheduler(
         raise kind(
             f"cannot reach a scheduler at {place}: {_reason(error, listen, answer)}. Start one with "
             "'dask scheduler', and give the address that it tells, such as tcp://host:8786"
+            f"{'' if ':' in address else '; processes of this machine are bnp_dask.local_client(2), this one is None'}"
         ) from error
     server = found.get("type") if isinstance(found, dict) else None
     if server != "Scheduler":

@@ -4,10 +4,12 @@ import json
 import pickle
 
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask import delayed
 from scipy import sparse
 
 from bnp_dask.data import as_source
@@ -85,7 +87,7 @@ def test_frame():
     np.testing.assert_array_equal(rows(some)[:, 0], frame.b[frame.a > 0])
     with pytest.raises(DataError, match="repartition"):
         as_source(lazy, batch_size=10)
-    with pytest.raises(DataError, match="dask collection without rows"):
+    with pytest.raises(DataError, match=r"dask collection without rows; .*: data.to_frame\(\)"):
         as_source(lazy.a)
 
 
@@ -103,3 +105,31 @@ def test_persisted_here_works_and_on_a_cluster_is_refused_with_the_fix():
         assert future.result() == pytest.approx(X[50:100].sum())
         # reading runs inside the task, not as more tasks of the cluster
         assert len(read_all(source)) == 4
+
+
+LATER = {
+    "a list of delayed": (lambda: [delayed(X), delayed(X)], "dask.array.from_delayed(x, (nan, n_columns), float)"),
+    "a delayed": (lambda: delayed(X), "data.compute()"),
+    "a list of arrays": (lambda: [da.from_array(X)] * 2, "rows dask.array.concatenate([x for x in data])"),
+    "a bag of texts": (lambda: db.from_sequence(["a text", "another"]), "texts data.compute()"),
+    "a bag of records": (lambda: db.from_sequence([{"a": 1.0}]), "records are data.to_dataframe()"),
+    "sequences in an array": (lambda: da.zeros((4, 5, 3)), "groups=np.arange(4 + 1) * 5 sequences"),
+}
+
+
+@pytest.mark.parametrize("kind", LATER)
+def test_what_dask_computes_later_is_told_the_call_that_gives_rows(kind):
+    make, call = LATER[kind]
+    with pytest.raises(DataError) as caught:
+        as_source(make())
+    assert call in str(caught.value)
+
+
+def test_the_calls_that_are_advised_give_the_rows():
+    parts = [delayed(X[:90]), delayed(X[90:])]
+    joined = da.concatenate([da.from_delayed(x, (np.nan, 3), float) for x in parts])
+    np.testing.assert_array_equal(rows(as_source(joined)), X)
+    cube = da.from_array(X[:60].reshape(4, 5, 9))
+    sequences = as_source(cube.reshape((-1, 9)), groups=np.arange(4 + 1) * 5)
+    assert sequences.n_groups == 4
+    np.testing.assert_array_equal(rows(sequences), X[:60].reshape(20, 9))

@@ -8,11 +8,11 @@ import threading
 import time
 
 import pytest
-from distributed import Scheduler, Worker
+from distributed import Client, LocalCluster, Scheduler, Worker
 
 from bnp_dask.errors import ExecutionError, SettingError
 from bnp_dask.execute.local import ANY_PORT
-from bnp_dask.execute.reach import require_scheduler
+from bnp_dask.execute.reach import open_executor, require_scheduler
 
 
 @pytest.fixture
@@ -94,3 +94,26 @@ def test_a_scheduler_is_one_and_a_worker_is_none():
     finally:
         done.set()
         thread.join(60)
+
+
+@pytest.mark.parametrize(
+    ("client", "advice"),
+    [
+        (2, r"client=2: needs a client; bnp_dask.local_client\(2\) starts processes"),
+        (True, r"client=True: needs a client; bnp_dask.local_client\(1\) starts processes"),
+        ("threads", r"client='threads': .*processes of this machine are bnp_dask.local_client\(2\), this one is None"),
+    ],
+)
+def test_words_and_numbers_for_a_client_are_told_what_to_call(client, advice):
+    with pytest.raises(SettingError, match=advice), open_executor(client):
+        pass
+
+
+def test_a_cluster_goes_as_its_client_and_a_closed_client_is_told():
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=ANY_PORT) as cluster:
+        with open_executor(cluster) as executor:
+            assert executor.is_remote
+        client = Client(cluster, set_as_default=False)
+        client.close()
+        with pytest.raises(SettingError, match="the client is closed; needs an open one, or None"):
+            open_executor(client).__enter__()

@@ -222,6 +222,20 @@ def test_dask_arrays_come_back_lazily(blobs, fitted):
     np.testing.assert_array_equal(shares.compute(scheduler="sync"), fitted.predict_proba(blobs[0]))
 
 
+def test_a_dask_table_keeps_its_names(blobs):
+    dd, db = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.bag")
+    frame = pd.DataFrame(blobs[0], columns=["a", "b"])
+    table = dd.from_pandas(frame, npartitions=3)
+    here, there = (DirichletProcessMixture(n_clusters=3, random_state=0).fit(x) for x in (frame, table))
+    assert there.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(there.labels_, here.labels_)
+    np.testing.assert_array_equal(there.predict(table[["b", "a"]]).compute(scheduler="sync"), here.labels_)
+    texts = ["open a socket", "read a file"] * 4
+    column = dd.from_pandas(pd.DataFrame({"text": texts}), npartitions=2)["text"]
+    for data in (texts, column, db.from_sequence(texts)):
+        assert bnp.TopicModel(2, random_state=0, tol=1.0).fit(data).n_topics_ == 2
+
+
 def test_missing_entries_are_taken_by_likelihoods_that_take_them(blobs):
     x = np.where(np.random.default_rng(1).random((600, 2)) < 0.1, np.nan, blobs[0])
     made = DirichletProcessMixture(bnp.Gaussian(missing="marginalise"), n_clusters=3, random_state=0).fit(x)

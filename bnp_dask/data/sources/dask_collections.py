@@ -97,8 +97,8 @@ def small_graph(collection: Any, name: str) -> tuple[Mapping[Hashable, Any], Has
         if wanted not in tasks:
             raise DataError(
                 f"{name} was persisted on a cluster: its values are futures, which tasks cannot open. Train on the "
-                "collection as it was before persist(), or write it with x.to_zarr(path) or df.to_parquet(path) and "
-                "pass that path"
+                "collection as it was before persist(), on its compute() if memory holds it, or write it with "
+                "x.to_zarr(path) or df.to_parquet(path) and pass that path"
             )
         needed[wanted] = tasks[wanted]
         todo.extend(tasks[wanted].dependencies)
@@ -197,8 +197,13 @@ class DaskArraySource(Stored):
     def of(x: da.Array, batch_size: int | None = None) -> DaskArraySource:
         """Check the array; small chunks are joined, and ``batch_size`` cuts rows anew."""
         name = "dask array"
+        if x.ndim == 3:
+            raise DataError(
+                f"{name} has shape {x.shape}; needs two axes: x.reshape((-1, {x.shape[2]})) are rows, and with "
+                f"groups=np.arange({x.shape[0]} + 1) * {x.shape[1]} sequences; x.compute() if memory holds it"
+            )
         if x.ndim != 2:
-            raise DataError(f"{name} has shape {x.shape}; needs two axes: x.reshape(len(x), -1)")
+            raise DataError(f"{name} has shape {x.shape}; needs two axes: x.reshape((len(x), -1))")
         check_dtype(x.dtype, name)
         if np.isnan(x.shape[1]):
             raise DataError(f"{name} has an unknown number of columns (shape {x.shape}); call x.compute_chunk_sizes()")
@@ -442,6 +447,35 @@ def _ids(payload: bytes, name: str, keys: tuple[Any, ...], cutting: Cutting) -> 
     return _runs(compute_graph(payload), keys, name, cutting).ids()
 
 
+def refuse_promises(data: Any) -> None:
+    """DataError for what Dask computes later and what has no rows yet, alone or in a list, with the call that gives
+    some; collections with rows, and all else, pass."""
+    part = data[0] if isinstance(data, (list, tuple)) and len(data) else data
+    kind = type(part).__name__
+    if not (is_dask(part) or (kind == "Future" and hasattr(part, "client"))):
+        return
+    if part is not data:
+        n, found = len(data), f"data is a list of {len(data)} dask {kind} objects; sequences are"
+        if kind == "Future":
+            raise DataError(f"{found} client.gather(data), rows np.concatenate(client.gather(data))")
+        rows = "x" if is_dask_array(part) else "dask.array.from_delayed(x, (nan, n_columns), float)"
+        if not (is_dask_array(part) or kind.startswith("Delayed")):
+            raise DataError(f"data is a list of {n} dask {kind} objects; needs arrays or tables: dask.compute(*data)")
+        raise DataError(f"{found} dask.compute(*data), rows dask.array.concatenate([{rows} for x in data])")
+    if kind == "Future":
+        raise DataError("data is a Future of Dask; needs its value: data.result()")
+    if kind.startswith("Delayed"):
+        raise DataError(
+            "data is a Delayed of Dask, whose shape nobody knows: data.compute(), or "
+            "dask.array.from_delayed(data, (n_rows, n_columns), float)"
+        )
+    if kind == "Bag":
+        raise DataError(
+            "data is a Bag of Dask: records are data.to_dataframe(), texts data.compute(); texts that memory does not "
+            "hold are ingested from files, or from a function that makes an iterator: bnp_dask.ingest"
+        )
+
+
 def open_collection(
     data: Any,
     batch_size: int | None,
@@ -460,4 +494,5 @@ def open_collection(
                 "dask array: has no named columns; choose columns as x[:, [0, 2]], give weights as an array"
             )
         return DaskArraySource.of(data, batch_size)
-    raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame")
+    advice = ": data.to_frame()" if callable(getattr(data, "to_frame", None)) else ""
+    raise DataError(f"{type(data).__name__} is a dask collection without rows; needs a dask Array or DataFrame{advice}")

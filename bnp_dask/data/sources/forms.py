@@ -20,6 +20,7 @@ from scipy import sparse
 from bnp_dask.core.columns import few
 from bnp_dask.data.base import Source
 from bnp_dask.data.sources.columns import TEXTS, arrow_columns, as_table, frame_columns, is_number_text, is_text
+from bnp_dask.data.sources.dask_collections import refuse_promises
 from bnp_dask.data.text.options import Frequencies, Text, choose, text_column
 from bnp_dask.data.text.vocabulary import Vocabulary, counts_of_texts, counts_of_words
 from bnp_dask.errors import DataError, warn
@@ -391,6 +392,7 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
     DataError
         Documents for a model that counts no words; sequences for a model of single rows.
     """
+    refuse_promises(data)  # first: a Delayed has every attribute, those of a source too
     if isinstance(data, (Documents, Source)):
         return data
     data = listed(data)

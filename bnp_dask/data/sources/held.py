@@ -32,6 +32,7 @@ from bnp_dask.data.sources.columns import (
     read_cells,
     says_role,
 )
+from bnp_dask.data.sources.dask_collections import is_dask, is_dask_array
 from bnp_dask.data.sources.frames import is_frame
 from bnp_dask.data.sources.open import as_source, recordings
 from bnp_dask.data.sources.parquet import counts_shape, first_schema, is_arrow, open_file, parquet_files
@@ -141,14 +142,16 @@ def _as_frame(table: Any) -> Any:
 
 
 def in_memory(data: Any) -> Any:
-    """Data of a path or source in memory: a DataFrame of a table, a list of recordings, else an array or sparse matrix;
-    anything else unchanged.
+    """Data of a path, source or Dask table in memory: a DataFrame of a table, a list of recordings, else an array or
+    sparse matrix; anything else unchanged.
 
     Raises
     ------
     DataError
         The data are larger than :data:`MOST_HELD`, or a source has weights.
     """
+    if is_dask(data) and not is_dask_array(data):  # an array has no names to lose, and is computed when it is checked
+        return data.compute()
     if isinstance(data, (str, os.PathLike)):
         found = recordings(data)
         if found is not data:
