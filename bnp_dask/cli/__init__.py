@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 import signal
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +27,28 @@ GROUPS = (demos.add_demo, data.add, run.add, growing.add, look.add, demos.add_re
 """Each adds some commands."""
 
 
+WORDS = {
+    "--out": "-o --output --outfile --output-file",
+    "--format json": "--json -j",
+    "--format csv": "--csv",
+    "--workers": "-n -w --n-workers --n-jobs --jobs --processes --nprocs --threads",
+    "--quiet": "-q --silent",
+    "--debug": "--traceback",
+    "--laps": "--max-iter --iterations --epochs --passes",
+    "--store": "--output-dir --outdir --rundir",
+    "--columns": "--features --cols",
+    "--batch-size": "--chunk-size --chunksize -b",
+}
+"""Options, by other programs' names for them."""
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that suggests the nearest valid word for an unknown one."""
 
     def error(self, message: str) -> NoReturn:
         found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if message.endswith("required: COMMAND"):
+            message += f"; '{self.prog} --help' lists them, '{self.prog} demo' shows an example"
         if found:
             known = re.findall(r"[\w-]+", found[2])
             meant = near(found[1], known)
@@ -43,7 +61,12 @@ class _Parser(argparse.ArgumentParser):
         """Stop at arguments that a command does not have; suggest its nearest option, or commands that have it."""
         word = words[0].split("=")[0]
         message = f"unrecognized arguments: {' '.join(words)}"
-        if word.startswith("-"):
+        own = next((own for own, others in WORDS.items() if word in others.split()), "")
+        if own.split(" ")[0] in self._option_string_actions:
+            message += f"; did you mean {own!r}?"
+        elif not word.startswith("-"):
+            message += f"; '{self.prog} --help' shows what it takes"
+        else:
             meant = near(word, sorted(self._option_string_actions))
             having = [name for name, other in others.items() if word in other._option_string_actions]
             if having:
@@ -67,7 +90,7 @@ def build_parser() -> _Parser:
         epilog="'bnp-dask COMMAND --help' explains a command; 'bnp-dask demo' shows an example.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"bnp-dask {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"bnp-dask {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     for add in GROUPS:
         add(commands)
@@ -81,7 +104,10 @@ def build_parser() -> _Parser:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments of a command; exits with a line for words that it does not know."""
     parser = build_parser()
-    args, unknown = parser.parse_known_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] in (["help"], ["version"]):  # as other programs have them
+        given = [*given[1:], f"--{given[0]}"]
+    args, unknown = parser.parse_known_args(given)
     if unknown:
         commands = parser.commands()
         commands[args.command].unknown(unknown, commands)

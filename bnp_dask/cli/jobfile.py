@@ -76,7 +76,7 @@ from bnp_dask._names import (
 from bnp_dask.allocation.base import Allocation
 from bnp_dask.allocation.levy import Intensity
 from bnp_dask.allocation.response import Response
-from bnp_dask.core import REGISTRY
+from bnp_dask.core import REGISTRY, Location
 from bnp_dask.data import Source, as_source, columns_of
 from bnp_dask.errors import DataError, SettingError, StoreError, near, warn
 from bnp_dask.execute import Executor
@@ -661,6 +661,17 @@ class UpdateSpec:
             whole_number("batch_size", self.batch_size, 1)
 
 
+WORDS = {
+    "'rng'": "seed random_state random_seed",
+    "schedule: {type: Memoized, laps: ...}": "max_iter n_iter iterations epochs max_laps passes",
+    "init: {type: BregmanKMeans, n_clusters: ...}": "n_components K k",
+    "client: {workers: ...}": "n_jobs n_workers jobs processes",
+    "'store'": "output out output_dir rundir run_dir",
+    "'data'": "path input dataset file",
+}
+"""Settings of a job, by other programs' words for them."""
+
+
 # -- sections and their settings, to tell where a setting belongs that stands in the wrong one ---------------------
 def place_of_setting(name: str, top: type) -> str:
     """A hint that says in which section a setting of this name belongs, with an example; empty if there is none.
@@ -862,7 +873,8 @@ def read_job(path: str | os.PathLike[str]) -> Job:
         with open(file, "rb") as opened:
             content = opened.read(limits.characters + 1)
     except OSError as error:
-        raise SettingError(f"cannot read the job file {file}: {error.strerror or error}") from error
+        hint = Location.of(str(file.absolute())).nearest() if isinstance(error, FileNotFoundError) else ""
+        raise SettingError(f"cannot read the job file {file}: {error.strerror or error}{hint}") from error
     return _job_of(content, str(file), limits, file.absolute().parent)
 
 
@@ -909,9 +921,12 @@ def _read(content: bytes, name: str, limits: Limits) -> Any:
     try:
         return read_yaml(content[: limits.characters + 1].decode("utf-8"), limits)
     except UnicodeDecodeError as error:
-        raise SettingError(f"cannot read the job file {name}: {error}") from error
+        raise SettingError(
+            f"{name} is no job file, which is text in YAML: {error}; 'bnp-dask init DATA' writes one"
+        ) from error
     except SettingError as error:
-        raise SettingError(f"{name} is not valid YAML for a job: {error}") from error
+        advice = "; lines are indented by blanks" if r"'\t'" in str(error) else ""
+        raise SettingError(f"{name} is not valid YAML for a job: {error}{advice}") from error
 
 
 @contextlib.contextmanager
@@ -920,7 +935,9 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except UnknownSettingError as error:
-        elsewhere = place_of_setting(error.name, Top)
+        is_top = error.where == error.name
+        word = next((own for own, words in WORDS.items() if is_top and error.name in words.split()), None)
+        elsewhere = place_of_setting(error.name, Top) if word is None else f"; that is {word}"
         text = f"{error.where}: there is no such setting here{elsewhere}" if elsewhere else error
         raise SettingError(f"{name}: {text}") from error
     except SettingError as error:
@@ -929,6 +946,8 @@ def _naming(name: str) -> Iterator[None]:
 
 def parse_job(content: Any, folder: Path) -> Job:
     """Check a job given as a mapping; paths in it are relative to its ``folder``, or else to ``folder``."""
+    if content is None:
+        raise SettingError("the job is empty; 'bnp-dask init DATA' writes one")
     top = mapping(content, "the job")
     values = settings_of(Top, top, "", folder)
     folder = Path(absolute(values.get("folder") or ".", folder, "folder"))

@@ -26,6 +26,7 @@ from bnp_dask.cli.console import (
     show_bar,
     table,
 )
+from bnp_dask.core import Location
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs import POSTERIOR_NAME, say
 
@@ -176,6 +177,7 @@ def resume_command(args: argparse.Namespace) -> None:
     if not RunStore.exists(args.rundir):
         raise StoreError(
             f"{args.rundir} holds no run, or one of which nothing was saved yet; begin with: bnp-dask train RUN.YAML"
+            f"{Location.of(args.rundir).nearest()}"
         )
     kept = job_of_run(args.rundir)
     if kept is None:

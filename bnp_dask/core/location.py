@@ -335,14 +335,24 @@ class Location:
             return []
 
     def require(self) -> None:
-        """Raise DataError for a device, which may have no end, or a missing file; names the nearest existing name."""
-        if self.is_local and os.path.exists(self.url) and stat.S_ISCHR(os.stat(self.url).st_mode):
+        """Raise DataError for a device, which may have no end, a pipe, which can be read only once, or a missing file;
+        names the nearest existing name."""
+        mode = os.stat(self.url).st_mode if self.is_local and os.path.exists(self.url) else 0
+        if stat.S_ISFIFO(mode) or self.basename == "-":
+            raise DataError(f"{self.name}: is a pipe, and data are read more than once; write them to a file first")
+        if stat.S_ISCHR(mode):
             raise DataError(f"{self.name}: is a device; needs a file or folder")
         if self.exists():
             return
+        is_prose = " " in self.basename and not os.path.splitext(self.basename)[1]
+        raise DataError(
+            f"{self.name}: no such file or folder{self.nearest()}{'; a text goes in as a list: [text]' * is_prose}"
+        )
+
+    def nearest(self) -> str:
+        """A hint that gives the name beside it which is nearest, or nothing."""
         folder = self.sibling("").url.rstrip("/") or "/"
-        hint = nearest(self.basename, Location(folder, self.options).names())
-        raise DataError(f"{self.name}: no such file or folder{hint}")
+        return nearest(self.basename, Location(folder, self.options).names())
 
     def remove(self) -> None:
         """Delete the file, or the folder with all in it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     ------
     SettingError
         No file can have this name: it is empty, holds a NUL or lone surrogates, is too long, begins with ``~`` and
-        an unknown user, or is a URL.
+        an unknown user, or is a URL.  Or it names a variable of the environment, which only a shell replaces.
     """
     text = os.fspath(path)
     if not text:
@@ -55,6 +56,13 @@ def local_path(path: str | os.PathLike[str]) -> Path:
         raise SettingError(
             f"{shown(text)}: there is no user {shown(text[1:].split('/')[0])} on this machine; write "
             f"{shown('./' + text)} for a name that begins with ~"
+        )
+    variable = re.search(r"(?:^|/)\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))(?:/|$)", found)
+    name = "" if variable is None else variable[1] or variable[2]
+    if name in os.environ and not os.path.lexists(found):
+        raise SettingError(
+            f"{shown(text)}: variables of the environment are not replaced here, and a folder ${name} is hardly "
+            "meant; write the path itself, os.path.expandvars(path), or on the command line --store and --out"
         )
     try:
         encoded = os.fsencode(found)

@@ -84,14 +84,20 @@ def tables_html(*tables: Table) -> str:
     return render("notebook.html.j2", {"tables": tables})
 
 
+NO_PAGES = (".pdf", ".md", ".png", ".svg", ".txt", ".json", ".csv", ".ipynb", ".docx")
+"""Ends of names of files that are no pages, though somebody may want one."""
+
+
 def page_target(path: str | os.PathLike[str]) -> Path | Location:
     """Target of a page, a file with links resolved or an object of a store; checked before the page is made.
 
     Raises
     ------
     StoreError
-        There is another file, or the target is not writable.
+        There is another file, the target is not writable, or its name says that it is no page.
     """
+    if Path(os.fspath(path)).suffix.lower() in NO_PAGES:
+        raise StoreError(f"{os.fspath(path)}: a page is HTML; name it page.html. A browser prints it as PDF")
     if "://" in os.fspath(path) and not os.fspath(path).startswith("file://"):
         return _far_target(Location.of(path))
     target = Path(os.path.realpath(local_path(path)))

@@ -24,7 +24,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from bnp_dask._version import __version__
-from bnp_dask.core import Whole
+from bnp_dask.core import Location, Whole
 from bnp_dask.core.code import Code, code_here
 from bnp_dask.errors import StoreError, warn
 from bnp_dask.inputs import POSTERIOR_NAME, local_path
@@ -357,7 +357,10 @@ def read_about(folder: Path | Key) -> dict[str, Any]:
     """
     path = folder / RUN_NAME
     if not is_run(folder):
-        raise StoreError(f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume")
+        hint = Location.of(str(folder)).nearest() if isinstance(folder, Path) and not folder.exists() else ""
+        raise StoreError(
+            f"{folder} holds no run; start one with train(..., store={str(folder)!r}), without resume{hint}"
+        )
     try:
         return unseal(path, RUN_FORMAT, VERSION, RunContent)
     except DamagedError as error:

@@ -329,9 +329,10 @@ def read_body(place: Location, kind: str) -> dict[str, Any]:
     """Content of the description; StoreError if it is not of this ``kind``, of a newer format, or damaged."""
     content = read_root(place)
     if content is None:
-        found = "something that is not one" if place.exists() else "nothing"
+        found, hint = ("something that is not one", "") if place.exists() else ("nothing", place.nearest())
         raise StoreError(
-            f"{place.name}: needs a saved model, found {found}; models are written by save(posterior, path)"
+            f"{place.name}: needs a saved model or a run directory, found {found}{hint}; models are written by "
+            "save(posterior, path), runs are listed by 'bnp-dask ls'"
         )
     attributes = _parse(content)
     body = attributes.get(MARK)

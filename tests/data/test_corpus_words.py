@@ -8,7 +8,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from bnp_dask.data import Text, as_source, load_documents, load_dropped, load_vocabulary, read_vocabulary
 from bnp_dask.data.ingestion.ingest import ingest
+from bnp_dask.data.sources.forms import Documents
 from bnp_dask.data.text.options import Frequencies
+from bnp_dask.data.text.vocabulary import Analysis
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows
 
@@ -240,3 +242,41 @@ def test_without_scikit_learn(tmp_path, monkeypatch):
         ingest(DOCUMENTS, tmp_path / "x.zarr")
     with pytest.raises(SettingError, match=r"bnp-dask\[sklearn\]"):
         ingest(DOCUMENTS, tmp_path / "x.zarr", text=Text(stop_words=None))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),  # vowels of Hindi are marks, at which CountVectorizer cuts
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("ภาษาไทย ผู้ใหญ่", ["ภาษาไทย", "ผู้ใหญ่"]),
+        ("كِتَاب جَدِيد", ["كِتَاب", "جَدِيد"]),  # points over letters
+        ("u\u0308ber cafe\u0301", ["u\u0308ber", "cafe\u0301"]),  # accents that are characters of their own
+        ("1\ufe0f\u20e3 \u2764\ufe0f party", ["party"]),  # what chooses the form of an emoji is of no word
+        ("don't snake_case 2020 x", ["don", "snake_case", "2020"]),
+    ],
+)
+def test_marks_that_combine_stay_in_their_word(text, words):
+    assert Text(stop_words=None).analysis.analyzer()(text) == words
+    assert list(load_of([text] * 2)) == sorted(set(words))
+
+
+def load_of(texts):
+    return Documents("texts", texts).vocabulary(Text(stop_words=None)).words
+
+
+@given(st.text(st.characters(exclude_categories=("Mn", "Mc", "Me"))))
+@settings(max_examples=200, deadline=None)
+def test_texts_without_marks_are_cut_as_by_scikit_learn(text):
+    assert Text(stop_words=None).analysis.analyzer()(text) == CountVectorizer().build_analyzer()(text)
+
+
+def test_a_store_of_an_earlier_version_keeps_its_pattern():
+    stored = {**Text().analysis.to_json(), "token_pattern": r"(?u)\b\w\w+\b"}
+    assert Analysis.from_json(stored).analyzer()("नमस्ते") == ["नमस"]
+
+
+def test_the_markup_of_html_is_told():
+    pages = ["<p>Open a <b>socket</b>&nbsp;here<br></p>", "<div class=x>Read the file</div>"] * 4
+    with pytest.warns(UserWarning, match="tokens are of the markup of HTML, such as 'div' and 'nbsp'; take the text"):
+        load_of(pages)

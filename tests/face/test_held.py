@@ -5,6 +5,7 @@ import logging
 import shutil
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -275,6 +276,14 @@ REFUSED = {
     "texts for sequences": ("states", TEXTS, "texts, but DiagGaussian takes rows of numbers"),
     "an iterator": ("topics", (text for text in TEXTS), "is a generator; needs .* or a list: list"),
     "a list of paths": ("topics", [__file__, __file__], "list of paths, such as .*test_held.py"),
+    "paths as objects": ("topics", [Path(__file__)] * 2, "list of paths, such as .*test_held.py.*read_text"),
+    "a dict of texts": (
+        "topics",
+        {"a": "one text", "b": "another"},
+        r"2 texts; needs a list: list\(data.items",
+    ),
+    "numbers of words": ("topics", [[1, 2, 3], [4, 5]], r"2 lists of numbers, of different lengths; .*str\(word\) for"),
+    "one text": ("topics", "one text of five words", r"no such file or folder; a text goes in as a list: \[text\]"),
     "mixed documents": ("topics", [*TEXTS, 3], r"data\[16\] is 3, but others are texts"),
     "words that are none": ("topics", [*LISTS, ["sun", 3]], r"data\[16\] holds 3, which is no word"),
     "negative counts": ("topics", [{"sun": 1}, {"sun": -1}], "a count is -1; needs numbers of at least 0"),

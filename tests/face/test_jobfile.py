@@ -148,7 +148,7 @@ def test_mistakes_are_named_by_their_path(tmp_path, parts, message):
         ("model: [", "not valid YAML"),
         ("rng: 1\nmodel: ]\n", r"\(line 2, column 8\)"),
         ("- 1", "the job: found .* needs settings"),
-        ("", "the job: found None"),
+        ("", "the job is empty"),
         (BASE + "data: other.npy\n", "'data' is given twice"),
         ("a: !!python/object/apply:os.getcwd []", "not valid YAML"),
         ("a: !!int x", "a value does not fit its tag"),
@@ -206,7 +206,7 @@ def test_a_job_at_the_limits_can_be_resumed(tmp_path):
 @pytest.mark.parametrize("content", [b"\xff\xfe" + BASE.encode("utf-16-le"), b"\x80", bytes(range(256))])
 def test_other_encodings(tmp_path, content):
     (tmp_path / "run.yaml").write_bytes(content)
-    with pytest.raises(SettingError, match=r"cannot read the job file|not valid YAML"):
+    with pytest.raises(SettingError, match=r"is no job file|not valid YAML"):
         read_job(tmp_path / "run.yaml")
 
 
@@ -235,9 +235,15 @@ def test_a_missing_file(tmp_path):
 
 def test_environment_variables_are_not_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "value")
-    job = job_of(tmp_path, changed(store="$SECRET/run", data="${SECRET}.npy"))
-    assert job.store == str(tmp_path / "$SECRET" / "run")
-    assert job.data.path == str(tmp_path / "${SECRET}.npy")
+    assert job_of(tmp_path, changed(data="${SECRET}.npy")).data.path == str(tmp_path / "${SECRET}.npy")
+    with pytest.raises(
+        SettingError, match="store: '.SECRET/run': variables of the environment are not replaced"
+    ) as told:
+        job_of(tmp_path, changed(store="$SECRET/run"))  # a folder of this name is hardly meant
+    assert "value" not in str(told.value)
+    (tmp_path / "$SECRET").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert job_of(tmp_path, changed(store="$SECRET")).store == str(tmp_path / "$SECRET")
 
 
 def test_urls_are_left_alone(tmp_path):

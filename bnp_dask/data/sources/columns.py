@@ -1040,6 +1040,9 @@ def _tell(
     )
     if not chosen:
         kinds = " or columns of levels" if keys else ""
+        prose = next((c.name for c in left if c.why == TEXTS), None)
+        if prose is not None:
+            advice += f"; documents are counted by Text(column={prose!r}), as text= of ingest() or TopicModel()"
         raise DataError(
             f"{name}: no numeric columns{kinds} among {few(reasons, quoted=False)}; choose with columns={advice}"
         )

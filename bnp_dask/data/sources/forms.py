@@ -260,16 +260,18 @@ def documents_in(data: Any) -> Documents | None:
     Raises
     ------
     DataError
-        Documents in several forms, or a list of paths of files.
+        Documents in several forms, by name, or as numbers of their words; or a list of paths of files.
     """
+    if isinstance(data, Mapping) and data and all(_is_text(value) for value in data.values()):
+        raise DataError(f"data is a dict of {len(data)} texts; needs a list: list(data.items()) are ids and texts")
     if not isinstance(data, (list, tuple)):
         return None
     first = next((item for item in data if not isinstance(item, (list, tuple)) or len(item)), None)
-    if isinstance(first, str):
-        if _is_file(first):
+    if isinstance(first, (str, os.PathLike)):
+        if isinstance(first, os.PathLike) or _is_file(first):
             raise DataError(
-                f"data is a list of paths, such as {first!r}; give files as a folder or a pattern, such as "
-                "'folder/*.npy', or the texts within them"
+                f"data is a list of paths, such as {os.fspath(first)!r}; give files as a folder or a pattern, such as "
+                "'folder/*.npy', or the texts within them: [pathlib.Path(path).read_text() for path in data]"
             )
         return Documents("texts", data)
     if isinstance(first, Mapping):
@@ -285,6 +287,24 @@ def documents_in(data: Any) -> Documents | None:
             f"{call}"
         )
     return None
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a text, and no path of a file."""
+    return isinstance(value, str) and not _is_file(value)
+
+
+def _refuse_numbers_of_words(data: Any) -> None:
+    """DataError for documents as lists of numbers of different lengths: numbers of their words, most likely."""
+    if not isinstance(data, (list, tuple)) or not all(isinstance(words, (list, tuple, np.ndarray)) for words in data):
+        return
+    if len({len(words) for words in data}) > 1 and all(
+        isinstance(word, (int, np.integer)) for words in data for word in words
+    ):
+        raise DataError(
+            f"data is a list of {len(data)} lists of numbers, of different lengths; if they are the numbers of words, "
+            "give words, [[str(word) for word in words] for words in data], or counts: gensim's (word, count) pairs"
+        )
 
 
 def documents_of_table(data: Any, text: Text | None, is_new: bool = True) -> Documents | None:
@@ -401,6 +421,8 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
         return documents if needs is None or needs.counts_words else _refuse(documents, needs)
     if (needs is None or needs.counts_words) and is_corpus(data):
         return _in_known_words(counts_of_corpus(data), None if needs is None else needs.n_words)
+    if needs is not None and needs.counts_words:
+        _refuse_numbers_of_words(data)
     if text is not None or (needs is not None and needs.counts_words and not needs.has_columns):
         table = as_table(data)
         return documents_of_table(table, text, is_new=needs is None or needs.n_words is None) or table

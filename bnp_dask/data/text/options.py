@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.core import Location
-from bnp_dask.data.text.vocabulary import Analysis, named_analyzer
+from bnp_dask.data.text.vocabulary import WORDS, Analysis, named_analyzer, pattern_of
 from bnp_dask.errors import DataError, SettingError, nearest, warn
 from bnp_dask.inputs import MOST, flag, hold, is_number, one_of, shown, whole_number
 
@@ -91,7 +91,8 @@ class Text:
         Keep documents without a word of the vocabulary as empty rows.  By default they are left out of the counts, and
         listed with the reason in :func:`load_dropped`.
     lowercase, strip_accents, token_pattern, ngrams
-        As in ``CountVectorizer``; ``ngrams=(1, 2)`` are words and pairs of words.
+        As in ``CountVectorizer``; ``ngrams=(1, 2)`` are words and pairs of words.  In a pattern ``\\p{M}`` are marks
+        that combine with the letter before, as vowels of Hindi and Thai do; the default keeps these in the word.
     stop_words
         Words to leave out: ``"english"`` (scikit-learn's list), the path of a file with one per line, a sequence of
         words, or None.
@@ -122,7 +123,7 @@ class Text:
     keep_empty: bool = False
     lowercase: bool = True
     strip_accents: Literal["ascii", "unicode"] | None = None
-    token_pattern: str = r"(?u)\b\w\w+\b"
+    token_pattern: str = WORDS
     ngrams: tuple[int, int] = (1, 1)
     stop_words: str | Sequence[str] | None = "english"
     min_df: int | float = 2
@@ -152,7 +153,7 @@ class Text:
         try:
             if not isinstance(self.token_pattern, str):
                 raise TypeError("needs text")
-            re.compile(self.token_pattern)
+            re.compile(pattern_of(self.token_pattern))
         except (re.error, TypeError, RecursionError, OverflowError) as error:
             raise SettingError(f"token_pattern={shown(self.token_pattern)}: no regular expression: {error}") from error
         for name in ("min_df", "max_df"):
@@ -509,6 +510,12 @@ class Chosen:
 UNCUT = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]{8}")
 """Eight characters in a row of Thai, Lao, Burmese, Khmer, Japanese or Chinese: a sentence, or part of one."""
 
+TAGS = frozenset(("br", "div", "href", "li", "nbsp", "script", "src", "td", "tr", "ul"))
+"""Words that are marks of HTML, and hardly words of a language."""
+
+TAGS_SHARE = 0.05
+"""Share of them from which a warning says so."""
+
 UNCUT_SHARE = 0.2
 """Share of such tokens from which a warning says so; texts that are cut have some names and loan words as long."""
 
@@ -529,12 +536,13 @@ def choose(found: Frequencies, text: Text, stop: Iterable[str], name: str) -> Ch
     left_out = frozenset(stop)
     dropped = {reason: Dropped() for reason in ("stop words", "too rare", "too common", "over the size")}
     kept: list[Row] = []
-    n_words = n_tokens = n_uncut = 0
+    n_words = n_tokens = n_uncut = n_tags = 0
     size = text.max_features
     for row in found.rows():
         word, documents, tokens = row
         n_words, n_tokens = n_words + 1, n_tokens + tokens
         n_uncut += tokens if not word.isascii() and UNCUT.search(word) else 0
+        n_tags += tokens if word in TAGS else 0
         if word in left_out:
             dropped["stop words"].add(tokens)
         elif documents < least:
@@ -547,6 +555,11 @@ def choose(found: Frequencies, text: Text, stop: Iterable[str], name: str) -> Ch
                 kept = _largest(kept, size, text.rank, dropped["over the size"])
     if size is not None:
         kept = _largest(kept, size, text.rank, dropped["over the size"])
+    if n_tags > TAGS_SHARE * n_tokens:
+        warn(
+            f"{name}: {n_tags:,} of {n_tokens:,} tokens are of the markup of HTML, such as 'div' and 'nbsp'; take the "
+            "text out of the pages first, with a library for HTML"
+        )
     if n_uncut > UNCUT_SHARE * n_tokens:
         warn(
             f"{name}: {n_uncut:,} of {n_tokens:,} tokens are long runs of a script that puts no spaces between words; "

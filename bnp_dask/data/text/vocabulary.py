@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from itertools import repeat
+from functools import cache, cached_property
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,24 @@ BLOCK_TOKENS = 2**19
 """Approximate number of words that are turned into entries at a time."""
 
 
+WORDS = r"(?u)\b\w[\w\p{M}]+"
+"""Default pattern of a word: that of ``CountVectorizer``, which however cuts words at the marks that go with a letter:
+vowels of Hindi, Tamil and Thai, points of Arabic and Hebrew, accents that are characters of their own."""
+
+
+def pattern_of(token_pattern: str) -> str:
+    """The pattern for Python's ``re``, which does not know ``\\p{M}``: marks that combine with the letter before."""
+    return token_pattern.replace(r"\p{M}", _marks()) if r"\p{M}" in token_pattern else token_pattern
+
+
+@cache
+def _marks() -> str:
+    """Ranges of the marks that combine, for a character class; without those that choose a form of an emoji."""
+    points = [i for i in range(0x300, 0x20000) if unicodedata.category(chr(i)) in ("Mn", "Mc") and i >> 4 != 0xFE0]
+    steps = [0, *(i + 1 for i in range(len(points) - 1) if points[i + 1] != points[i] + 1), len(points)]
+    return "".join(f"{chr(points[first])}-{chr(points[last - 1])}" for first, last in pairwise(steps))
+
+
 @dataclass(frozen=True)
 class Analysis:
     """Settings that cut a text into words, as in scikit-learn's ``CountVectorizer``.
@@ -100,7 +119,7 @@ class Analysis:
     Parameters
     ----------
     lowercase, strip_accents, token_pattern
-        As in ``CountVectorizer``.
+        As in ``CountVectorizer``; in a pattern ``\\p{M}`` are marks that combine with the letter before.
     ngrams
         ``ngram_range``: shortest and longest run of words.
     stop_words
@@ -113,7 +132,7 @@ class Analysis:
 
     lowercase: bool = True
     strip_accents: str | None = None
-    token_pattern: str = r"(?u)\b\w\w+\b"
+    token_pattern: str = WORDS
     ngrams: tuple[int, int] = (1, 1)
     stop_words: tuple[str, ...] = ()
     min_df: int | float = 2
@@ -131,7 +150,7 @@ class Analysis:
             return CountVectorizer(
                 lowercase=self.lowercase,
                 strip_accents=self.strip_accents,
-                token_pattern=self.token_pattern,
+                token_pattern=pattern_of(self.token_pattern),
                 ngram_range=tuple(self.ngrams),
                 stop_words=list(self.stop_words) if stop and self.stop_words else None,
             ).build_analyzer()
