@@ -1330,6 +1330,7 @@ class SequenceModel(Estimator, BaseEstimator):
         ``labels (n,)`` are known labels of some steps, in the order of all rows, as for :func:`bnp_dask.train`: -1 or
         None where unknown; :func:`bnp_dask.label_of` says the label of each state of ``posterior_``.
         """
+        require_no_lengths(X, y, lengths)
         rows, offsets = self._rows(X, lengths, reset=True)
         self.step_weight_ = self._step_weight(rows, offsets)
         source = self._source(rows, offsets, self.step_weight_)
@@ -1349,6 +1350,7 @@ class SequenceModel(Estimator, BaseEstimator):
         """
         if self._weighs():
             raise SettingError("weigh_steps=True: the weight of steps is found from all sequences at once; use fit")
+        require_no_lengths(X, y, lengths)
         first = "posterior_" not in vars(self)
         known = np.zeros(0, np.int64) if first else self.ids_
         rows, offsets = self._rows(X, lengths, reset=first, least=2 if is_first(self) else 1)
@@ -1529,6 +1531,7 @@ class SequenceModel(Estimator, BaseEstimator):
     def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
         """Log density of the sequences per row, nats; in autoregressive models per row with a row before it."""
         check_is_fitted(self)
+        require_no_lengths(X, y, lengths)
         source = self._source(*self._rows(X, lengths, reset=False))
         return score(self.posterior_, source, client=self.client)
 
@@ -1637,6 +1640,16 @@ def warn_of_times(X: Any, offsets: np.ndarray) -> None:
             f"X: {name} falls at row {rows[0]}, but steps are read in the order of the rows; sort each sequence by "
             "time first, as X.sort_values and X.sort_index do"
         )
+
+
+def require_no_lengths(X: Any, y: Any, lengths: Any) -> None:
+    """DataError if ``y``, which is ignored, holds the lengths of sequences: hmmlearn has them in its place."""
+    if y is None or lengths is not None or not isinstance(y, (list, tuple, np.ndarray)):
+        return
+    counts = np.asarray(y) if all(isinstance(n, (int, np.integer)) for n in y) else np.zeros(0)
+    n_rows = len(X) if getattr(X, "ndim", 0) == 2 else None
+    if n_rows is not None and len(counts) not in (0, n_rows) and counts.sum() == n_rows:
+        raise DataError(f"y={shown(y)}: lengths of sequences go by name, lengths={shown(y)}; y is ignored")
 
 
 # -- lists of sequences --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bnp_dask as bnp
 from bnp_dask import SequenceModel
 from bnp_dask.analysis.metrics import hamming_distance
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation import with_previous
 from tests.chains.test_independence import stays
 
@@ -271,3 +271,33 @@ def test_independent_steps_have_the_bits_of_a_model_that_does_not_ask():
     by_default, plain = (SequenceModel(weigh_steps=w, max_laps=4, random_state=0).fit(rows) for w in (None, False))
     assert by_default.step_weight_ == 1.0
     assert by_default.bound_ == plain.bound_
+
+
+@pytest.mark.parametrize("verb", ["fit", "partial_fit", "fit_predict", "score"])
+def test_lengths_in_the_place_of_hmmlearn_are_refused_and_not_ignored(verb):
+    x = np.random.default_rng(0).normal(size=(12, 2))
+    estimator = SequenceModel(n_states=2, random_state=0, tol=1.0).fit(x, lengths=[6, 6])
+    with pytest.raises(DataError, match=r"y=\[4, 8\]: lengths of sequences go by name, lengths=\[4, 8\]; y is ignored"):
+        getattr(estimator, verb)(x, [4, 8])
+    assert np.isfinite(estimator.score(x, np.zeros(12, int)))  # labels of rows are ignored, as in scikit-learn
+
+
+def test_recordings_by_name_or_by_a_level_of_the_index_are_told_how_they_go_in():
+    pd = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).normal(size=(12, 2))
+    frame = pd.DataFrame(x, columns=["a", "b"]).assign(walk=np.repeat(["u", "v"], 6), t=[*range(6)] * 2)
+    indexed = frame.set_index(["walk", "t"])
+    advice = r"2 values of 'walk', .* as_source\(table.reset_index\(\), groups='walk', order='t'\)"
+    by_name = r"dict of 2 tables; .* list\(data.values\(\)\)"
+    model = bnp.Model(bnp.HDPHMM(), bnp.Gaussian())
+    for data, match in (
+        (indexed, advice),
+        ({"u": x[:6], "v": x[6:]}, by_name),
+        (dict(list(frame[["a", "b"]].groupby(frame.walk))), by_name),
+        (frame.groupby("walk"), r"\[table for _, table in data\]"),
+    ):
+        with pytest.raises(DataError, match=match):
+            SequenceModel(n_states=2).fit(data)
+        with pytest.raises(DataError, match=match):
+            bnp.train(model, data)
+    assert bnp.as_source(indexed.reset_index(), groups="walk", order="t").n_groups == 2

@@ -766,10 +766,19 @@ def says_role(column: TableColumn) -> str:
 
 
 def require_no_groups(table: Any, name: str) -> None:
-    """DataError if a table whose rows are to be one sequence has a column of ids, by its name, that repeat."""
+    """DataError if a table whose rows are to be one sequence has a column of ids, by its name, that repeat, or an index
+    of several levels, of which the first repeats."""
     import pyarrow.compute as pc
 
     is_arrow = isinstance(table, pa.Table)
+    index: Any = None if is_arrow else getattr(table, "index", None)
+    if getattr(index, "nlevels", 1) > 1 and 1 < index.get_level_values(0).nunique() < len(table):
+        of, *others = (name or f"level_{i}" for i, name in enumerate(index.names))
+        raise DataError(
+            f"{name}: the index has {index.get_level_values(0).nunique()} values of {of!r}, which seem to tell "
+            f"sequences apart: as_source(table.reset_index(), groups={of!r}, order={others[0]!r}); or drop this level, "
+            "where all rows are one sequence"
+        )
     labels = table.column_names if is_arrow else list(table.columns)
     for label in labels:
         if not ID.fullmatch(str(label)):

@@ -426,6 +426,15 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
     if text is not None or (needs is not None and needs.counts_words and not needs.has_columns):
         table = as_table(data)
         return documents_of_table(table, text, is_new=needs is None or needs.n_words is None) or table
+    if needs is not None and needs.in_order and isinstance(data, Mapping) and data:
+        values = list(data.values())
+        if all(getattr(x, "ndim", 0) == 2 for x in values):
+            raise DataError(
+                f"data is a dict of {len(values)} tables; if each is a recording, give list(data.values()), "
+                "else one of them"
+            )
+    if type(data).__name__ == "DataFrameGroupBy":
+        raise DataError("data is a DataFrameGroupBy; needs a list of its tables: [table for _, table in data]")
     if needs is not None and needs.in_order and _are_series(data):
         raise DataError(
             f"data is a list of {len(data)} arrays of one axis; if each is a sequence of single numbers, give "
