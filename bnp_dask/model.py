@@ -194,7 +194,7 @@ ELSEWHERE = {
     "bnp_dask.predict(posterior, data)": "predict labels labels_ decode viterbi",
     "bnp_dask.predict(posterior, data, soft=True)": "predict_proba transform responsibilities get_document_topics",
     "bnp_dask.score(posterior, data)": "score score_samples log_prob logpdf perplexity",
-    "bnp_dask.sample(posterior, n)": "sample rvs generate",
+    "bnp_dask.sample(posterior, n)": "sample rvs generate simulate",
     "bnp_dask.train(model, data)": "fit fit_predict fit_transform train",
     "bnp_dask.update(run directory, data)": "update partial_fit",
     "bnp_dask.plot, or bnp_dask.report(run directory, page)": "plot report",

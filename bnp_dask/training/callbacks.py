@@ -199,6 +199,7 @@ def telling(
     patience: float = PATIENCE,
     every: float = EVERY,
     so_far: Callable[[], str] | None = None,
+    loud: bool = False,
 ) -> Iterator[None]:
     """Log the task of a block if it takes a while, the time passed so far, and the total at its end.
 
@@ -210,6 +211,8 @@ def telling(
         Seconds before the first line, and between two.
     so_far
         Returns how far it is, with a comma and a blank behind it; None if it is unknown.
+    loud
+        Log the first line as a warning where nobody has said what to log, as in a notebook.
     """
     started, ended, told = time.perf_counter(), threading.Event(), threading.Event()
 
@@ -220,7 +223,9 @@ def telling(
         if ended.wait(patience):
             return
         told.set()
-        logger.info("%s", what)
+        # Python shows warnings of programs that set up no log, and nothing below: the first wait is not to be silent
+        unheard = loud and logger.level == logging.NOTSET and not logger.isEnabledFor(logging.INFO)
+        logger.log(logging.WARNING if unheard else logging.INFO, "%s", what)
         while not ended.wait(every):
             logger.info("%s: %s so far", short, far())
 
@@ -245,4 +250,4 @@ def tell_of_compiling(
     """
     begun = time.time()
     so_far = None if count is None else lambda: f"{count(begun)} kernels, "
-    return telling(COMPILING, "compiling", "compiled", patience, every, so_far)
+    return telling(COMPILING, "compiling", "compiled", patience, every, so_far, loud=True)

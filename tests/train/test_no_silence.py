@@ -82,3 +82,22 @@ def test_a_long_lap_tells_each_minute_how_many_batches_are_done(caplog, monkeypa
             laps.on_batch(done)
 
     assert heard_in(caplog, block) == ["80 atoms in 8 batches, here", "lap 3: 3 of 8 batches", "lap 3: 6 of 8 batches"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "level"), [(logging.NOTSET, "WARNING"), (logging.INFO, "INFO"), (logging.ERROR, None)]
+)
+def test_where_nobody_chose_what_to_log_the_first_compilation_is_told_as_a_warning(caplog, monkeypatch, chosen, level):
+    monkeypatch.setattr(logger, "level", chosen)
+    logger.manager._clear_cache()
+    heard = Heard()
+    heard.setLevel(logging.NOTSET)
+    logger.addHandler(heard)
+    try:
+        with tell_of_compiling(patience=0.0, every=0.01):
+            heard.any.wait(0.3 if level is None else 5)
+    finally:
+        logger.removeHandler(heard)
+        logger.manager._clear_cache()
+    told = [record.levelname for record in caplog.records if record.getMessage().startswith("compiling kernels")]
+    assert told == ([] if level is None else [level])
