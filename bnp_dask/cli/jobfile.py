@@ -746,10 +746,11 @@ class Job:
 
         Raises as :func:`bnp_dask.as_source` and :func:`bnp_dask.train` do.
         """
-        wished = read_as(self.model.observation)
+        data, facts = self._data()
         return train(
             self.model,
-            self.data.open(self.on_bad_batch, *wished) if isinstance(self.data, DataSpec) else self.data,
+            data,
+            **facts,
             init=self.init,
             schedule=self.schedule,
             moves=self.moves,
@@ -770,6 +771,16 @@ class Job:
             responses=self.data.responses if isinstance(self.data, DataSpec) else None,
             job=to_text(self),
         )
+
+    def _data(self) -> tuple[Any, dict[str, Any]]:
+        """The data for ``train``: a path that it opens itself, so that the run knows how to open it again; or a source,
+        where more than the path, ``batch_size`` and ``weights`` says how to read it."""
+        if not isinstance(self.data, DataSpec):
+            return self.data, {}
+        data = self.data
+        if data == DataSpec(data.path, data.batch_size, data.weights, data.labels, data.links, data.responses):
+            return data.path, {"batch_size": data.batch_size, "weights": data.weights}
+        return data.open(self.on_bad_batch, *read_as(self.model.observation)), {}
 
     def plan(self, workers: int | None = None, memory: str | None = None, n_clusters: int | None = None) -> Plan:
         """Estimate of time and memory of the run, on the workers that the file names unless others are given.

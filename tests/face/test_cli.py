@@ -350,3 +350,24 @@ def test_a_folder_is_looked_into_every_minute_unless_told_otherwise(capsys):
     commands = argparse.ArgumentParser().add_subparsers()
     growing.add(commands)
     assert commands.choices["follow"].parse_args(["run", "inbox"]).every == 60.0
+
+
+def test_a_run_of_a_job_file_knows_its_data_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat([[0.0], [9.0]], 60, axis=0)
+    for name, part in {"first.npy": rows[::2], "second.npy": rows[1::2]}.items():
+        np.save(name, part)
+    job = {
+        "model": {"allocation": "DPMixture", "observation": "DiagGaussian"},
+        "data": {"path": "first.npy", "batch_size": 30},
+        "init": {"type": "BregmanKMeans", "n_clusters": 2},
+        "store": "run",
+        "rng": 0,
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(job))
+    assert main(["train", "run.yaml", "--quiet"]) == 0
+    assert main(["update", "run", "first.npy"]) == 0  # it has them already
+    assert "known already" in capsys.readouterr().err
+    assert main(["update", "run", "second.npy"]) == 0
+    told = capsys.readouterr()
+    assert "1 older ones visited" in told.out and "cannot be visited again" not in told.err
