@@ -262,7 +262,7 @@ def documents_in(data: Any) -> Documents | None:
     DataError
         Documents in several forms, by name, or as numbers of their words; or a list of paths of files.
     """
-    if isinstance(data, Mapping) and data and all(_is_text(value) for value in data.values()):
+    if _is_dict(data) and all(_is_text(value) for value in data.values()):
         raise DataError(f"data is a dict of {len(data)} texts; needs a list: list(data.items()) are ids and texts")
     if not isinstance(data, (list, tuple)):
         return None
@@ -287,6 +287,11 @@ def documents_in(data: Any) -> Documents | None:
             f"{call}"
         )
     return None
+
+
+def _is_dict(data: Any) -> bool:
+    """Whether data are a dict of something; matrices of SciPy by keys are dicts, too, and are none here."""
+    return isinstance(data, Mapping) and not sparse.issparse(data) and len(data) > 0
 
 
 def _is_text(value: Any) -> bool:
@@ -426,7 +431,7 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
     if text is not None or (needs is not None and needs.counts_words and not needs.has_columns):
         table = as_table(data)
         return documents_of_table(table, text, is_new=needs is None or needs.n_words is None) or table
-    if needs is not None and needs.in_order and isinstance(data, Mapping) and data:
+    if needs is not None and needs.in_order and _is_dict(data):
         values = list(data.values())
         if all(getattr(x, "ndim", 0) == 2 for x in values):
             raise DataError(
