@@ -51,10 +51,10 @@ def open_executor(client: Client | Executor | str | None, advice: str = AGAIN) -
             found = _of_dask(found, advice, stack)
         elif found is None:
             found = SerialExecutor()
-        if isinstance(found, int):
-            n = max(int(found), 1)
+        if isinstance(found, int) and not isinstance(found, bool):
             raise SettingError(
-                f"client={found!r}: needs a client; bnp_dask.local_client({n}) starts processes of this machine"
+                f"client={found!r}: needs one such as a distributed.Client; bnp_dask.local_client({max(found, 1)}) "
+                "starts processes of this machine"
             )
         require("client", found, Executor, 'a distributed.Client, "tcp://10.0.0.1:8786", an executor, or None')
         with plain_interrupts():  # also in compiled code that this process calls itself

@@ -93,10 +93,11 @@ def letters_optima(task: Task) -> Outcome:
         ],
         picture=draw_optima(found, n, moments, 8),
         differences=f"{n:,} patches in place of 50,000, {runs} runs a setting in place of 25, at most {laps} laps; two "
-        "sizes, 40 and 100, of the many in the figure. The letters are of another font. The number of patches is not the "
-        "reason that 100 clusters are worse: with 50,000, one random run of 30 laps each, all of 40 stay and end at 2.96 nats an atom, all of 100 at "
-        "1.93; the true 26 at 8.77. A cluster too many costs its 2,080 numbers, so that more can win only where "
-        "those decay. That depends on the prior, which the text does not give: with 160 degrees of freedom around "
+        "sizes, 40 and 100, of the many in the figure. The letters are of another font. The number of patches is not "
+        "the reason that 100 clusters are worse: with 50,000, one random run of 30 laps each, all of 40 stay and end "
+        "at 2.96 nats an atom, all of 100 at 1.93; the true 26 at 8.77. A cluster too many costs its 2,080 numbers, so "
+        "that more can win only where those decay. That depends on the prior, which the text does not give: with 160 "
+        "degrees of freedom around "
         ".05 I in place of 66, up to 90 of 100 stay and 40 are better by 1.9 nats an atom (random, three runs); "
         "with 1,066 three stay.",
     )

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from bnp_dask.estimators.fitting import LEARNED, PARAMETERS
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -21,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bnp_dask as bnp
 from bnp_dask import DirichletProcessMixture
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.estimators import LEARNED, PARAMETERS
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (
