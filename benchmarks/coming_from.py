@@ -35,7 +35,10 @@ SECONDS = 1200
 """Time limit of one side."""
 
 _HELD = re.compile(r"VmHWM:\s+(\d+)")
-PLACE = re.compile(r"(<!-- measured -->\n).*?(?=^## )", re.MULTILINE | re.DOTALL)
+HOW = "[How](index.md#how-they-were-measured)\n"
+PLACE = re.compile(rf"(<!-- measured -->\n).*?({re.escape(HOW)}|(?=^## ))", re.MULTILINE | re.DOTALL)
+"""The table of a page and the line below it; what a person wrote of it stays."""
+
 HEAD = "| | first, CPU s | again, CPU s | memory, MB | found |\n|---|---|---|---|---|\n"
 
 
@@ -112,7 +115,7 @@ def measure(page: str, python: str) -> str:
         versions |= line["versions"]
     libraries = ", ".join(f"{name} {version}" for name, version in versions.items())
     when = f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {libraries}"
-    return f"{HEAD}{rows}\nMeasured in one run: {when}. [How](index.md#how-they-were-measured)\n"
+    return f"{HEAD}{rows}\nMeasured in one run: {when}. {HOW}"
 
 
 def _in_process(page: str, side: str, python: str) -> dict[str, object]:
@@ -131,7 +134,7 @@ def write(page: str, table: str) -> None:
     """Put a table into its page."""
     path = FOLDER / f"{page}.md"
     text = path.read_text(encoding="utf-8")
-    path.write_text(PLACE.sub(lambda match: f"{match[1]}\n{table}\n", text), encoding="utf-8")
+    path.write_text(PLACE.sub(lambda match: f"{match[1]}\n{table}", text), encoding="utf-8")
 
 
 def pages() -> list[str]:
@@ -146,7 +149,7 @@ def write_all() -> None:
             table = measure(page, sys.executable)
         except SystemExit as error:
             last = str(error).strip().splitlines()[-1]
-            table = f"Not measured on {datetime.now(UTC):%Y-%m-%d}: `{last}`\n"
+            table = f"Not measured on {datetime.now(UTC):%Y-%m-%d}: `{last}` {HOW}"
         write(page, table)
 
 

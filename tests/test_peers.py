@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import peers
+from benchmarks import coming_from, peers
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -87,3 +87,13 @@ def test_agreement_is_that_of_scikit_learn(tmp_path):
     found = np.where(np.arange(200) < 120, truth, found)
     np.save(tmp_path / "points_truth.npy", truth)
     assert peers.agreement(tmp_path, "points", found)["quality"] == round(metrics.adjusted_rand_score(truth, found), 3)
+
+
+def test_a_new_table_leaves_what_a_person_wrote_below_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(coming_from, "FOLDER", tmp_path)
+    page = tmp_path / "spark.md"
+    page.write_text(f"<!-- measured -->\n\n| old |\n\nMeasured. {coming_from.HOW}\nIts one start.\n\n## More\n")
+    coming_from.write("spark", f"| new |\n\nMeasured again. {coming_from.HOW}")
+    assert page.read_text() == (
+        f"<!-- measured -->\n\n| new |\n\nMeasured again. {coming_from.HOW}\nIts one start.\n\n## More\n"
+    )
