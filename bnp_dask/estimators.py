@@ -19,14 +19,23 @@ from scipy import sparse
 
 from bnp_dask._names import OBSERVATIONS
 from bnp_dask.allocation import HDPHMM, LDA, CategoricalResponse, DPMixture, FiniteHMM, GaussianResponse, HDPTopics
-from bnp_dask.analysis.base import for_batches, needs_of_likelihood, words_in
-from bnp_dask.analysis.labels import label_of
+from bnp_dask.analysis import (
+    ResponsePrediction,
+    by_size,
+    decoded,
+    for_batches,
+    independent_share,
+    label_of,
+    needs_of_likelihood,
+    predict_response,
+    score_samples,
+    transitions,
+    word_score,
+    words_in,
+)
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.sample import sample
-from bnp_dask.analysis.score import score, score_samples
-from bnp_dask.analysis.sequences import decoded, independent_share, transitions
-from bnp_dask.analysis.topics.completion import ResponsePrediction, predict_response, word_score
-from bnp_dask.analysis.topics.words import by_size
+from bnp_dask.analysis.score import score
 from bnp_dask.core import NO_ROLES, Columns, frozen
 from bnp_dask.data import (
     PLAIN_READING,
@@ -101,13 +110,23 @@ from bnp_dask.observation import unlabelled as without_labels
 from bnp_dask.observation.priors import positive
 from bnp_dask.store import RunStore
 from bnp_dask.structure import LearnPrior, response_of
-from bnp_dask.training.alternatives import Shadow
-from bnp_dask.training.callbacks import logger
-from bnp_dask.training.growing.growing_run import responses_as
-from bnp_dask.training.growing.update import begun_in_memory, grown_in_memory, grown_on_disk, run_of
-from bnp_dask.training.results import History, TrainResult
-from bnp_dask.training.run_settings import CHANGING, OPENING, default_init, default_moves
-from bnp_dask.training.train import ConvergenceWarning, train
+from bnp_dask.training import (
+    CHANGING,
+    OPENING,
+    ConvergenceWarning,
+    History,
+    Shadow,
+    TrainResult,
+    begun_in_memory,
+    default_init,
+    default_moves,
+    grown_in_memory,
+    grown_on_disk,
+    logger,
+    responses_as,
+    run_of,
+)
+from bnp_dask.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client

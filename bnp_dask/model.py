@@ -41,9 +41,7 @@ from bnp_dask.core import (
 )
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import as_a, flag, is_a, one_of, require, require_sound
-from bnp_dask.kernels.gaussian.rounds import SmallRun
-from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels import RaggedResp, Resp, SmallRun, SparseResp, cluster_sums, fixed_order
 from bnp_dask.observation import (
     LOG_BASE,
     EvidenceObservation,

@@ -46,8 +46,7 @@ from scipy.special import gammaln, logsumexp, xlogy
 
 from bnp_dask.allocation.base import Allocation, Params, PointAllocation
 from bnp_dask.allocation.dp_mixture import DPMixture
-from bnp_dask.analysis.score import log_density
-from bnp_dask.analysis.topics.completion import complete_held, held_densities
+from bnp_dask.analysis import complete_held, held_densities, log_density
 from bnp_dask.core import (
     REGISTRY,
     Batch,
@@ -75,7 +74,7 @@ from bnp_dask.execute import Executor, ThreadExecutor, in_order
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.inputs import require
-from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums
+from bnp_dask.kernels import Resp, SparseResp, cluster_sums
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Merge, Move
 from bnp_dask.observation import (
@@ -88,8 +87,8 @@ from bnp_dask.observation import (
     sequential_predictive,
 )
 from bnp_dask.structure import NO_PLACES, LocalStep, MixtureAllocation, Structure
-from bnp_dask.training.results import TrainResult
-from bnp_dask.training.train import ConvergenceWarning, train
+from bnp_dask.training import ConvergenceWarning, TrainResult
+from bnp_dask.training.train import train
 
 __all__ = [
     "AlgebraSuite",

@@ -14,7 +14,7 @@ from bnp_dask.allocation.nggp import NGGPMixture, NRMMixture, SeatParams
 from bnp_dask.allocation.pitman_yor import PitmanYorMixture
 from bnp_dask.allocation.response import CategoricalResponse, ClassCoefficients, Coefficients, GaussianResponse
 from bnp_dask.allocation.strata import StrataMixture, StrataParams
-from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.kernels import Urn
 
 __all__ = [
     "HDPHMM",

@@ -10,7 +10,7 @@ import numpy as np
 from bnp_dask.core import Summary, Survey
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import require
-from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.kernels import Urn
 from bnp_dask.structure import CommonAllocation, Structure
 
 Params = Any

@@ -22,20 +22,23 @@ import numpy as np
 from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.errors import NumericalError
-from bnp_dask.kernels.hmm import forward_backward as kernel
-from bnp_dask.kernels.hmm.forward_backward import (
+from bnp_dask.kernels import (
     Kept,
     Rows,
     Space,
     Transitions,
+    aligned,
+    inner,
     likelihoods,
+    matmul,
+    merge_losses,
+    padded,
     pair_sums,
+    piece_losses,
     sweep_back,
     sweep_forth,
 )
-from bnp_dask.kernels.hmm.merge_entropy import merge_losses, piece_losses
-from bnp_dask.kernels.numeric.arithmetic import inner, matmul
-from bnp_dask.kernels.numeric.simd import aligned, padded
+from bnp_dask.kernels.hmm import forward_backward as kernel
 from bnp_dask.structure import (
     ChainState,
     LocalStep,

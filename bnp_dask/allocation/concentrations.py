@@ -31,7 +31,7 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.kernels.numeric.arithmetic import exp, log
+from bnp_dask.kernels import exp, log
 
 MEANS = MappingProxyType({"gamma": 1.0, "alpha": 1.0, "alpha0": 10.0, "kappa": 100.0})
 """Means of the exponential hyperpriors: about the usual values of these settings."""

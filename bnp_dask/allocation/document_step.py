@@ -24,9 +24,8 @@ from scipy.special import gammaln, psi
 from bnp_dask.allocation.response import Response, document_pull, response_fields, response_sums
 from bnp_dask.core import Batch, GroupStates, register
 from bnp_dask.inputs import flag, hold, number_from, one_of, positive_number, whole_number, whole_or_none
-from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels import Pull, matmul, table_of
 from bnp_dask.kernels.topics import document_step as kernel
-from bnp_dask.kernels.topics.document_step import Pull, table_of
 from bnp_dask.structure import LOWEST, GroupStep, Tokens
 
 TILE_NUMBERS = 2**19

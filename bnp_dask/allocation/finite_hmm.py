@@ -10,7 +10,7 @@ from scipy.special import gammaln, psi
 from bnp_dask.allocation.chain_step import ChainSteps, stationary, transition_counts
 from bnp_dask.core import Summary, register
 from bnp_dask.inputs import hold, mass_or_zero, positive_mass
-from bnp_dask.kernels.numeric.arithmetic import inner, log, matmul
+from bnp_dask.kernels import inner, log, matmul
 from bnp_dask.structure import Chains
 
 

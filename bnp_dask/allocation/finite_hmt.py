@@ -25,7 +25,7 @@ from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
 from bnp_dask.core import Batch, GroupStates, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import hold, whole_number
-from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
+from bnp_dask.kernels import exp, inner, log, matmul
 from bnp_dask.structure import (
     Beliefs,
     Chains,

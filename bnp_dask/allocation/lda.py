@@ -23,7 +23,7 @@ from bnp_dask.allocation.response import (
 from bnp_dask.core import OPTIONAL, Batch, Field, GroupStates, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import LEAST_MASS, hold, positive_mass, shown
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels import log, matmul
 from bnp_dask.structure import NO_DONORS, Groups, GroupStep, Receivers, Tokens
 
 

@@ -22,7 +22,7 @@ from scipy.special import gammaln
 from bnp_dask.core import register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import hold, mass_or_zero, positive_mass, share_below_one, shown
-from bnp_dask.kernels.streaming.measures import DROP, LEAST, TERMS, Table
+from bnp_dask.kernels import DROP, LEAST, TERMS, Table
 
 MOST_ATOMS = 4.0**11
 """Atoms, about 4 million, up to which tables have cumulants."""

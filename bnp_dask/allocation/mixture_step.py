@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from bnp_dask.core import Batch
-from bnp_dask.kernels.mixture import resp as kernel
-from bnp_dask.kernels.mixture.resp import pair_entropy
-from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.kernels import log, pair_entropy
+from bnp_dask.kernels import resp as kernel
 from bnp_dask.structure import LocalStep, LogLik
 
 TILE_NUMBERS = 2**19

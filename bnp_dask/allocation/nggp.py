@@ -24,9 +24,7 @@ from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassig
 from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass, share_below_one, shown, whole_or_none
-from bnp_dask.kernels.numeric.arithmetic import log, log_gammas
-from bnp_dask.kernels.streaming import nggp
-from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
+from bnp_dask.kernels import ABSENT, LEAST_LOG, Urn, log, log_absent, log_gammas, nggp
 from bnp_dask.structure import Independent, LocalStep, LogLik
 
 # -- any normalized random measure --------------------------------------------------------------------------------

@@ -15,9 +15,7 @@ from bnp_dask.allocation.dp_mixture import StickParams, mass_after, stick_log_we
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.inputs import hold, positive_mass, share_below_one, whole_or_none
-from bnp_dask.kernels.numeric.arithmetic import log, log_gammas, matmul
-from bnp_dask.kernels.streaming import nggp
-from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.kernels import Urn, log, log_gammas, matmul, nggp
 from bnp_dask.structure import Independent, LocalStep, LogLik
 
 

@@ -40,9 +40,7 @@ from scipy.special import digamma, gammaln, logsumexp, softmax
 from bnp_dask.core import CLUSTER, Field, GroupStates, Summary, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import hold, number_from, positive_mass, positive_number, shown
-from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.topics.document_step import Pull
-from bnp_dask.kernels.topics.response import share_sums
+from bnp_dask.kernels import Pull, matmul, share_sums
 from bnp_dask.structure import SQUARES, Receivers, Tokens, responding
 
 PRODUCTS, OBSERVED, LEVEL = "share_products", "responses", "response_level"

@@ -13,10 +13,7 @@ from functools import partial
 import numpy as np
 from scipy.special import betaln, expit, log_expit, psi, zeta
 
-from bnp_dask.kernels.numeric.arithmetic import exp, log
-from bnp_dask.kernels.numeric.fixed_order import is_fixed
-from bnp_dask.kernels.numeric.quasi_newton import maximise
-from bnp_dask.kernels.numeric.special import psi_gammaln
+from bnp_dask.kernels import exp, is_fixed, log, maximise, psi_gammaln
 
 LARGEST_LOGIT = 40.0
 """Bound of logit(u): keeps 1 - u in doubles."""

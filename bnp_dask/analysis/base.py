@@ -40,7 +40,7 @@ from bnp_dask.data.sources.open import opened
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import Executor, in_order, one_blas_thread, open_executor
 from bnp_dask.inputs import flag, one_of, path_text, positive_number, shown, whole_number
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels import fixed_order
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Observation, WideningObservation, marginalises, read_as, unlabelled
 

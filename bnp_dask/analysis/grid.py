@@ -16,8 +16,7 @@ from bnp_dask.data import CountedSource, Reader, Source, batch_reader, columns_o
 from bnp_dask.data.sources.open import opened
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import Executor, in_order, open_executor
-from bnp_dask.inference.bad_batches import survey_checked
-from bnp_dask.inference.streaming.task import check_urn, site_of, threshold, with_site
+from bnp_dask.inference import check_urn, site_of, survey_checked, threshold, with_site
 from bnp_dask.inputs import share_below_one, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.structure import noun_of

@@ -11,7 +11,7 @@ from bnp_dask.core import UNITS, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import flag
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.pairs import absorbed, data_gains, rough_allocation_gains
+from bnp_dask.moves import absorbed, data_gains, rough_allocation_gains
 from bnp_dask.observation import HALF, KNOWN, Labelled
 
 NONE = -1

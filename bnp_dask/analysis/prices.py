@@ -20,9 +20,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import whole_number
 from bnp_dask.model import Posterior
-from bnp_dask.moves.judge import gains_of
-from bnp_dask.moves.pairs import gains_of_pairs
-from bnp_dask.moves.policy import DeletePolicy
+from bnp_dask.moves import DeletePolicy, gains_of, gains_of_pairs
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.structure import CLUSTER, Noun, Trial, Visit, noun_of
 

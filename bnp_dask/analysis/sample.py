@@ -18,7 +18,7 @@ from bnp_dask.data.output import write
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import Executor, in_order, one_blas_thread, open_executor
 from bnp_dask.inputs import Levels, as_a, is_text, seed_of, whole_number
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.observation import MarginalObservation
 

@@ -33,8 +33,7 @@ from bnp_dask.data import (
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import Executor, Load, in_order, load_of
 from bnp_dask.inputs import plain, shown, to_float, whole_number
-from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.numeric.lags import lagged_rows, spread
+from bnp_dask.kernels import lagged_rows, matmul, spread
 from bnp_dask.model import Posterior
 from bnp_dask.structure import chances_of, path_densities, sequence_offsets
 

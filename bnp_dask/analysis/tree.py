@@ -17,7 +17,7 @@ from bnp_dask.core import Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, number_from, whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.pairs import data_gains, near_pairs, rough_allocation_gains
+from bnp_dask.moves import data_gains, near_pairs, rough_allocation_gains
 from bnp_dask.observation.labelled import parted
 from bnp_dask.structure import Beliefs, GroupedAllocation, WholeModel, without_data
 

@@ -216,7 +216,7 @@ def show_bar(quiet: bool) -> bool:
 def posterior_of(path: str) -> Posterior:
     """The posterior at a path, or in a run directory."""
     from bnp_dask.store import posterior_place
-    from bnp_dask.training.growing.versions import load
+    from bnp_dask.training import load
 
     return load(posterior_place(path))
 
@@ -341,7 +341,7 @@ def rows_of(args: argparse.Namespace, posterior: Posterior, trained: str, weight
     columns are ignored.  Each option overrides its own setting.  ``trained`` is the posterior or run directory:
     posteriors of earlier versions have no columns, but the job file of a run does.
     """
-    from bnp_dask.analysis.base import columns_for
+    from bnp_dask.analysis import columns_for
     from bnp_dask.data import as_source
 
     said = {name: value for name, value in _said(args).items() if value is not None}

@@ -374,8 +374,8 @@ def _share_bar(wanted: bool) -> Iterator[Callable[[float, int], None] | None]:
 
 def predict_command(args: argparse.Namespace) -> None:
     """Write labels, responsibilities or responses."""
+    from bnp_dask.analysis import predict_response
     from bnp_dask.analysis.predict import predict
-    from bnp_dask.analysis.topics.completion import predict_response
 
     out = _out(args)
     others = [name for name in ("soft", "top", "at", "links") if getattr(args, name)]
@@ -407,7 +407,7 @@ def predict_command(args: argparse.Namespace) -> None:
 
 def impute_command(args: argparse.Namespace) -> None:
     """Write the data with missing entries filled in."""
-    from bnp_dask.analysis.sample import impute
+    from bnp_dask.analysis import impute
 
     out = _out(args)
     posterior = posterior_of(args.posterior)
@@ -420,8 +420,8 @@ def impute_command(args: argparse.Namespace) -> None:
 
 def score_command(args: argparse.Namespace) -> None:
     """Print the held-out log likelihood."""
-    from bnp_dask.analysis.score import completion_score, score
-    from bnp_dask.analysis.topics import Completion
+    from bnp_dask.analysis import Completion, completion_score
+    from bnp_dask.analysis.score import score
 
     posterior = posterior_of(args.posterior)
     said = {"split": args.split, "share": args.held_out, "seed": args.seed}

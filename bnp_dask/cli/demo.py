@@ -24,10 +24,8 @@ import numpy as np
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture, HDPTopics
+from bnp_dask.analysis import completion_score, topic_list, word_tokens
 from bnp_dask.analysis.predict import predict
-from bnp_dask.analysis.score import completion_score
-from bnp_dask.analysis.topics import topic_list
-from bnp_dask.analysis.topics.words import word_tokens
 from bnp_dask.cli.console import log_lines, open_client, show_bar, size, table
 from bnp_dask.cli.jobfile import ClientSpec
 from bnp_dask.core import Batch, Location
@@ -42,12 +40,12 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.observation import Bernoulli, Multinomial, ZeroMeanGaussian, estimates_of
 from bnp_dask.reports.plots import lap_positions, new_figure, plot_history, plot_moves
 from bnp_dask.reports.run_page import report
-from bnp_dask.training.results import TrainResult
+from bnp_dask.training import TrainResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bnp_dask.training.results import History
+    from bnp_dask.training import History
 
 
 MARK = ".made-by-bnp-dask-demo"
@@ -239,8 +237,8 @@ class Stage:
         """Train on a store with a cluster of processes that lives as long as the training."""
         import warnings
 
-        from bnp_dask.training.callbacks import Progress
-        from bnp_dask.training.train import ConvergenceWarning, train
+        from bnp_dask.training import ConvergenceWarning, Progress
+        from bnp_dask.training.train import train
 
         callbacks = [Progress()] if show_bar(self.quiet) else []
         with (

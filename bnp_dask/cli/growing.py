@@ -24,9 +24,7 @@ from bnp_dask.cli.run import result_table
 from bnp_dask.inputs import say, shown
 
 if TYPE_CHECKING:
-    from bnp_dask.training.growing.incoming import SetAside
-    from bnp_dask.training.growing.update import UpdateResult
-    from bnp_dask.training.growing.versions import Change
+    from bnp_dask.training import Change, SetAside, UpdateResult
 
 IN_WORDS = {"born": "from", "returned": "from", "split": "into", "merged": "into", "deleted": "into"}
 """Preposition before the other clusters of a change, by its kind."""
@@ -163,7 +161,7 @@ def _add_ageing(parser: argparse.ArgumentParser) -> None:
 
 def follow_command(args: argparse.Namespace) -> None:
     """Add appearing data, until a signal."""
-    from bnp_dask.training.growing.update import follow
+    from bnp_dask.training import follow
 
     with open_client(client_spec(args), args.quiet) as client, log_lines(args.quiet):
         more = {"every": args.every, **_ageing(args), **_options(args)}
@@ -173,14 +171,14 @@ def follow_command(args: argparse.Namespace) -> None:
 
 def update_command(args: argparse.Namespace) -> None:
     """Add data, one argument after the other."""
-    from bnp_dask.training.growing.update import update
+    from bnp_dask.training import update
 
     _one_by_one(args, partial(update, **_ageing(args), **_options(args)))
 
 
 def replace_command(args: argparse.Namespace) -> None:
     """Replace data, one argument after the other."""
-    from bnp_dask.training.growing.revise import replace
+    from bnp_dask.training import replace
 
     _one_by_one(args, partial(replace, **_options(args)))
 
@@ -239,7 +237,7 @@ def _told_of_new(result: UpdateResult, data: str) -> str:
 def retire_command(args: argparse.Namespace) -> None:
     """Remove data."""
     from bnp_dask.structure import count_of, noun_of
-    from bnp_dask.training.growing.revise import retire
+    from bnp_dask.training import retire
 
     posterior = retire(args.rundir, args.data, before=args.before)
     assert posterior.summary is not None
@@ -248,7 +246,7 @@ def retire_command(args: argparse.Namespace) -> None:
 
 def changes_command(args: argparse.Namespace) -> None:
     """Print changes."""
-    from bnp_dask.training.growing.versions import changes
+    from bnp_dask.training import changes
 
     if args.format != "text":
         say_records([asdict(change) for change in changes(args.rundir, args.since)], args.format, CHANGED)
@@ -272,7 +270,7 @@ VERSIONED = (
 
 def versions_command(args: argparse.Namespace) -> None:
     """Print versions."""
-    from bnp_dask.training.growing.versions import versions
+    from bnp_dask.training import versions
 
     found = versions(args.rundir)
     if args.format != "text":
@@ -314,7 +312,7 @@ def changes_table(found: Sequence[Change]) -> str:
 def aside_lines(rundir: str) -> list[str]:
     """Data that a run set aside, a line each; none if ``rundir`` is not a run."""
     from bnp_dask.store import holds_run
-    from bnp_dask.training.growing.incoming import set_aside
+    from bnp_dask.training import set_aside
 
     return [aside_line(piece) for piece in set_aside(rundir)] if holds_run(rundir) else []
 
@@ -327,7 +325,7 @@ def aside_line(piece: SetAside) -> str:
 def rollback_command(args: argparse.Namespace) -> None:
     """Go back."""
     from bnp_dask.structure import count_of
-    from bnp_dask.training.growing.revise import rollback
+    from bnp_dask.training import rollback
 
     posterior = rollback(args.rundir, args.version)
     say(f"version {args.version} is in force, {count_of(posterior)}")
@@ -335,7 +333,7 @@ def rollback_command(args: argparse.Namespace) -> None:
 
 def _on_bad(text: str) -> str:
     """Type of an argument: treatment of files that cannot be added."""
-    from bnp_dask.training.growing.incoming import ON_BAD
+    from bnp_dask.training import ON_BAD
 
     if text.replace("-", " ") not in ON_BAD:
         raise argparse.ArgumentTypeError(f"found {shown(text)}, needs raise or set-aside")

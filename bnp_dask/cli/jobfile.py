@@ -87,17 +87,14 @@ from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.observation import Gaussian, Observation, Product, marginalises, read_as
 from bnp_dask.store import JOB_NAME, read_note
-from bnp_dask.training.alternatives import Shadow
-from bnp_dask.training.growing.update import KEPT, rules_of
-from bnp_dask.training.memory_plan import MEMORY, parse_memory
-from bnp_dask.training.planning import Plan, plan
-from bnp_dask.training.results import TrainResult, load
+from bnp_dask.training import KEPT, MEMORY, Plan, Shadow, TrainResult, parse_memory, plan, rules_of
+from bnp_dask.training.results import load
 from bnp_dask.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from bnp_dask.training.callbacks import Callback
+    from bnp_dask.training import Callback
 
 
 # -- YAML as job files use it: numbers such as ``1e-6``, no repeated names, and limits on size --------------------

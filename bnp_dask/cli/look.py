@@ -153,7 +153,7 @@ COMPARED = ("run", "model", "n_clusters", "objective", "heldout", "laps", "secon
 
 def ls_command(args: argparse.Namespace) -> None:
     """Print the runs of a folder."""
-    from bnp_dask.training.growing.versions import runs
+    from bnp_dask.training import runs
 
     found = [asdict(facts) for facts in runs(args.folder)]
     if args.format != "text":

@@ -33,7 +33,7 @@ from bnp_dask.inputs import POSTERIOR_NAME, say
 if TYPE_CHECKING:
     from bnp_dask.cli.jobfile import ClientSpec, ExecutorSpec, Job
     from bnp_dask.model import Posterior
-    from bnp_dask.training.callbacks import RunInfo
+    from bnp_dask.training import RunInfo
 
 
 BEGUN = "after the run had begun"
@@ -194,7 +194,7 @@ def resume_command(args: argparse.Namespace) -> None:
 def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) -> None:
     """Run a job and print its results."""
     from bnp_dask.store import run_folder
-    from bnp_dask.training.callbacks import Callback, Progress
+    from bnp_dask.training import Callback, Progress
 
     stop = StopWhenAsked()
     callbacks: list[Callback] = [stop]
@@ -221,7 +221,7 @@ def go(job: Job, where: ClientSpec | ExecutorSpec, resume: bool, quiet: bool) ->
 
 def result_table(posterior: Posterior) -> str:
     """The largest clusters: topics with their words, others with their share."""
-    from bnp_dask.analysis.topics import topic_list
+    from bnp_dask.analysis import topic_list
     from bnp_dask.structure import count_of, counts_words
 
     if not counts_words(posterior.model):

@@ -18,7 +18,7 @@ import numpy as np
 
 from bnp_dask.core.registry import register
 from bnp_dask.errors import SummaryError
-from bnp_dask.kernels.numeric.compensated import SparseSum, is_mostly_zero, product_rest, two_sum_into
+from bnp_dask.kernels import SparseSum, is_mostly_zero, product_rest, two_sum_into
 
 # -- fields -------------------------------------------------------------------------------------------------------
 CLUSTER = "cluster"

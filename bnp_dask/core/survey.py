@@ -22,8 +22,7 @@ from scipy import sparse
 from bnp_dask.core.batch import Batch, check_weights
 from bnp_dask.errors import DataError
 from bnp_dask.inputs import Levels
-from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.numeric.quantiles import merge_rows, thin_rows
+from bnp_dask.kernels import matmul, merge_rows, thin_rows
 
 # -- moments ------------------------------------------------------------------------------------------------------
 TILE_BYTES = 2**20

@@ -32,7 +32,7 @@ from bnp_dask.data.sources.zarr import ZarrArray
 from bnp_dask.data.view import Changed, View
 from bnp_dask.errors import DataError, warn
 from bnp_dask.inputs import plain
-from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
+from bnp_dask.kernels import lagged_rows, with_lags
 
 # -- steps ---------------------------------------------------------------------------------------------------------
 INT = np.dtype(np.int64)

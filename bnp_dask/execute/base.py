@@ -27,7 +27,7 @@ from threadpoolctl import ThreadpoolController
 from bnp_dask.errors import BnpDaskError, ExecutionError, brief_in_notebooks, redacted
 from bnp_dask.execute.prefetch import Load, load_of
 from bnp_dask.inputs import whole_number
-from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
+from bnp_dask.kernels import fixed_order, is_fixed
 
 logger = logging.getLogger("bnp_dask.execute")
 

@@ -11,26 +11,6 @@ The schedules are in :mod:`variational`, :mod:`streaming` and :mod:`sampling`; :
 read each batch once.
 """
 
-from bnp_dask.inference.checkpoint import SavedState, is_constant, state_from_saved, state_to_arrays, state_to_json
-from bnp_dask.inference.drive import Schedule, Step
-from bnp_dask.inference.state import State, Work
-from bnp_dask.inference.variational.full import FullBatch
-from bnp_dask.inference.variational.memoized import Memoized
-from bnp_dask.inference.variational.stochastic import Stochastic
-from bnp_dask.inference.verify import restored
+from bnp_dask._names import lazily
 
-__all__ = [
-    "FullBatch",
-    "Memoized",
-    "SavedState",
-    "Schedule",
-    "State",
-    "Step",
-    "Stochastic",
-    "Work",
-    "is_constant",
-    "restored",
-    "state_from_saved",
-    "state_to_arrays",
-    "state_to_json",
-]
+__getattr__, __dir__, __all__ = lazily(__name__, __file__)

@@ -33,7 +33,7 @@ from bnp_dask.core import (
 )
 from bnp_dask.errors import StoreError, SummaryError
 from bnp_dask.inputs import from_parts, require_compressed
-from bnp_dask.kernels.numeric.compensated import SparseSum
+from bnp_dask.kernels import SparseSum
 from bnp_dask.model import Model
 from bnp_dask.store import NO_RECEIPT, Receipt
 from bnp_dask.structure import Assignments, Visit, restored, sums_of

@@ -36,18 +36,21 @@ from bnp_dask.inference.gathered import Gathered
 from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
 from bnp_dask.inference.state import SEALED, Loss, Sample, Sealed, State, Stream
 from bnp_dask.model import Model
-from bnp_dask.moves.base import (
+from bnp_dask.moves import (
     AnyProposal,
+    Basis,
     BirthProposal,
     DeleteProposal,
     Gather,
+    Memory,
     MergeProposal,
     Plan,
     Proposal,
+    Rejected,
+    SmallRunPolicy,
     Split,
+    Sweep,
 )
-from bnp_dask.moves.memory import Basis, Memory, Rejected, Sweep
-from bnp_dask.moves.policy import SmallRunPolicy
 from bnp_dask.store import DamagedError, ExtentContent, Listing, Part, no_receipts, require_fields
 from bnp_dask.structure import Trial
 

@@ -16,9 +16,7 @@ from bnp_dask.core import Forget, InsertEmpty
 from bnp_dask.inference.drive import Told
 from bnp_dask.inference.local_steps import Taken
 from bnp_dask.inference.state import State, Work, remember
-from bnp_dask.moves.base import row_of
-from bnp_dask.moves.judge import Judge
-from bnp_dask.moves.memory import close, note
+from bnp_dask.moves import Judge, close, note, row_of
 from bnp_dask.structure import Visit, noun_of
 
 

@@ -15,12 +15,22 @@ from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
 from bnp_dask.inference.state import State, Work
-from bnp_dask.moves.base import Draft, InTurn, Move, Plan, PlanContext, Planning, Turn, row_of
-from bnp_dask.moves.judge import Judge
-from bnp_dask.moves.merge import Merge, pair_empty
-from bnp_dask.moves.pairs import gains_of_pairs
-from bnp_dask.moves.policy import LAP
-from bnp_dask.moves.when import acts
+from bnp_dask.moves import (
+    LAP,
+    Draft,
+    InTurn,
+    Judge,
+    Merge,
+    Move,
+    Plan,
+    PlanContext,
+    Planning,
+    Turn,
+    acts,
+    gains_of_pairs,
+    pair_empty,
+    row_of,
+)
 
 
 def begin_lap(work: Work, state: State, total: RunningTotal, pends: bool = False, proposes: bool = True) -> None:

@@ -28,8 +28,7 @@ from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced
 from bnp_dask.inference.state import State, Work, recall, recall_left, recall_states, remember
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import Gather, Split
-from bnp_dask.moves.create import gather_atoms, visit_and_split
+from bnp_dask.moves import Gather, Split, gather_atoms, visit_and_split
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.store import Receipt
 from bnp_dask.structure import Trial, Visit, room_for

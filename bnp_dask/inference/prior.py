@@ -19,9 +19,7 @@ from bnp_dask.core import Summary
 from bnp_dask.inference.state import State
 from bnp_dask.inputs import as_a
 from bnp_dask.model import Model
-from bnp_dask.moves.base import record
-from bnp_dask.moves.policy import LAP
-from bnp_dask.moves.prior import better_prior
+from bnp_dask.moves import LAP, better_prior, record
 from bnp_dask.observation import unlabelled, with_part
 from bnp_dask.structure import LearningAllocation, counting_units, learner_of, prior_terms
 

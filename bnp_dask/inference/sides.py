@@ -14,7 +14,7 @@ import numpy as np
 from bnp_dask.allocation.base import SampledAllocation
 from bnp_dask.core import Batch, Summary
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.mixture.resp import RaggedResp, cluster_sums
+from bnp_dask.kernels import RaggedResp, cluster_sums
 from bnp_dask.model import Model
 
 GROWTH, ENOUGH = 0.3, 1000

@@ -30,8 +30,7 @@ from bnp_dask.inference.chains import Sampler
 from bnp_dask.inference.gathered import ROOM, Gathered
 from bnp_dask.inputs import SEEDS
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import Move, Plan
-from bnp_dask.moves.memory import Memory, Pending
+from bnp_dask.moves import Memory, Move, Pending, Plan
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.store import NO_RECEIPT, Part, PartFiles, Receipt, no_receipts, receipt_of
 from bnp_dask.structure import LITTLE, Visit

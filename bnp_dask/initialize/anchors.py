@@ -20,8 +20,7 @@ from bnp_dask.initialize.base import (
     starts_from_words,
 )
 from bnp_dask.inputs import hold, number_from, of_two_names, whole_number
-from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points, projected_pairs
+from bnp_dask.kernels import convex_weights, farthest_points, matmul, projected_pairs
 from bnp_dask.model import Model
 
 MEMORY = 2 * 2**30

@@ -15,7 +15,7 @@ from bnp_dask.core import Batch, Summary, Survey, batch_from_arrays, batch_to_ar
 from bnp_dask.data import Reader, Source, batch_reader, in_words, n_together
 from bnp_dask.errors import DataError
 from bnp_dask.execute import Executor, Handle, Load, Task, in_turn, load_of, submitted
-from bnp_dask.kernels.mixture.resp import Resp, SparseResp, scale_rows
+from bnp_dask.kernels import Resp, SparseResp, scale_rows
 from bnp_dask.model import Model
 from bnp_dask.store import Drafts
 from bnp_dask.structure import noun_of

@@ -27,7 +27,7 @@ from bnp_dask.initialize.base import (
 )
 from bnp_dask.initialize.kmeans import single_summary
 from bnp_dask.inputs import hold, number_from, of_two_names, plain, require, share_below_one, shown, whole_number
-from bnp_dask.kernels.mixture.resp import scale_rows
+from bnp_dask.kernels import scale_rows
 from bnp_dask.model import Model, Posterior
 from bnp_dask.structure import sequence_offsets
 

@@ -34,7 +34,7 @@ from bnp_dask.initialize.base import (
     summarize_assigned,
 )
 from bnp_dask.inputs import hold, positive_number, whole_number
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels import log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Params, lacks_any, numbers_per_cluster
 from bnp_dask.structure import noun_of

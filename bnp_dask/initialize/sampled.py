@@ -19,7 +19,7 @@ from bnp_dask.initialize.base import (
     submit_atoms,
 )
 from bnp_dask.inputs import MOST, as_a, hold, of_two_names, positive_mass, whole_number
-from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
+from bnp_dask.kernels import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 

@@ -18,8 +18,7 @@ from bnp_dask.core import Batch, GroupStates, Summary, concatenate, unless_refus
 from bnp_dask.initialize.anchors import AnchorWords
 from bnp_dask.initialize.base import child_rng, hard_resp, summarize_assigned
 from bnp_dask.initialize.kmeans import cluster_atoms, largest_first, plus_plus
-from bnp_dask.kernels.gaussian.rounds import Stop
-from bnp_dask.kernels.mixture.resp import scale_rows
+from bnp_dask.kernels import Stop, scale_rows
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE

@@ -11,7 +11,7 @@ import numpy as np
 from bnp_dask.core import Batch, Exchange, Summary, concatenate, register, unless_refused
 from bnp_dask.execute import Task
 from bnp_dask.inputs import hold, number_from, whole_number
-from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels import matmul
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE

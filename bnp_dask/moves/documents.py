@@ -31,7 +31,7 @@ from bnp_dask.initialize.sampled import (
     topics_of_tokens,
 )
 from bnp_dask.inputs import MOST, flag, hold, whole_number
-from bnp_dask.kernels.numeric.arithmetic import exp, log
+from bnp_dask.kernels import exp, log
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
 from bnp_dask.moves.memory import WHOLE

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from bnp_dask.core import Summary
-from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import Labelled, numbers_per_cluster

@@ -13,9 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from bnp_dask.core import Batch, Summary
-from bnp_dask.kernels.gaussian.rounds import SmallRun, Stop
-from bnp_dask.kernels.mixture.resp import pair_entropy
-from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels import SmallRun, Stop, is_fixed, pair_entropy
 from bnp_dask.model import NO_PAIRS, Model
 from bnp_dask.structure import clusters_only
 

@@ -20,7 +20,7 @@ from bnp_dask.data import batch_reader
 from bnp_dask.execute import in_order
 from bnp_dask.initialize.base import child_rng
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
+from bnp_dask.kernels import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import BirthProposal, PlanContext
 from bnp_dask.moves.policy import WindowPolicy

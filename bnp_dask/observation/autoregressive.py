@@ -18,8 +18,12 @@ import numpy as np
 from bnp_dask.core import OPTIONAL, Batch, Bulk, Field, Summary, Survey, bulk_of, lagged_names, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import MOST_MASS, hold, real_setting, shown, whole_number
-from bnp_dask.kernels.gaussian import learned
-from bnp_dask.kernels.gaussian.quadratic import (
+from bnp_dask.kernels import (
+    Resp,
+    is_fixed,
+    lagged_rows,
+    log,
+    matmul,
     moment_sums,
     n_packed,
     pack,
@@ -27,11 +31,9 @@ from bnp_dask.kernels.gaussian.quadratic import (
     quadratic_log_lik,
     unpack,
     whitened_squares,
+    with_lags,
 )
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
-from bnp_dask.kernels.numeric.fixed_order import is_fixed
-from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
+from bnp_dask.kernels.gaussian import learned
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import NEAR, dependence_of_steps, null_covariance, without_null

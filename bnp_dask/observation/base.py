@@ -25,9 +25,7 @@ import numpy as np
 
 from bnp_dask.core import CLUSTER, Batch, Field, Summary, Survey
 from bnp_dask.inputs import Key
-from bnp_dask.kernels.gaussian.bounds import Forms
-from bnp_dask.kernels.gaussian.rounds import SmallRun
-from bnp_dask.kernels.mixture.resp import AnyResp, Resp
+from bnp_dask.kernels import AnyResp, Forms, Resp, SmallRun
 
 Params = Any
 """Frozen dataclass of arrays ``(K, ...)``; each observation model has its own."""

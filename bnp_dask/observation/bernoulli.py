@@ -11,8 +11,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
+from bnp_dask.kernels import Resp, exp, log, log_gammas, matmul
 from bnp_dask.observation.checks import check_bits, cluster_fastest, product, sums
 from bnp_dask.observation.interface import (
     Density,

@@ -14,9 +14,7 @@ from scipy.special import gammaln, psi
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import MOST_LEVELS, Key, Levels, shown
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, matmul
-from bnp_dask.kernels.topics.counts import count_sums, table_product
+from bnp_dask.kernels import Resp, count_sums, exp, log, log_gammas, log_shares, matmul, table_product
 from bnp_dask.observation.checks import check_width, cluster_fastest, where_first
 from bnp_dask.observation.interface import SHOWN, Axis, Estimate, Estimates, Names, compared_by_settings
 from bnp_dask.observation.missing import Missing, checked, filled, holes

@@ -9,9 +9,16 @@ from scipy.special import gammaln
 from bnp_dask.core import Batch
 from bnp_dask.errors import DataError
 from bnp_dask.inputs import require_sound
-from bnp_dask.kernels.mixture.resp import Resp, atom_sums, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.topics.counts import count_sums, row_log_factorials, table_product, transposed
+from bnp_dask.kernels import (
+    Resp,
+    atom_sums,
+    cluster_sums,
+    count_sums,
+    matmul,
+    row_log_factorials,
+    table_product,
+    transposed,
+)
 from bnp_dask.observation.priors import MOST_COUNT
 
 PIECE_NUMBERS = 2**17

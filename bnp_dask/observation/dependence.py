@@ -44,7 +44,7 @@ import numpy as np
 
 from bnp_dask.core import Bulk, Survey
 from bnp_dask.errors import warn
-from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels import matmul
 from bnp_dask.observation.priors import constant_columns, rounding_variance, usual_variance
 
 logger = logging.getLogger("bnp_dask.observation")

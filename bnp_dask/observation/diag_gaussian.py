@@ -12,10 +12,8 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
 from bnp_dask.inputs import LEAST_MASS
+from bnp_dask.kernels import Resp, cluster_sums, exp, log, log_gammas, matmul, student_falls
 from bnp_dask.kernels.gaussian import learned
-from bnp_dask.kernels.gaussian.distances import student_falls
-from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import few_columns, tell_of_columns

@@ -10,9 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
-from bnp_dask.kernels.gaussian.distances import diagonal_squares
-from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels import Resp, cluster_sums, diagonal_squares, log, matmul
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import atom_mass
 from bnp_dask.observation.dependence import few_columns, tell_of_columns

@@ -13,22 +13,28 @@ import numpy as np
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
 from bnp_dask.errors import NumericalError, SettingError, warn
 from bnp_dask.inputs import LEAST_MASS
-from bnp_dask.kernels.gaussian import learned, rounds
-from bnp_dask.kernels.gaussian.bounds import Forms
-from bnp_dask.kernels.gaussian.conditional import add_completed, add_conditional_means, add_marginal, patterns_of
-from bnp_dask.kernels.gaussian.distances import cluster_distances
-from bnp_dask.kernels.gaussian.factors import cholesky_factors
-from bnp_dask.kernels.gaussian.quadratic import (
+from bnp_dask.kernels import (
+    Forms,
+    Resp,
+    add_completed,
+    add_conditional_means,
+    add_marginal,
+    cholesky_factors,
+    cluster_distances,
+    cluster_sums,
+    log,
+    matmul,
     moment_sums,
     n_packed,
     pack,
     packed_outer,
-    precision_of,
+    patterns_of,
     quadratic_log_lik,
+    rounds,
     whitened_squares,
 )
-from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.gaussian import learned
+from bnp_dask.kernels.gaussian.quadratic import precision_of
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null

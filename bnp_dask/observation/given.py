@@ -12,7 +12,7 @@ import numpy as np
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import Key, Levels, shown
-from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels import Resp
 from bnp_dask.observation.checks import check_width, where_first
 from bnp_dask.observation.interface import Estimates, Names, compared_by_settings
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from bnp_dask.core import Batch
-from bnp_dask.kernels.gaussian.factors import cholesky_factors
-from bnp_dask.kernels.streaming.single_atoms import (
+from bnp_dask.kernels import (
     bits_density,
+    cholesky_factors,
     diagonal_density,
     gaussian_density,
     known_variance_density,

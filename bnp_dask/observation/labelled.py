@@ -12,7 +12,7 @@ import numpy as np
 from bnp_dask.core import Batch, Counting, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import Key, require, shown
-from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.kernels import Resp, cluster_sums
 from bnp_dask.observation.base import (
     KNOWN,
     CalmLearningObservation,

@@ -21,8 +21,7 @@ import numpy as np
 from bnp_dask.core import Batch, Field, Summary
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import is_a, one_of
-from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp, cluster_sums
-from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels import RaggedResp, Resp, SparseResp, cluster_sums, matmul
 
 Missing = Literal["marginalise"] | None
 """Treatment of NaN by a likelihood: None refuses it."""

@@ -13,11 +13,21 @@ from scipy.special import gammaln
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import flag, hold, share_below_one
-from bnp_dask.kernels.mixture.resp import AnyResp, WordResp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, matmul
-from bnp_dask.kernels.numeric.special import psi_gammaln
-from bnp_dask.kernels.topics.counts import rising, rising_sums, table_product
-from bnp_dask.kernels.topics.dirichlet import dirichlet_table, table_scores
+from bnp_dask.kernels import (
+    AnyResp,
+    WordResp,
+    dirichlet_table,
+    exp,
+    log,
+    log_gammas,
+    log_shares,
+    matmul,
+    psi_gammaln,
+    rising,
+    rising_sums,
+    table_product,
+    table_scores,
+)
 from bnp_dask.observation import checks
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.interface import (

@@ -15,9 +15,7 @@ from scipy.special import betaln, gammaln, ndtr, psi
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import shown
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, matmul
-from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
+from bnp_dask.kernels import Resp, exp, log, log_gammas, matmul, rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.interface import Estimates, Names, by_feature, compared_by_settings, largest

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bnp_dask.core import register
-from bnp_dask.kernels.gaussian.quadratic import quadratic_coefficients, scatter_matrices
-from bnp_dask.kernels.gaussian.rounds import EMPTY
+from bnp_dask.kernels import EMPTY, quadratic_coefficients, scatter_matrices
 
 
 @register

@@ -13,9 +13,7 @@ from scipy.special import gammaln, psi
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import LEAST_RATE, MOST_RATE, shown
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, log_gammas, matmul
-from bnp_dask.kernels.topics.counts import rising_sums, row_log_factorials
+from bnp_dask.kernels import Resp, exp, log, log1p, log_gammas, matmul, rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
 from bnp_dask.observation.interface import (

@@ -27,7 +27,7 @@ from bnp_dask.inputs import (
     whole_number,
     written,
 )
-from bnp_dask.kernels.mixture.resp import Resp
+from bnp_dask.kernels import Resp
 from bnp_dask.observation.base import (
     LOG_BASE,
     NamingObservation,

@@ -13,13 +13,21 @@ from scipy.special import gammaln, psi
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, column_name, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import MOST_MASS
-from bnp_dask.kernels.gaussian.bounds import Forms
-from bnp_dask.kernels.gaussian.factors import cholesky_factors, eigenvectors
-from bnp_dask.kernels.gaussian.quadratic import pack
-from bnp_dask.kernels.gaussian.rounds import EMPTY
-from bnp_dask.kernels.gaussian.semi_conjugate import joint_modes, log_integrals, nodes_of
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, matmul
+from bnp_dask.kernels import (
+    EMPTY,
+    Forms,
+    Resp,
+    cholesky_factors,
+    eigenvectors,
+    exp,
+    joint_modes,
+    log,
+    log1p,
+    log_integrals,
+    matmul,
+    nodes_of,
+    pack,
+)
 from bnp_dask.observation import wishart
 from bnp_dask.observation.dependence import without_null
 from bnp_dask.observation.gaussian import FIELDS, Gaussian

@@ -12,9 +12,8 @@ import numpy as np
 from bnp_dask.core import Batch, Field, Summary, Survey, register
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import flag, hold, real_setting, shown
-from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.kernels import Resp, cluster_sums, matmul
 from bnp_dask.kernels.numeric import directions
-from bnp_dask.kernels.numeric.arithmetic import matmul
 from bnp_dask.observation.interface import Estimates, Names, by_feature, compared_by_settings, each, largest
 from bnp_dask.observation.priors import PRIOR_SCALE, check_dense, known, single, width
 

@@ -18,11 +18,19 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.inputs import MOST_MASS, real_setting, shown
-from bnp_dask.kernels.gaussian.factors import absolute_forms, cholesky_factors, errors_of_pivots, hides_pivots
-from bnp_dask.kernels.gaussian.learned import Precisions, precision_of
-from bnp_dask.kernels.gaussian.quadratic import pack
-from bnp_dask.kernels.numeric.arithmetic import log, log1p, matmul
-from bnp_dask.kernels.numeric.fixed_order import is_fixed
+from bnp_dask.kernels import (
+    Precisions,
+    absolute_forms,
+    cholesky_factors,
+    errors_of_pivots,
+    hides_pivots,
+    is_fixed,
+    log,
+    log1p,
+    matmul,
+    pack,
+    precision_of,
+)
 from bnp_dask.observation.priors import LOG_2PI, scales
 
 LOG_2 = math.log(2.0)

@@ -10,11 +10,13 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
-from bnp_dask.kernels.gaussian import learned
-from bnp_dask.kernels.gaussian.bounds import Forms
-from bnp_dask.kernels.gaussian.distances import cluster_distances
-from bnp_dask.kernels.gaussian.factors import cholesky_factors
-from bnp_dask.kernels.gaussian.quadratic import (
+from bnp_dask.kernels import (
+    Forms,
+    Resp,
+    cholesky_factors,
+    cluster_distances,
+    log,
+    matmul,
     moment_sums,
     n_packed,
     pack,
@@ -23,8 +25,7 @@ from bnp_dask.kernels.gaussian.quadratic import (
     unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels.gaussian import learned
 from bnp_dask.observation import wishart
 from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.prices import ClusterPrice
+from bnp_dask.analysis import ClusterPrice
 from bnp_dask.core import Batch, Table, in_order, pandas_for
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import plain, shown

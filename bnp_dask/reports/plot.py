@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.base import require_posterior
+from bnp_dask.analysis import TopicShares, Tree, in_tables, require_posterior
 from bnp_dask.analysis.predict import predict
-from bnp_dask.analysis.topics.words import TopicShares, in_tables
-from bnp_dask.analysis.tree import Tree
 from bnp_dask.analysis.tree import tree as grown
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import number_from, plain, whole_number
@@ -39,8 +37,7 @@ from bnp_dask.reports.plots import (
 )
 from bnp_dask.reports.plots import SHOWN as SHOWN_LEAVES
 from bnp_dask.structure import noun_of
-from bnp_dask.training.certainty import NATS
-from bnp_dask.training.results import History, TrainResult
+from bnp_dask.training import NATS, History, TrainResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,29 +14,39 @@ import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 from scipy.special import logsumexp
 
-from bnp_dask.analysis.base import for_batches, open_for
-from bnp_dask.analysis.metrics import match_labels
-from bnp_dask.analysis.predict import assign_batch
-from bnp_dask.analysis.sequences import Durations, Transitions, as_list, split_sequences, transitions
-from bnp_dask.analysis.topics.words import TopicShares, in_tables, token_shares, top_words, topic_positions
-from bnp_dask.analysis.tree import Tree, tree
+from bnp_dask.analysis import (
+    Durations,
+    TopicShares,
+    Transitions,
+    Tree,
+    as_list,
+    assign_batch,
+    for_batches,
+    in_tables,
+    match_labels,
+    open_for,
+    split_sequences,
+    token_shares,
+    top_words,
+    topic_positions,
+    transitions,
+)
+from bnp_dask.analysis.tree import tree
 from bnp_dask.core import Batch
 from bnp_dask.data import Reader, Source
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.execute import Executor
-from bnp_dask.inference.prior import PRIOR
+from bnp_dask.inference import PRIOR
 from bnp_dask.inputs import one_of
 from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
-from bnp_dask.moves.judge import SORT
+from bnp_dask.moves import SORT
 from bnp_dask.observation import Estimate, Product, estimates_of, unlabelled
 from bnp_dask.reports import describe
 from bnp_dask.reports.pages import Paragraph, Picture, Section
 from bnp_dask.store import holds_run
 from bnp_dask.structure import CLUSTER, Noun, in_use, noun_of
-from bnp_dask.training.certainty import NATS
-from bnp_dask.training.results import History
-from bnp_dask.training.run_settings import settings_of_run
+from bnp_dask.training import NATS, History, settings_of_run
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -17,36 +17,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.analysis.base import open_for, texts_in
-from bnp_dask.analysis.predict import predict
-from bnp_dask.analysis.prices import ClusterPrice
-from bnp_dask.analysis.score import score
-from bnp_dask.analysis.sequences import (
-    SequenceSurvey,
-    is_list_of_arrays,
-    namer_of,
-    sequence_distances,
-    survey_sequences,
-    transitions,
-)
-from bnp_dask.analysis.topics.words import (
+from bnp_dask.analysis import (
     LEAST_TOKENS,
     RELEVANCE,
+    ClusterPrice,
+    SequenceSurvey,
     TopicShares,
     TopicSurvey,
     foremost,
     hellinger,
     in_tables,
+    is_list_of_arrays,
     marginal,
+    namer_of,
     names_of,
+    open_for,
+    sequence_distances,
     shares_over,
     survey_documents,
+    survey_sequences,
+    texts_in,
     token_shares,
     topic_positions,
+    transitions,
     word_probabilities,
     word_tokens,
     worth_showing,
 )
+from bnp_dask.analysis.predict import predict
+from bnp_dask.analysis.score import score
 from bnp_dask.core import Table, pandas_for
 from bnp_dask.core.columns import few
 from bnp_dask.data import (
@@ -81,10 +80,7 @@ from bnp_dask.structure import (
     scale_shape,
     unused_line,
 )
-from bnp_dask.training.growing.update import UpdateResult
-from bnp_dask.training.growing.versions import load, objective_of_version
-from bnp_dask.training.results import History, TrainResult
-from bnp_dask.training.run_settings import settings_of_run
+from bnp_dask.training import History, TrainResult, UpdateResult, load, objective_of_version, settings_of_run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -269,7 +269,7 @@ def results_in(out: str | os.PathLike[str]) -> dict[str, Result]:
 def run(experiment: Experiment, task: Task, out: str | os.PathLike[str]) -> Result:
     """Run one experiment in this process and keep its result and picture in a folder."""
     from bnp_dask.execute import one_blas_thread
-    from bnp_dask.training.train import ConvergenceWarning
+    from bnp_dask.training import ConvergenceWarning
 
     folder = local_path(out)
     try:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from bnp_dask.analysis.metrics import contingency
-from bnp_dask.inference.sampling import Gibbs
-from bnp_dask.inference.sampling.gibbs import STATES
+from bnp_dask.analysis import contingency
+from bnp_dask.inference import STATES, Gibbs
 from bnp_dask.model import Posterior
 from bnp_dask.reports.plot import history
 from bnp_dask.reports.plots import new_figure
-from bnp_dask.training.results import TrainResult
+from bnp_dask.training import TrainResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

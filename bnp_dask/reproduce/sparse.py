@@ -11,7 +11,7 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.core import Batch
-from bnp_dask.kernels.mixture.resp import resp_from_weights, top_resp_from_weights
+from bnp_dask.kernels import resp_from_weights, top_resp_from_weights
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure
 from bnp_dask.reproduce.measures import Watch, grid, lines

@@ -16,7 +16,7 @@ import numpy as np
 
 from bnp_dask.core import Batch
 from bnp_dask.errors import DataError, SummaryError
-from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, SparseResp
+from bnp_dask.kernels import RaggedResp, Resp, SparseResp
 from bnp_dask.observation import Observation, numbers_per_cluster
 
 LITTLE = 2**16

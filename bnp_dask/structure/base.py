@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bnp_dask.core import Batch, GroupStates, RunningTotal, Summary, require_finite_rows
-from bnp_dask.kernels.mixture.resp import Resp, cluster_sums
+from bnp_dask.kernels import Resp, cluster_sums
 from bnp_dask.observation import Estimate
 from bnp_dask.structure.answers import Columns
 from bnp_dask.structure.assignments import Assignments

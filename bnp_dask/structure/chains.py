@@ -17,9 +17,7 @@ import numpy as np
 
 from bnp_dask.core import Batch, GroupStates, Links, Summary
 from bnp_dask.inputs import as_a, require
-from bnp_dask.kernels.hmm.merge_entropy import merge_losses
-from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
-from bnp_dask.kernels.numeric.arithmetic import log, matmul
+from bnp_dask.kernels import Block, find_block, log, matmul, merge_losses, share_block
 from bnp_dask.observation import Estimate, by_feature
 from bnp_dask.observation.interface import each
 from bnp_dask.structure.answers import Columns, chain_density, chances_of, draw_path, label_rows, resp_of_rows

@@ -12,9 +12,7 @@ from scipy import sparse
 from bnp_dask.core import Batch, GroupStates, Links, Summary, concatenate_states
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, require
-from bnp_dask.kernels.mixture.resp import Resp
-from bnp_dask.kernels.numeric.arithmetic import matmul
-from bnp_dask.kernels.topics.counts import count_sums
+from bnp_dask.kernels import Resp, count_sums, matmul
 from bnp_dask.observation import Estimate, by_feature
 from bnp_dask.observation.interface import each
 from bnp_dask.structure.answers import Columns, draw_groups, label_documents, mixture_density, resp_in_groups

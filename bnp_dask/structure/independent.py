@@ -11,8 +11,7 @@ import numpy as np
 from bnp_dask.core import Batch, GroupStates, Summary, require_finite_rows
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, is_a, positions, require
-from bnp_dask.kernels.mixture.resp import ScreenedWeights
-from bnp_dask.kernels.numeric.arithmetic import log, log_sum_exp
+from bnp_dask.kernels import ScreenedWeights, log, log_sum_exp
 from bnp_dask.observation import (
     Axis,
     CompletingObservation,

@@ -34,7 +34,7 @@ import numpy as np
 
 from bnp_dask.core import UNITS, Batch, Summary
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, resp_entropy, scale_rows
+from bnp_dask.kernels import Resp, SparseResp, cluster_sums, resp_entropy, scale_rows
 from bnp_dask.structure.protocols import LocalStep, MixtureAllocation, WholeModel, linear_sums
 
 

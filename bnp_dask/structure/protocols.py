@@ -13,9 +13,7 @@ import numpy as np
 
 from bnp_dask.core import Batch, Field, GroupStates, Summary
 from bnp_dask.inputs import is_a
-from bnp_dask.kernels.hmm.forward_backward import Chains
-from bnp_dask.kernels.mixture.resp import Resp, ScreenedWeights
-from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.kernels import Chains, Resp, ScreenedWeights, log
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.observation import Observation
 

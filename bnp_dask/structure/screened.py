@@ -11,17 +11,19 @@ from weakref import finalize
 import numpy as np
 
 from bnp_dask.core import Batch
-from bnp_dask.kernels.gaussian.bounds import LARGEST, SMALLEST, Forms
-from bnp_dask.kernels.gaussian.screen import (
+from bnp_dask.kernels import (
+    LARGEST,
+    SMALLEST,
     Costs,
+    Forms,
     Patience,
     Screen,
+    ScreenedWeights,
+    is_fixed,
     screened_weights,
     suits_homes,
     weights_by_home,
 )
-from bnp_dask.kernels.mixture.resp import ScreenedWeights
-from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.observation import lacks_any
 
 PIECE_NUMBERS = 2**21

@@ -10,8 +10,7 @@ import numpy as np
 from bnp_dask.core import Batch, GroupStates
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.mixture.resp import WordResp
-from bnp_dask.kernels.topics.response import share_products
+from bnp_dask.kernels import WordResp, share_products
 from bnp_dask.observation import Observation, TokenObservation
 from bnp_dask.observation.missing import completed
 from bnp_dask.structure.protocols import Tokens, WholeModel

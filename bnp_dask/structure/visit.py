@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from bnp_dask.core import Batch, Summary, add_in_place
-from bnp_dask.kernels.mixture.resp import Resp, SparseResp, cluster_sums, columns_of
+from bnp_dask.kernels import Resp, SparseResp, cluster_sums, columns_of
 from bnp_dask.observation import CompletingObservation, lacks_any
 from bnp_dask.structure.assignments import Collector
 from bnp_dask.structure.base import Trial, Visit

@@ -31,22 +31,29 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
-from bnp_dask.analysis.base import MOST_STARTS
+from bnp_dask.analysis import MOST_STARTS
 from bnp_dask.core import OPTIONAL, Summary, Survey, register
 from bnp_dask.core.survey import without
 from bnp_dask.errors import NumericalError, SettingError
-from bnp_dask.inference import Schedule, State, Step, Work
-from bnp_dask.inference.bad_batches import remaining
-from bnp_dask.inference.gathered import Gathered
-from bnp_dask.inference.prior import prior_to_arrays, settings_to_arrays, with_saved_prior
-from bnp_dask.inference.shared_reads import SharedReads
-from bnp_dask.inference.state import ROUNDING, Loss, Memo
+from bnp_dask.inference import (
+    ROUNDING,
+    Gathered,
+    Loss,
+    Memo,
+    Schedule,
+    SharedReads,
+    State,
+    Step,
+    Work,
+    prior_to_arrays,
+    remaining,
+    settings_to_arrays,
+    with_saved_prior,
+)
 from bnp_dask.initialize import InitContext, Initialization
 from bnp_dask.inputs import hold, lacking, require, shown, start_of_seed, whole_number
 from bnp_dask.model import Model
-from bnp_dask.moves.base import record
-from bnp_dask.moves.memory import Memory, as_start, with_rejected
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves import LAP, Memory, as_start, record, with_rejected
 from bnp_dask.observation import Observation
 from bnp_dask.store import Checkpoint, MemoryStore, RunStore
 from bnp_dask.structure import count_of, noun_of

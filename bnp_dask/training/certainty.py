@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask.allocation.base import UnscoredAllocation
-from bnp_dask.analysis.base import MOST_STARTS, WINDOW, open_for, require_posterior, runner_for
-from bnp_dask.analysis.metrics import rand_index_of_table
-from bnp_dask.analysis.predict import assign_batch
-from bnp_dask.analysis.score import density_of
-from bnp_dask.analysis.tree import Tree, TreeUnion, objective_of, tree
+from bnp_dask.analysis import (
+    MOST_STARTS,
+    WINDOW,
+    Tree,
+    TreeUnion,
+    assign_batch,
+    density_of,
+    objective_of,
+    open_for,
+    rand_index_of_table,
+    require_posterior,
+    runner_for,
+)
+from bnp_dask.analysis.tree import tree
 from bnp_dask.core import Batch, Summary
 from bnp_dask.data import Reader, ResampledSource, Source, View, batch_reader
 from bnp_dask.errors import DataError, SettingError, warn

@@ -12,8 +12,8 @@ from numbers import Real
 from typing import Any
 
 from bnp_dask._version import __version__
-from bnp_dask.analysis.base import require_posterior
-from bnp_dask.analysis.predict import TopResponsibilities, predict
+from bnp_dask.analysis import TopResponsibilities, require_posterior
+from bnp_dask.analysis.predict import predict
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import POSTERIOR_NAME
 from bnp_dask.model import Posterior

@@ -24,22 +24,29 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.allocation.base import UnscoredAllocation
-from bnp_dask.analysis.base import listed, needs_of
+from bnp_dask.analysis import listed, needs_of
 from bnp_dask.core import Batch, Columns, RunningTotal, Summary
 from bnp_dask.data import SMALL_BYTES, Reader, Source, batch_reader, columns_of, spans_of, taking_lags
 from bnp_dask.data.sources.open import opened
 from bnp_dask.execute import KEPT, Handle, SerialExecutor, one_blas_thread
-from bnp_dask.inference import Memoized, Schedule
-from bnp_dask.inference.drive import in_flight
-from bnp_dask.inference.local_steps import LocalStep, batches_of_task, is_slight
-from bnp_dask.inference.reduction import FAN, Change, reduced_for_us, sums_left
-from bnp_dask.inference.sampling.gibbs import Gibbs
-from bnp_dask.inference.streaming import Filter
+from bnp_dask.inference import (
+    FAN,
+    Change,
+    Filter,
+    Gibbs,
+    LocalStep,
+    Memoized,
+    Schedule,
+    batches_of_task,
+    in_flight,
+    is_slight,
+    reduced_for_us,
+    sums_left,
+)
 from bnp_dask.initialize import Initialization
 from bnp_dask.inputs import whole_number
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves import Move
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves import LAP, Move
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.training.callbacks import RunInfo
 from bnp_dask.training.memory_plan import COPIES, KILLED_AT, MEMORY_BYTES, PROGRAM_BYTES, parse_memory

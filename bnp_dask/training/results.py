@@ -20,7 +20,7 @@ import numpy as np
 
 from bnp_dask._names import method
 from bnp_dask._version import __version__
-from bnp_dask.analysis.base import require_posterior
+from bnp_dask.analysis import require_posterior
 from bnp_dask.core import (
     REGISTRY,
     Columns,
@@ -36,7 +36,7 @@ from bnp_dask.core import (
     to_spec,
 )
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
-from bnp_dask.inference.sampling import Draws
+from bnp_dask.inference import Draws
 from bnp_dask.inputs import DRAWS_NAME, POSTERIOR_NAME, hold, path_text, shown
 from bnp_dask.model import Model, Posterior, not_here
 from bnp_dask.observation import estimates_of, unlabelled

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from bnp_dask.allocation.base import UnscoredAllocation
-from bnp_dask.analysis.base import EXAMPLES
+from bnp_dask.analysis import EXAMPLES
 from bnp_dask.core import (
     REGISTRY,
     Columns,
@@ -32,9 +32,19 @@ from bnp_dask.core import (
 )
 from bnp_dask.data import Source
 from bnp_dask.errors import BnpDaskError, SettingError, StoreError, redacted
-from bnp_dask.inference import FullBatch, Memoized, Schedule, State, Step, Stochastic, Work
-from bnp_dask.inference.sampling import Gibbs
-from bnp_dask.inference.streaming import ExpectationPropagation, Filter, TruncationFreeSVI
+from bnp_dask.inference import (
+    ExpectationPropagation,
+    Filter,
+    FullBatch,
+    Gibbs,
+    Memoized,
+    Schedule,
+    State,
+    Step,
+    Stochastic,
+    TruncationFreeSVI,
+    Work,
+)
 from bnp_dask.initialize import (
     AnchorWords,
     BregmanKMeans,
@@ -50,9 +60,18 @@ from bnp_dask.initialize import (
 from bnp_dask.initialize.kmeans import SAMPLE
 from bnp_dask.inputs import require, shown
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge, Move
-from bnp_dask.moves.policy import START, BirthPolicy
-from bnp_dask.moves.start import UnitedKMeans, shows_enough, unites
+from bnp_dask.moves import (
+    START,
+    Birth,
+    BirthPolicy,
+    Delete,
+    DocumentBirth,
+    Merge,
+    Move,
+    UnitedKMeans,
+    shows_enough,
+    unites,
+)
 from bnp_dask.observation import AutoRegressiveGaussian, Labelled, Multinomial
 from bnp_dask.store import (
     JOB_NAME,

@@ -49,7 +49,7 @@ from bnp_dask.data import (
 )
 from bnp_dask.errors import DataError, StoreError, warn
 from bnp_dask.execute import Executor, in_order, in_turn
-from bnp_dask.inference.bad_batches import survey_checked
+from bnp_dask.inference import survey_checked
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, RoundedObservation, unlabelled
 from bnp_dask.store import ROW, Checkpoint, DamagedError, Manifest, MemoryStore, RunStore

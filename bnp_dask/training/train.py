@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask.allocation.response import GaussianResponse
-from bnp_dask.analysis.base import check_run, listed, needs_of, words_of
-from bnp_dask.analysis.topics.completion import MOST_PASSES, PASSES, bytes_of_passes, collapsed_summary, require_own
+from bnp_dask.analysis import (
+    MOST_PASSES,
+    PASSES,
+    bytes_of_passes,
+    check_run,
+    collapsed_summary,
+    listed,
+    needs_of,
+    require_own,
+    words_of,
+)
 from bnp_dask.core import Summary, Survey, frozen, thawed
 from bnp_dask.core.survey import without
 from bnp_dask.data import (
@@ -37,36 +46,37 @@ from bnp_dask.data.sources.open import opened
 from bnp_dask.errors import DataError, ExecutionError, SettingError, warn
 from bnp_dask.execute import Executor, SerialExecutor, one_blas_thread, open_executor
 from bnp_dask.inference import (
+    EMBEDDED,
+    SAMPLED,
+    STREAMED,
+    Gibbs,
+    Loss,
     Memoized,
     SavedState,
     Schedule,
+    SharedReads,
     State,
     Step,
     Work,
+    first_sample,
+    in_flight,
     is_constant,
+    kept_draws,
+    on_sample,
+    remaining,
+    require_enough,
+    require_sound,
     restored,
     state_to_arrays,
     state_to_json,
+    usable,
 )
-from bnp_dask.inference.bad_batches import remaining, require_enough, usable
-from bnp_dask.inference.drive import in_flight
-from bnp_dask.inference.gathered import EMBEDDED
-from bnp_dask.inference.sampling.gibbs import SAMPLED, Gibbs, kept_draws
-from bnp_dask.inference.shared_reads import SharedReads
-from bnp_dask.inference.sound import require_sound
-from bnp_dask.inference.state import Loss
-from bnp_dask.inference.streaming.truncation_free import STREAMED
-from bnp_dask.inference.variational.sampled import first_sample, on_sample
 from bnp_dask.initialize import InitContext, Initialization, LearnedStart
 from bnp_dask.initialize.labelled import LabelledStart
 from bnp_dask.inputs import flag, is_a, seed_of, whole_number
-from bnp_dask.kernels.gaussian.quadratic import n_packed
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
-from bnp_dask.kernels.options import n_kept
+from bnp_dask.kernels import fixed_order, n_kept, n_packed
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves import Move
-from bnp_dask.moves.policy import LAP
-from bnp_dask.moves.prior import better_prior
+from bnp_dask.moves import LAP, Move, better_prior
 from bnp_dask.observation import Labelled, Observation, RoundedObservation, unlabelled
 from bnp_dask.observation.priors import rounding_variance
 from bnp_dask.reports.describe import variances

@@ -24,10 +24,18 @@ from bnp_dask.data.output import write
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import as_a, hold, number_between, one_of, whole_number
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log_gammas, log_shares, log_sum_exp, matmul
-from bnp_dask.kernels.topics.collapsed import collapsed_counts
-from bnp_dask.kernels.topics.completion import log_word_shares, mix
-from bnp_dask.kernels.topics.document_step import sample_document
+from bnp_dask.kernels import (
+    collapsed_counts,
+    exp,
+    log,
+    log_gammas,
+    log_shares,
+    log_sum_exp,
+    log_word_shares,
+    matmul,
+    mix,
+    sample_document,
+)
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Multinomial, WideningObservation, as_csr
 from bnp_dask.structure import (

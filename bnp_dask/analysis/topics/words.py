@@ -35,8 +35,7 @@ from bnp_dask.data import Reader, Source, batch_reader, load_documents
 from bnp_dask.errors import DataError, SettingError, nearest
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import is_whole, number_from, one_of, plain, shown, whole_number
-from bnp_dask.kernels.mixture.resp import resp_from_weights
-from bnp_dask.kernels.numeric.arithmetic import matmul
+from bnp_dask.kernels import matmul, resp_from_weights
 from bnp_dask.model import Posterior
 from bnp_dask.observation import Multinomial
 from bnp_dask.structure import (

@@ -59,7 +59,7 @@ from bnp_dask.data.text.vocabulary import Analysis, WordSums, write_vocabulary
 from bnp_dask.data.view import OrderedSource, WeightedSource
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.inputs import as_file, flag, is_stream, is_whole, one_of, shown, whole_number
-from bnp_dask.kernels.topics.completion import mix
+from bnp_dask.kernels import mix
 
 # -- Rows on their way into a store: duplicates left out, projected to fewer columns, sorted into groups ----------
 

@@ -13,7 +13,7 @@ from bnp_dask.inference.sampling.reseating import Others
 from bnp_dask.inference.sampling.sweep import Drawn
 from bnp_dask.inference.sampling.visit import PARAMETERS, WEIGHTS, Assigned, generator
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.numeric.arithmetic import exp, log_gammas, log_shares
+from bnp_dask.kernels import exp, log_gammas, log_shares
 from bnp_dask.model import Model
 from bnp_dask.observation import LOG_BASE, SampledObservation
 

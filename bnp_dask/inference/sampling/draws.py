@@ -13,7 +13,7 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inference.sampling.chain import drawn_parameters
 from bnp_dask.inference.sampling.visit import PARAMETERS, generator
 from bnp_dask.inputs import whole_number
-from bnp_dask.kernels.numeric.arithmetic import log
+from bnp_dask.kernels import log
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import SETTINGS, estimates_of
 from bnp_dask.structure import noun_of

@@ -23,9 +23,7 @@ from bnp_dask.inference.sampling.visit import RESEAT, Assigned, Labels, Swept, g
 from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.streaming.counts import propose, reseat_counts
-from bnp_dask.kernels.streaming.split_merge import split_and_merge
-from bnp_dask.kernels.streaming.urn import Seats, Urn
+from bnp_dask.kernels import Seats, Urn, propose, reseat_counts, split_and_merge
 from bnp_dask.model import Model
 from bnp_dask.observation import Density, Multinomial, as_csr, sequential_predictive
 

@@ -32,8 +32,7 @@ from bnp_dask.inference.sampling.visit import (
 )
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.hmm.forward_backward import draw_paths
-from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.kernels import RaggedResp, draw_paths
 from bnp_dask.model import Model
 from bnp_dask.observation import LOG_BASE
 from bnp_dask.structure import sequence_offsets, shifted, shifted_potentials

@@ -68,7 +68,7 @@ from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, visit
 from bnp_dask.inputs import as_a
 from bnp_dask.model import Model
-from bnp_dask.moves.pairs import evidence_gains, unions
+from bnp_dask.moves import evidence_gains, unions
 
 
 @dataclass(frozen=True, eq=False)

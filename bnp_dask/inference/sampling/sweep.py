@@ -22,8 +22,7 @@ from bnp_dask.inference.sampling.visit import ASSIGN, Assigned, Labels, Swept, g
 from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
-from bnp_dask.kernels.mixture.resp import ScreenedWeights
+from bnp_dask.kernels import NOBODY, ScreenedWeights, choose_among_all, choose_from_lists
 from bnp_dask.model import Model
 from bnp_dask.observation import QuadraticObservation
 from bnp_dask.structure import screened_pieces

@@ -45,9 +45,7 @@ from bnp_dask.inference.sampling.visit import (
 )
 from bnp_dask.inference.visit import Request
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
-from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
-from bnp_dask.kernels.topics.document_step import sweep_documents
+from bnp_dask.kernels import draw_tables, exp, log, matmul, sweep_documents, sweep_topics
 from bnp_dask.model import Model
 from bnp_dask.observation import LOG_BASE, Multinomial, TokenObservation, as_csr
 from bnp_dask.structure import summarize_words

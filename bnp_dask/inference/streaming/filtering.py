@@ -16,7 +16,7 @@ from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold, with_site
 from bnp_dask.inference.streaming.unite import grown, unions
 from bnp_dask.inputs import hold, number_from, share_below_one
-from bnp_dask.moves.base import record
+from bnp_dask.moves import record
 
 
 @register

@@ -23,7 +23,7 @@ from bnp_dask.inference.sides import given, sequentially
 from bnp_dask.inference.streaming.task import site_summary, urn_of
 from bnp_dask.inference.streaming.unite import rows, union_gains
 from bnp_dask.inference.visit import Request, visit
-from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.kernels import RaggedResp
 from bnp_dask.model import Model
 
 LEAST, MOST = 4, 200

@@ -16,11 +16,19 @@ from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.streaming.task import columns_of
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.streaming.counts import NONE, gibbs_counts
-from bnp_dask.kernels.streaming.gaussian import gibbs_gaussian
-from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, prior_weights
-from bnp_dask.kernels.streaming.topics_gibbs import draw_tables, sweep_topics
-from bnp_dask.kernels.streaming.word_sums import add_documents, add_tokens, gather_words
+from bnp_dask.kernels import (
+    NONE,
+    add_documents,
+    add_tokens,
+    choose_cluster,
+    draw_tables,
+    free_position,
+    gather_words,
+    gibbs_counts,
+    gibbs_gaussian,
+    prior_weights,
+    sweep_topics,
+)
 from bnp_dask.model import Model
 from bnp_dask.observation import LOG_BASE, Gaussian, Multinomial, as_csr
 from bnp_dask.observation.dependence import unrecorded_covariance

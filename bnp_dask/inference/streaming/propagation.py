@@ -30,10 +30,9 @@ from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat
 from bnp_dask.inference.streaming.unite import grown, pair_gains, rows, unions
 from bnp_dask.inference.visit import request_of
 from bnp_dask.inputs import hold, number_from, share_below_one, whole_number
-from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.kernels import RaggedResp
 from bnp_dask.model import Model
-from bnp_dask.moves.base import record
-from bnp_dask.moves.pairs import best_share, matched_in_turn
+from bnp_dask.moves import best_share, matched_in_turn, record
 from bnp_dask.structure import Visit, without_data
 
 SEATS = "seats/"

@@ -18,13 +18,26 @@ from bnp_dask.execute import Task
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import Request, request_of, visit
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.gaussian.factors import cholesky_factors
-from bnp_dask.kernels.mixture.resp import RaggedResp, Resp, cluster_sums, scale_rows
-from bnp_dask.kernels.numeric.arithmetic import log
-from bnp_dask.kernels.streaming.counts import filter_counts
-from bnp_dask.kernels.streaming.gaussian import filter_gaussian, student_constant
-from bnp_dask.kernels.streaming.seating import Packed, give_up, log_not, note_left, seat_atom
-from bnp_dask.kernels.streaming.urn import ABSENT, LEAST_LOG, Urn, log_absent
+from bnp_dask.kernels import (
+    ABSENT,
+    LEAST_LOG,
+    Packed,
+    RaggedResp,
+    Resp,
+    Urn,
+    cholesky_factors,
+    cluster_sums,
+    filter_counts,
+    filter_gaussian,
+    give_up,
+    log,
+    log_absent,
+    log_not,
+    note_left,
+    scale_rows,
+    seat_atom,
+    student_constant,
+)
 from bnp_dask.model import Model
 from bnp_dask.observation import LOG_BASE, Gaussian, Multinomial, as_csr, require_exact_atoms
 

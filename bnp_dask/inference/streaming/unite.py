@@ -14,11 +14,9 @@ from bnp_dask.allocation.base import StickAllocation
 from bnp_dask.core import Summary
 from bnp_dask.inference.streaming.task import urn_of
 from bnp_dask.inputs import as_a
-from bnp_dask.kernels.numeric.arithmetic import log
-from bnp_dask.kernels.streaming.urn import ABSENT
+from bnp_dask.kernels import ABSENT, log
 from bnp_dask.model import Model
-from bnp_dask.moves.pairs import best_first, evidence_gains, matched_in_turn, near_pairs
-from bnp_dask.moves.policy import LAP
+from bnp_dask.moves import LAP, best_first, evidence_gains, matched_in_turn, near_pairs
 
 PAIRS_BYTES = 2**25
 """Bytes of statistics of unions held at once."""

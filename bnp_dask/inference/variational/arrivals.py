@@ -42,12 +42,7 @@ from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work, recall_counts, remember
 from bnp_dask.inference.variational.lineage import COUNTS, Lineage
 from bnp_dask.model import Posterior
-from bnp_dask.moves.base import Gather, Plan, Split, named_by
-from bnp_dask.moves.birth import Birth
-from bnp_dask.moves.create import newborn_of
-from bnp_dask.moves.pairs import are_alike
-from bnp_dask.moves.policy import LAP
-from bnp_dask.moves.when import acts
+from bnp_dask.moves import LAP, Birth, Gather, Plan, Split, acts, are_alike, named_by, newborn_of
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.structure import Trial, Visit
 

@@ -31,11 +31,7 @@ from bnp_dask.inference.variational.arrivals import Round, abandon
 from bnp_dask.inference.variational.lineage import Lineage
 from bnp_dask.inference.visit import Request
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves import Merge
-from bnp_dask.moves.base import MergeProposal, Plan, record
-from bnp_dask.moves.judge import Judge
-from bnp_dask.moves.merge import pair_empty
-from bnp_dask.moves.pairs import best_share
+from bnp_dask.moves import Judge, Merge, MergeProposal, Plan, best_share, pair_empty, record
 
 # -- new words -----------------------------------------------------------------------------------------------------
 WIDENED = "widened"

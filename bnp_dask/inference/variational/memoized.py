@@ -17,7 +17,7 @@ from bnp_dask.inference.state import State, Work, remember
 from bnp_dask.inference.variational.sampled import adds, n_of_lap, of_lap, on_sample
 from bnp_dask.inference.variational.stopping import end_exact_lap, hold_common
 from bnp_dask.inputs import hold, number_from, one_of
-from bnp_dask.moves.memory import note
+from bnp_dask.moves import note
 
 
 @register

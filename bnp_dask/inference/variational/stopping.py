@@ -11,8 +11,7 @@ from bnp_dask.inference.lap import settle_lap
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.variational.sampled import grow
 from bnp_dask.inputs import hold, number_from, whole_number
-from bnp_dask.moves.policy import LAP
-from bnp_dask.moves.when import is_to_come
+from bnp_dask.moves import LAP, is_to_come
 
 TOLERANCE = 1e-6
 """Default tolerance: nats per unit of weight; a run may end once a lap changes the objective by less."""

@@ -34,12 +34,22 @@ from bnp_dask.core import REGISTRY, Batch, Columns, from_spec, to_spec
 from bnp_dask.data import Reader, Source, columns_of
 from bnp_dask.errors import StoreError
 from bnp_dask.inference import Schedule
-from bnp_dask.kernels.gaussian.bounds import Forms
-from bnp_dask.kernels.gaussian.quadratic import moment_sums
-from bnp_dask.kernels.gaussian.screen import Patience, Screen, screened_weights, weights_by_home
-from bnp_dask.kernels.mixture.resp import columns_of as resp_columns_of
-from bnp_dask.kernels.mixture.resp import pair_entropy, resp_from_screened, scale_rows, top_resp_from_screened
-from bnp_dask.kernels.options import cache_folder, compiler_stamp, n_kept
+from bnp_dask.kernels import (
+    Forms,
+    Patience,
+    Screen,
+    cache_folder,
+    compiler_stamp,
+    moment_sums,
+    n_kept,
+    pair_entropy,
+    resp_from_screened,
+    scale_rows,
+    screened_weights,
+    top_resp_from_screened,
+    weights_by_home,
+)
+from bnp_dask.kernels import columns_of as resp_columns_of
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Move
 from bnp_dask.store import pack, unpack

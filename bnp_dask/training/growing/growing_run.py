@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.analysis.score import score_of
-from bnp_dask.analysis.topics.completion import Completion, complete_batch
+from bnp_dask.analysis import Completion, complete_batch, score_of
 from bnp_dask.core import Batch, Chosen, Columns, Location, Survey, frozen
 from bnp_dask.data import (
     LEFT_OUT,
@@ -43,23 +42,24 @@ from bnp_dask.data import (
 from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
 from bnp_dask.execute import Executor
 from bnp_dask.inference import (
+    EMBEDDED,
+    ROOM,
     Memoized,
+    Round,
     SavedState,
     State,
     Work,
     is_constant,
+    renamed,
+    require_sound,
+    require_sums,
+    settle,
     state_from_saved,
     state_to_arrays,
     state_to_json,
+    survey_checked,
+    trim,
 )
-from bnp_dask.inference.bad_batches import survey_checked
-from bnp_dask.inference.checkpoint import require_sums
-from bnp_dask.inference.gathered import EMBEDDED, ROOM
-from bnp_dask.inference.lap import trim
-from bnp_dask.inference.sound import require_sound
-from bnp_dask.inference.variational.arrivals import Round
-from bnp_dask.inference.variational.growing import settle
-from bnp_dask.inference.variational.lineage import renamed
 from bnp_dask.inputs import POSTERIOR_NAME, place_in_file
 from bnp_dask.model import Posterior
 from bnp_dask.moves import Move

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from bnp_dask.analysis.base import columns_for, needs_of_posterior, open_for, vocabulary_of, words_of
+from bnp_dask.analysis import columns_for, needs_of_posterior, open_for, vocabulary_of, words_of
 from bnp_dask.core import Columns, Location, Words
 from bnp_dask.core.columns import few
 from bnp_dask.data import (

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.analysis.base import require_posterior
+from bnp_dask.analysis import require_posterior
 from bnp_dask.core import Location
 from bnp_dask.data import as_modelled, as_source, opened_as
 from bnp_dask.errors import SettingError, StoreError, redacted
 from bnp_dask.execute import Executor, SerialExecutor
-from bnp_dask.inference import SavedState
-from bnp_dask.inference.bad_batches import take_data
-from bnp_dask.inference.variational.growing import take_out
+from bnp_dask.inference import SavedState, take_data, take_out
 from bnp_dask.inputs import POSTERIOR_NAME, path_text, shown, whole_number
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels import fixed_order
 from bnp_dask.model import Posterior
 from bnp_dask.store import RunStore, Versions, run_folder
 from bnp_dask.training.growing.growing_run import (

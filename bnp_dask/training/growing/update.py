@@ -22,23 +22,40 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask._names import method
-from bnp_dask.analysis.base import require_posterior
+from bnp_dask.analysis import require_posterior
 from bnp_dask.core import Chosen, Location, RunningTotal, Survey, frozen, survey_batch, thawed
 from bnp_dask.data import Source, are_recordings, taking_lags
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import Executor, one_blas_thread, open_executor
-from bnp_dask.inference import Memoized, State, Work, state_to_arrays, state_to_json
-from bnp_dask.inference.bad_batches import take_data
-from bnp_dask.inference.drive import in_flight
-from bnp_dask.inference.state import SEALED, are_sealed
-from bnp_dask.inference.variational.arrivals import REGAINED, Round, abandon, visit_arrivals
-from bnp_dask.inference.variational.growing import Before, fade, lay_away, seal, take_out, unite, widen
-from bnp_dask.inference.variational.lineage import Lineage, inherited, told
+from bnp_dask.inference import (
+    REGAINED,
+    SEALED,
+    Before,
+    Lineage,
+    Memoized,
+    Round,
+    State,
+    Work,
+    abandon,
+    are_sealed,
+    fade,
+    in_flight,
+    inherited,
+    lay_away,
+    seal,
+    state_to_arrays,
+    state_to_json,
+    take_data,
+    take_out,
+    told,
+    unite,
+    visit_arrivals,
+    widen,
+)
 from bnp_dask.inputs import hold, number_from, one_of, path_text, positive_number, shown, whole_number
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels import fixed_order
 from bnp_dask.model import Posterior
-from bnp_dask.moves import Move
-from bnp_dask.moves.memory import Memory
+from bnp_dask.moves import Memory, Move
 from bnp_dask.store import NOTHING_LISTED, Checkpoint, Extent, GrowthLog, MemoryStore, RunStore, StoredRows, no_receipts
 from bnp_dask.structure import count_of
 from bnp_dask.training.callbacks import logger
