@@ -143,6 +143,12 @@ def test_the_files_nearest_to_a_module_and_the_module_exist():
     assert [test for tests in NEAR.values() for test in tests if not (ROOT / "tests" / test).is_file()] == []
 
 
+@pytest.mark.parametrize("folder", ["core", "moves", "growing", "engine", "sampling"])
+def test_a_folder_that_is_measured_with_the_nearest_files_names_them_for_each_module(folder):
+    modules = [file for file in ROOT.glob(FOLDERS[folder].sources) if file.name != "__init__.py"]
+    assert [m for m in modules if m.relative_to(ROOT / "bnp_dask").as_posix() not in NEAR] == []
+
+
 def test_stand_ins_of_intrinsics_compute_as_compiled_code_does():
     x, y, z = np.random.default_rng(0).normal(size=(3, 24))
     out, rows = np.zeros(24), np.zeros((2, 3))

@@ -38,6 +38,7 @@ NEAR: dict[str, tuple[str, ...]] = {
     "inference/sampling/topics.py": ("sampling/test_top_levels.py",),
     "inference/sampling/visit.py": ("sampling/test_exact.py", "sampling/test_runs.py"),
     "inference/shared_reads.py": ("train/test_shared_reads.py",),
+    "inference/sides.py": ("sampling/test_split_merge.py", "streaming/test_halves.py"),
     "inference/sound.py": ("schedules/test_sound.py",),
     "inference/state.py": ("schedules/test_rows.py", "schedules/test_guard.py", "schedules/test_schedules.py"),
     "inference/verify.py": ("faults/test_bound.py", "train/test_same_bits.py"),
