@@ -18,6 +18,7 @@ from bnp_dask.analysis.base import vocabulary_of as vocabulary_of
 from bnp_dask.analysis.base import words_in as words_in
 from bnp_dask.analysis.base import words_of as words_of
 from bnp_dask.analysis.labels import label_of as label_of
+from bnp_dask.analysis.metrics import as_labels as as_labels
 from bnp_dask.analysis.metrics import contingency as contingency
 from bnp_dask.analysis.metrics import match_labels as match_labels
 from bnp_dask.analysis.metrics import rand_index_of_table as rand_index_of_table

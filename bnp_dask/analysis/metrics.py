@@ -9,6 +9,31 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.inputs.arrays import plain
+
+
+def as_labels(value: Any, name: str) -> np.ndarray:
+    """One label per atom, ``(n,)``; DataError if a label is missing or they cannot be sorted.
+
+    A missing value equals no other, itself included: it would count as a label with which nothing agrees.
+    """
+    array = plain(value, name)
+    if array.ndim != 1:
+        raise DataError(f"{name} have shape {array.shape}; needs vectors with one label for each atom, (n,)")
+    try:
+        lacks = np.asarray((array != array) | (array == None), np.bool_)  # noqa: E711 - of each entry
+        np.unique(array[~lacks])
+    except TypeError as error:
+        raise DataError(
+            f"{name}: values that cannot be sorted ({error}); needs numbers or text alone, one label for each atom"
+        ) from error
+    if lacks.any():
+        first = int(np.flatnonzero(lacks)[0])
+        raise DataError(
+            f"{name}: {int(lacks.sum())} of {len(array)} are missing (the first: {array[first]}, of atom {first}); "
+            "give these atoms a label of their own, or leave them out"
+        )
+    return array
 
 
 def contingency(truth: Any, labels: Any) -> sparse.csr_array:
@@ -24,8 +49,8 @@ def contingency(truth: Any, labels: Any) -> sparse.csr_array:
     scipy.sparse.csr_array
         ``(C, K)`` counts: rows are the sorted distinct true labels, columns the sorted distinct labels.
     """
-    a, b = np.asarray(truth), np.asarray(labels)
-    if a.ndim != 1 or a.shape != b.shape:
+    a, b = as_labels(truth, "true labels"), as_labels(labels, "labels")
+    if a.shape != b.shape:
         raise DataError(f"labels have shapes {a.shape} and {b.shape}; needs two vectors of one length")
     if len(a) == 0:
         raise DataError("there are no labels to compare")
@@ -151,7 +176,7 @@ def hamming_distance(
 
 def _counted(truth: Any, labels: Any, ignore: Any) -> tuple[np.ndarray, np.ndarray]:
     """Labels of the atoms whose true label counts."""
-    a, b = np.asarray(truth), np.asarray(labels)
+    a, b = plain(truth, "true labels"), as_labels(labels, "labels")
     if a.shape == b.shape and np.size(ignore):
         counts = ~np.isin(a, np.asarray(ignore))
         a, b = a[counts], b[counts]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bnp_dask.analysis.base import WINDOW, for_batches, open_for, require_chains, require_posterior, runner_for
-from bnp_dask.analysis.metrics import match_labels
+from bnp_dask.analysis.metrics import as_labels, match_labels
 from bnp_dask.core import Batch, Location, Table, pandas_for
 from bnp_dask.data import (
     Compute,
@@ -347,6 +347,8 @@ def split_sequences(labels: Any, sequences: Any) -> list[np.ndarray]:
         Offsets ``(G + 1,)``, the list of arrays that was predicted for, or its source.
     """
     values = plain(labels, "labels")
+    if not values.ndim:
+        raise DataError(f"labels: a {type(labels).__name__}; needs an array with a value for each step, (n,)")
     offsets = offsets_of(sequences, len(values))
     return [values[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
 
@@ -796,7 +798,7 @@ def sequence_distances(
         raise DataError(f"there are {len(own)} labels, but {known.shape} in the reference; needs one for each step")
     if names is not None and len(names) != len(places) - 1:
         raise DataError(f"{len(names)} names for {len(places) - 1} recordings")
-    stands_for = match_labels(known, own, rule, ignore=ignore)
+    stands_for = match_labels(as_labels(known, "reference"), own, rule, ignore=ignore)
     states, code = np.unique(own, return_inverse=True)
     kinds, truth = np.unique(known, return_inverse=True)
     place = {kind: i for i, kind in enumerate(kinds.tolist())}

@@ -14,7 +14,7 @@ import numpy as np
 from bnp_dask.analysis import TopicShares, Tree, in_tables, require_posterior
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.tree import tree as grown
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import number_from, plain, whole_number
 from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
@@ -57,6 +57,8 @@ def history(what: TrainResult | History, column: str = "elbo", ax: Axes | None =
     """The objective, or another column of the history, over laps; see :attr:`bnp_dask.History.columns`."""
     if isinstance(what, TrainResult):
         return plot_history(what.history, column, ax, noun_of(what.posterior.model))
+    if not isinstance(what, History):
+        raise SettingError(f"{in_words(what)}: needs the result of bnp_dask.train(...), or its history")
     return plot_history(what, column, ax)
 
 
@@ -88,7 +90,7 @@ def clusters(
     SettingError
         The likelihood has no such image, or D is not a square and no shape was given.
     """
-    return plot_clusters(_posterior(what), kind, limit, shape, ax)
+    return plot_clusters(_posterior(what), kind, whole_number("limit", limit, 1), shape, ax)
 
 
 def segmentation(
@@ -121,6 +123,7 @@ def segmentation(
     ax
         Where to draw.
     """
+    limit = whole_number("limit", limit, 1)
     return plot_segments(labels, sequences, truth, x=x, names=names, limit=limit, ax=ax)
 
 
@@ -133,8 +136,8 @@ def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, 
     found = describe.means(posterior.model.observation, posterior.observation)
     if found is None or "Multinomial" not in type(unlabelled(posterior.model.observation)).__name__:
         raise SettingError(f"{type(unlabelled(posterior.model.observation)).__name__} has no words to draw")
-    names = posterior.feature_names
-    order = in_tables(posterior)[:n_topics]
+    names, n_words = posterior.feature_names, whole_number("n_words", n_words, 1)
+    order = in_tables(posterior)[: whole_number("n_topics", n_topics, 1)]
     ax = new_axes(min(2.2 * len(order), 14.0), 0.6 + 0.24 * n_words) if ax is None else ax
     for column, k in enumerate(order):
         words = np.argsort(-found[k], kind="stable")[:n_words]
@@ -232,18 +235,27 @@ def mixture(
     posterior = _posterior(what)
     normals, names = parts_of(posterior).normals, posterior.feature_names
     known = [] if normals is None else normals.columns.tolist()
-    if normals is None or not set(columns) <= set(known):
+    try:
+        pair = [known.index(column) for column in columns]
+    except (TypeError, ValueError):
+        pair = []
+    if normals is None or len(pair) != 2:
         kind = type(unlabelled(posterior.model.observation)).__name__
-        raise SettingError(f"columns={columns}: {kind} has no means and variances there")
+        raise SettingError(
+            f"columns={in_words(columns)}: {kind} has no means and variances there; needs two of {in_words(known)}"
+        )
+    limit, columns = whole_number("limit", limit, 1), (known[pair[0]], known[pair[1]])
     ax = new_axes(5.2, 4.6) if ax is None else ax
     atoms = None
     if x is not None:
         rows = plain(x, "x")
+        if rows.ndim != 2:
+            raise DataError(f"x has shape {rows.shape}; needs an array with an atom in each row, (n, D)")
         rows = rows[:: max(1, len(rows) // SHOWN)]
-        atoms = Atoms(rows, predict(posterior, rows))
-    pair = known.index(columns[0]), known.index(columns[1])
+        labels = predict(posterior, rows)  # refuses what is not numbers
+        atoms = Atoms(rows.astype(np.float64), labels)
     shown = Shown.of(posterior, names, limit)
-    draw_pair(ax, shown, normals, pair, cluster_colors(posterior.ids, posterior.weights), atoms)
+    draw_pair(ax, shown, normals, (pair[0], pair[1]), cluster_colors(posterior.ids, posterior.weights), atoms)
     ax.set_xlabel(f"feature {columns[0]}" if names is None else names[columns[0]])
     ax.set_ylabel(f"feature {columns[1]}" if names is None else names[columns[1]])
     ax.spines[["top", "right"]].set_visible(False)

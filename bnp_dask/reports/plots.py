@@ -19,10 +19,12 @@ from bnp_dask.analysis import (
     TopicShares,
     Transitions,
     Tree,
+    as_labels,
     as_list,
     assign_batch,
     for_batches,
     in_tables,
+    is_list_of_arrays,
     match_labels,
     open_for,
     split_sequences,
@@ -37,7 +39,7 @@ from bnp_dask.data import Reader, Source
 from bnp_dask.errors import BnpDaskError, DataError, SettingError
 from bnp_dask.execute import Executor
 from bnp_dask.inference import PRIOR
-from bnp_dask.inputs import one_of
+from bnp_dask.inputs import one_of, plain, to_float, whole_number
 from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
 from bnp_dask.moves import SORT
@@ -299,6 +301,10 @@ def _side(n_features: int, shape: tuple[int, int] | None) -> tuple[int, int]:
     if shape is None:
         side = round(n_features**0.5)
         shape = (side, side)
+    try:
+        shape = whole_number("rows of shape", shape[0], 1), whole_number("columns of shape", shape[1], 1)
+    except (TypeError, IndexError, KeyError):
+        raise SettingError(f"shape={in_words(shape)}: needs the rows and columns of an image") from None
     if shape[0] * shape[1] != n_features:
         raise SettingError(
             f"{n_features} features do not fill an image of {shape[0]} x {shape[1]}; pass shape=(rows, columns)"
@@ -329,7 +335,7 @@ def state_colors(labels: Sequence[Any] | np.ndarray) -> dict[Any, tuple[float, f
 
     names, counts = np.unique(np.asarray(labels), return_counts=True)
     colors: dict[Any, tuple[float, float, float]] = {}
-    for rank, k in enumerate(np.argsort(-counts, kind="stable")):
+    for rank, name in enumerate(names[np.argsort(-counts, kind="stable")].tolist()):
         red, green, blue = to_rgb(PALETTE[rank % len(PALETTE)])
         hue, light, full = colorsys.rgb_to_hls(red, green, blue)
         # once round the palette: paler and darker versions of it
@@ -338,7 +344,7 @@ def state_colors(labels: Sequence[Any] | np.ndarray) -> dict[Any, tuple[float, f
         red, green, blue = colorsys.hls_to_rgb(
             (hue + 0.031 * turn) % 1, float(np.clip(light + shift, 0.12, 0.93)), full
         )
-        colors[names[k].item()] = (red, green, blue)
+        colors[name] = (red, green, blue)
     return colors
 
 
@@ -371,7 +377,9 @@ def plot_segments(
     if not listed:
         raise DataError("there are no steps to draw")
     own, shown = _colors(found, true)
-    lines = None if x is None else (x if isinstance(x, (list, tuple)) else split_sequences(x, _offsets(found)))
+    lines = None if x is None else _lines(x, found)
+    if names is not None and len(names) != len(found):
+        raise DataError(f"{len(names)} names for {len(found)} sequences")
     tall = 1.0 + (0.8 if true is not None else 0.0) + (1.6 if lines is not None else 0.0)
     if ax is None:
         legend = 0.6 + 0.19 * min(len(shown), NAMED)
@@ -384,7 +392,7 @@ def plot_segments(
         top = row * (tall + 0.35)
         ends.append((start, stop))
         if lines is not None:
-            _draw_lines(ax, np.asarray(lines[g], np.float64)[start:stop], start, top)
+            _draw_lines(ax, lines[g][start:stop], start, top)
             top += 1.6
         _strip(ax, found[g][start:stop], own, start, top, 1.0, mark=true is not None)
         if true is not None:
@@ -414,17 +422,26 @@ def _finish(ax: Axes, rows: Sequence[str]) -> None:
     ax.set_title(" over ".join(rows).capitalize() if len(rows) > 1 else "Segmentation", loc="left", fontsize=11)
 
 
+def _lines(x: Any, found: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The data of each sequence, ``(n_g, D)``."""
+    parts = [plain(part, "x") for part in x] if is_list_of_arrays(x) else split_sequences(x, _offsets(found))
+    if [part.shape[:1] for part in parts] != [states.shape for states in found] or any(p.ndim > 2 for p in parts):
+        shapes = in_words([part.shape for part in parts])
+        raise DataError(f"x has sequences of shapes {shapes}; needs a row for each step, (n, D), or a list of such")
+    return [to_float(part.reshape(len(part), -1) if part.ndim == 1 else part, "x") for part in parts]
+
+
 def _offsets(found: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum([len(s) for s in found])])
 
 
 def _colors(found: Sequence[np.ndarray], true: Sequence[np.ndarray] | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Colours of states, and the colours in the legend."""
-    states = np.concatenate(found)
+    states = as_labels(np.concatenate(found), "labels")
     if true is None:
         colors = state_colors(states)
         return colors, colors
-    labels = np.concatenate(true)
+    labels = as_labels(np.concatenate(true), "true labels")
     colors = state_colors(labels)
     matched = match_labels(labels, states, "many-to-one")
     return {state: colors[label] for state, label in matched.items()}, colors
@@ -433,7 +450,7 @@ def _colors(found: Sequence[np.ndarray], true: Sequence[np.ndarray] | None) -> t
 def _strip(ax: Axes, values: np.ndarray, colors: Mapping[Any, Any], start: int, top: float, height: float, mark=False):
     """One sequence as a strip; ``mark``: white lines between states of one colour."""
     names, index = np.unique(values, return_inverse=True)
-    image = np.array([colors[name.item()] for name in names])[index][None]
+    image = np.array([colors[name] for name in names.tolist()])[index][None]
     ax.imshow(
         image, aspect="auto", extent=(start, start + len(values), top + height, top), interpolation="nearest", zorder=2
     )

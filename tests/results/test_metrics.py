@@ -13,7 +13,9 @@ from bnp_dask.analysis.metrics import (
     adjusted_rand_index,
     aligned_accuracy,
     contingency,
+    hamming_distance,
     majority_accuracy,
+    match_labels,
     normalized_mutual_information,
 )
 from bnp_dask.errors import DataError
@@ -64,3 +66,17 @@ def test_labels_that_cannot_be_compared():
         aligned_accuracy([], [])
     with pytest.raises(DataError, match="vectors"):
         majority_accuracy([[0], [1]], [[0], [1]])
+
+
+@pytest.mark.parametrize("lacking", [[0.0, 1.0, np.nan], [0, "a", None], ["a", "b", None], [0, 1, "a"]], ids=str)
+@pytest.mark.parametrize("measure", [adjusted_rand_index, hamming_distance, match_labels])
+def test_labels_are_there_and_of_one_kind(measure, lacking):
+    lacking = np.array(lacking, dtype=None if np.nan in lacking else object)
+    for pair in ((lacking, np.arange(3)), (np.arange(3), lacking)):
+        with pytest.raises(DataError, match="1 of 3 are missing|cannot be sorted"):
+            measure(*pair)
+
+
+def test_missing_true_labels_can_be_ignored():
+    known = np.array(["a", "b", None, "b"], dtype=object)
+    assert hamming_distance(known, [0, 1, 1, 1], ignore=[None]) == 0.0

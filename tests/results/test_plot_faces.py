@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.errors import DataError, SettingError
 
 pytest.importorskip("matplotlib")
 
@@ -66,3 +67,41 @@ def test_a_notebook_shows_a_plot_once(result):
 def test_plot_lists_its_functions_only():
     assert dir(bnp.plot) == sorted(bnp.plot.__all__)
     assert all(callable(getattr(bnp.plot, name)) for name in dir(bnp.plot))
+
+
+def test_numbers_of_drawn_things_are_whole_and_positive(result):
+    found, steps = result[1], [0, 1, 1]
+    for limit in (0, -1, 1.5, np.nan, "x"):
+        for draw, what in ((bnp.plot.mixture, found), (bnp.plot.clusters, found), (bnp.plot.segmentation, steps)):
+            with pytest.raises(SettingError, match="limit="):
+                draw(what, limit=limit)
+
+
+def test_what_cannot_be_drawn_is_refused_with_advice(result):
+    x, found = result
+    for rows in (5, "nowhere.zarr", sparse.csr_array(x), x[:, 0]):
+        with pytest.raises(DataError, match=r"x has shape .*needs an array with an atom in each row"):
+            bnp.plot.mixture(found, rows)
+    for columns in (0, (0,), (0, 9), (0, 0.5), (0, 1, 2)):
+        with pytest.raises(SettingError, match=r"columns=.*needs two of \[0, 1, 2, 3\]"):
+            bnp.plot.mixture(found, columns=columns)
+    for shape in (5, (2,), (-2, -2), ("a", "b"), (2.0, np.nan)):
+        with pytest.raises(SettingError, match="shape"):
+            bnp.plot.clusters(found, shape=shape)
+    for what in (None, 5, x, {}):
+        with pytest.raises(SettingError, match="needs the result of bnp_dask.train"):
+            bnp.plot.history(what)
+
+
+def test_segmentation_takes_labels_that_are_there_and_data_of_their_steps():
+    for labels in (np.array(["a", "b", "b"], dtype=object), np.array([0, 1, 1], dtype=object)):
+        assert drawn(bnp.plot.segmentation(labels, truth=labels, x=[1.0, 2.0, 3.0]))
+    for lacking in ([0.0, np.nan, 1.0], np.array(["a", None, "b"], dtype=object)):
+        for labels, truth in ((lacking, None), ([0, 1, 1], lacking)):
+            with pytest.raises(DataError, match="1 of 3 are missing"):
+                bnp.plot.segmentation(labels, truth=truth)
+    for x in (np.ones((2, 2)), np.ones((3, 2, 2)), [np.ones((2, 2)), np.ones((1, 2))], 5, np.ones((3, 2)) + 1j):
+        with pytest.raises(DataError, match="x |labels: a int|offsets|sequences"):
+            bnp.plot.segmentation([0, 1, 1], x=x)
+    with pytest.raises(DataError, match="2 names for 1"):
+        bnp.plot.segmentation([0, 1, 1], names=["a", "b"])

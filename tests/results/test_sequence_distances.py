@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.analysis.metrics import hamming_distance, match_labels
@@ -78,3 +79,9 @@ def test_what_cannot_be_compared():
         bnp.sequence_distances([[0, 0, 1], [1, 1]], [[1, 2, 2], [3, 3]], names="abc")
     with pytest.raises(SettingError, match="rule='best'"):
         bnp.sequence_distances([0, 1], [0, 1], rule="best")
+    for lacking in ([np.nan, 1.0], np.array([None, "a"], dtype=object)):
+        for pair in (([0, 1], lacking), (lacking, [0, 1])):
+            with pytest.raises(DataError, match="1 of 2 are missing"):
+                bnp.sequence_distances(*pair)
+    with pytest.raises(DataError, match="a csr_array; needs an array"):
+        bnp.sequence_distances(sparse.csr_array(np.eye(2)), [0, 1])
