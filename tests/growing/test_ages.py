@@ -15,7 +15,7 @@ from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.store import RunStore
-from bnp_dask.training.growing.incoming import time_in, times_of
+from bnp_dask.training.growing.incoming import moment_of, time_in, times_of
 from bnp_dask.training.growing.update import Span, span_from, with_times
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, gap, grow
 from tests.growing.test_update import COMMITTED, dying
@@ -182,6 +182,12 @@ def test_columns_of_times_say_how_old_batches_are(tmp_path):
         grow(tmp_path / "run", write(number), time="date", half_life="1d", keep="1d")
     assert weights_of(tmp_path / "run") == pytest.approx([0.25, 0.5, 1.0])
     assert bnp.load(tmp_path / "run").summary["N"].sum() == pytest.approx(90)
+
+
+@pytest.mark.parametrize("time", [np.datetime64("NaT"), pd.NaT, np.datetime64("300000000000-01-01")], ids=str)
+def test_a_date_that_is_no_time_is_refused(time):
+    with pytest.raises(SettingError, match=r'needs a time such as "2026-11-01" \('):
+        moment_of(time)
 
 
 def test_spans_are_told_by_their_units():

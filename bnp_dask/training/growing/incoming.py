@@ -289,7 +289,10 @@ def moment_of(time: Any) -> float | None:
     SettingError for anything else.
     """
     if isinstance(time, (datetime.date, np.datetime64)):
-        return _moment(time)
+        try:
+            return _moment(time)
+        except ValueError as error:  # NaT, or a year that no clock counts to
+            raise SettingError(f'time={shown(time)}: needs a time such as "2026-11-01" ({error})') from None
     if not isinstance(time, str) or not time:
         raise SettingError(f'time={shown(time)}: needs the name of a column, or a time such as "2026-11-01"')
     if _NAMED.match(time) is None:
