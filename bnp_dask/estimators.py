@@ -65,7 +65,7 @@ from bnp_dask.data import (
 )
 from bnp_dask.data.sources.columns import choose
 from bnp_dask.data.sources.frames import joined
-from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest, warn
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest, no_parameter, warn
 from bnp_dask.inference import FullBatch, Memoized, Schedule
 from bnp_dask.initialize import ContiguousBlocks, FromSample, Initialization, SampledTopics
 from bnp_dask.inputs import (
@@ -603,27 +603,6 @@ def set_nested(estimator: Any, nested: Mapping[str, dict[str, Any]]) -> None:
 
 
 # -- names of other programs ---------------------------------------------------------------------------------------
-PARAMETERS = {
-    "{size}=; None learns it": "n_components n_clusters n_topics n_states num_topics nr_topics K k",
-    "max_laps=": "max_iter n_iter n_epochs epochs passes iterations",
-    "gamma=": "weight_concentration_prior weight_concentration_prior_type concentration",
-    "random_state=": "seed rng",
-    'observation="gaussian" or "diag_gaussian"': "covariance_type emissions",
-    "observation=bnp_dask.Gaussian(nu=..., B=..., m=..., kappa=...)": (
-        "reg_covar mean_prior mean_precision_prior covariance_prior degrees_of_freedom_prior means_prior covars_prior "
-        "covars_weight min_covar"
-    ),
-    "alpha=": "doc_topic_prior transmat_prior startprob_prior",
-    "word_prior=": "topic_word_prior eta beta",
-    "text=bnp_dask.Text(...)": "vectorizer stop_words min_df max_df ngram_range tokenizer vectorizer_model language",
-    "init=, such as bnp_dask.BregmanKMeans(25)": "init_params means_init weights_init precisions_init",
-    "partial_fit(X)": "warm_start learning_method total_samples",
-    "client=bnp_dask.local_client(2)": "n_jobs n_workers workers num_workers",
-    "bnp_dask.train(model, X, callbacks=[bnp_dask.Progress()])": "verbose verbose_interval progress callbacks",
-    "tol=, for each row": "mean_change_tol perp_tol",
-}
-"""Parameters, by the names that estimators of other programs have for them; ``{size}`` is an estimator's own."""
-
 WORDS = {
     "gaussian": "normal gauss full multivariate_normal",
     "diag_gaussian": "diag diagonal spherical",
@@ -703,14 +682,9 @@ class Estimator:
             return not_here(self, name, calls={call: names for call, names in calls.items() if _gives(self, call)})
 
 
-def _no_parameter(cls: type, name: str) -> str:
+def _no_parameter(cls: Any, name: str) -> str:
     """What to say of a parameter that an estimator does not have."""
-    known = _parameters(cls)
-    call = next((call.format(size=_size_of(cls)) for call, names in PARAMETERS.items() if name in names.split()), None)
-    needs = re.match(r"(\w+)=", call or "")
-    if call is None or (needs is not None and needs[1] not in known):
-        return f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}; it has {', '.join(known)}"
-    return f"{cls.__name__} has no parameter {name!r}; here it is {call}"
+    return no_parameter(cls.__name__, name, inspect.signature(cls.__init__), cls)
 
 
 def _size_of(cls: type) -> str:

@@ -27,7 +27,19 @@ DASK_COLLECTIONS = {"bnp_dask.data.sources.dask_collections", "bnp_dask.data.out
 OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
 """Packages of the extras."""
 
-FACES = ("analysis", "core", "data", "execute", "inference", "inputs", "kernels", "moves", "store", "structure", "training")
+FACES = (
+    "analysis",
+    "core",
+    "data",
+    "execute",
+    "inference",
+    "inputs",
+    "kernels",
+    "moves",
+    "store",
+    "structure",
+    "training",
+)
 """Chapters whose stub lists the names that others use."""
 
 PICKLING = {f"{m}.{f}" for m in ("pickle", "cloudpickle", "joblib", "dill") for f in ("dump", "load")}

@@ -14,7 +14,7 @@ from bnp_dask.core import Batch, RunningTotal, Survey, require_atoms
 from bnp_dask.core.survey import extend
 from bnp_dask.data import CountedSource, Reader, Source, batch_reader, columns_of, naming_batch, taking_lags
 from bnp_dask.data.sources.open import opened
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.execute import Executor, in_order, open_executor
 from bnp_dask.inference import check_urn, site_of, survey_checked, threshold, with_site
 from bnp_dask.inputs import share_below_one, shown, whole_number
@@ -91,6 +91,7 @@ class Grid(Sequence[GridLine]):
     __repr__ = __str__
 
 
+@answering
 def grid(
     model: Model,
     data: Any,

@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.analysis.base import computing_as, require_posterior
 from bnp_dask.core import UNITS, Summary
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.inputs import flag
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import absorbed, data_gains, rough_allocation_gains
@@ -17,6 +17,7 @@ from bnp_dask.observation import HALF, KNOWN, Labelled
 NONE = -1
 
 
+@answering
 def label_of(posterior: Posterior, nearest: bool = False) -> np.ndarray:
     """Label of each cluster of a posterior that was trained with ``labels=``.
 

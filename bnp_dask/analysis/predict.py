@@ -25,7 +25,7 @@ from bnp_dask.data import (
 )
 from bnp_dask.data import output_lazy as lazy
 from bnp_dask.data.output import write
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import flag, unlabelled, whole_number
 from bnp_dask.model import Posterior
@@ -70,6 +70,7 @@ class _Mode:
 
 
 # -- predict --------------------------------------------------------------------------------------------------
+@answering
 def predict(
     posterior: Posterior,
     data: Any,

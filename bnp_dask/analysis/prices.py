@@ -16,7 +16,7 @@ from bnp_dask.allocation.base import UnscoredAllocation
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.core import Exchange, Merge, Summary, Table
 from bnp_dask.data import Reader, Source, batch_reader, lagged
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import whole_number
 from bnp_dask.model import Posterior
@@ -96,6 +96,7 @@ class Prices(Sequence[ClusterPrice]):
         return self.table._repr_html_()
 
 
+@answering
 def prices(
     posterior: Posterior,
     data: Any,

@@ -15,7 +15,7 @@ from bnp_dask.analysis.base import WINDOW, open_for, require_posterior
 from bnp_dask.analysis.labels import without_labels
 from bnp_dask.data import Layout, Outputs, Reader, batch_reader, is_frame
 from bnp_dask.data.output import write
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.execute import Executor, in_order, one_blas_thread, open_executor
 from bnp_dask.inputs import Levels, as_a, is_text, seed_of, whole_number
 from bnp_dask.kernels import fixed_order
@@ -42,6 +42,7 @@ class Sample(NamedTuple):
     labels: np.ndarray
 
 
+@answering
 def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = None) -> Sample:
     """Draw new data from the clusters of a posterior.
 
@@ -82,6 +83,7 @@ def sample(posterior: Posterior, n: int, rng: Any = 0, *, length: int | None = N
     return Sample(atoms, posterior.ids[place])
 
 
+@answering
 def impute(
     posterior: Posterior,
     data: Any,

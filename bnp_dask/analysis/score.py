@@ -13,7 +13,7 @@ from bnp_dask.analysis.sequences import density_of_recorded
 from bnp_dask.analysis.topics.completion import BatchScore, Completion, CompletionScore, combine_scores, complete_batch
 from bnp_dask.core import Batch, check_weights
 from bnp_dask.data import Reader, lagged
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.execute import Executor
 from bnp_dask.model import Model, Posterior
 from bnp_dask.structure import as_documents, prior_mass
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@answering
 def score(
     posterior: Posterior,
     data: Any,
@@ -103,6 +104,7 @@ def score_samples(
     return np.concatenate(for_batches(posterior, source, client, density_of, "score"))
 
 
+@answering
 def completion_score(
     posterior: Posterior,
     data: Any,

@@ -30,7 +30,7 @@ from bnp_dask.data import (
     parquet_files,
     parquet_pieces,
 )
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.execute import Executor, Load, in_order, load_of
 from bnp_dask.inputs import plain, shown, to_float, whole_number
 from bnp_dask.kernels import lagged_rows, matmul, spread
@@ -281,6 +281,7 @@ class Transitions:
         return "\n".join("  ".join(cell.rjust(width) for cell in row) for row in rows)
 
 
+@answering
 def transitions(posterior: Posterior) -> Transitions:
     """Expected transition probabilities of a hidden Markov model (thesis 6.40).
 
@@ -409,6 +410,7 @@ def _written(location: Location) -> Iterator[Piece]:
         yield piece.column(1).to_numpy(zero_copy_only=False), starts
 
 
+@answering
 def without_missing(sequences: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
     """Sequences without the rows that have missing values (NaN or infinite); a new part starts after such a row.
 
@@ -621,6 +623,7 @@ def _state_ids(ids: Any) -> np.ndarray:
     return array.astype(np.int64)
 
 
+@answering
 def state_durations(
     labels: Any, sequences: Any = None, *, ids: np.ndarray | None = None, levels: Sequence[float] = LEVELS
 ) -> Durations:
@@ -745,6 +748,7 @@ class SequenceDistances(Sequence[SequenceDistance]):
         return self.table(len(self.rows))._repr_html_()
 
 
+@answering
 def sequence_distances(
     labels: Any,
     reference: Any,
@@ -886,6 +890,7 @@ class SequenceSurvey:
     shown: tuple[ShownSequence, ...]
 
 
+@answering
 def survey_sequences(
     posterior: Posterior,
     data: Any,
@@ -976,6 +981,7 @@ NOTHING = 0.05
 """Correlation below which residuals count as uncorrelated; the sum ends there, since later ones are noise."""
 
 
+@answering
 def independent_share(
     posterior: Posterior, data: Any, *, batch_size: int | None = None, client: Client | Executor | str | None = None
 ) -> float:

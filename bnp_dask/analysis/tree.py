@@ -14,7 +14,7 @@ from scipy.special import gammaln, psi, xlogy
 from bnp_dask.allocation.base import SampledAllocation, UnscoredAllocation
 from bnp_dask.analysis.base import computing_as, require_posterior
 from bnp_dask.core import Summary
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.inputs import as_a, number_from, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import data_gains, near_pairs, rough_allocation_gains
@@ -424,6 +424,7 @@ class Tree:
         return head + "; " + ", ".join(f"{k} lose {self.losses[k - 1]:.3g} nats" for k in shown)
 
 
+@answering
 def tree(posterior: Posterior) -> Tree:
     """Unite the clusters of a posterior one after the other, each time where the objective loses least.
 

@@ -14,7 +14,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from bnp_dask.errors import StoreError
+from bnp_dask._names import PUBLIC
+from bnp_dask.errors import StoreError, answering
 from bnp_dask.inputs import shown
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -198,6 +199,8 @@ def register(cls: T) -> T:
     """
     if isinstance(cls, type) or not callable(cls):
         REGISTRY.add(cls)
+        if file_name(cls) in PUBLIC:  # classes of parameters are made in every step, and by nobody else
+            answering(cls)
     else:
         FUNCTIONS.add(cls)
     return cls

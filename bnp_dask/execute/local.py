@@ -20,7 +20,7 @@ from dask.utils import format_bytes, parse_bytes
 from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
-from bnp_dask.errors import ExecutionError, SettingError
+from bnp_dask.errors import ExecutionError, SettingError, answering
 from bnp_dask.execute.base import logger
 from bnp_dask.inputs import shown, whole_number
 
@@ -87,6 +87,7 @@ DASHBOARD = "127.0.0.1:8787"
 """Preferred address of the dashboard of a cluster that is started here; only this machine can see it."""
 
 
+@answering
 def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]:
     """Dask settings for workers that compute local steps, to be in force when they start and while they run.
 
@@ -140,6 +141,7 @@ def _limit_of_each(memory_limit: str | float | None) -> int | Literal["auto"]:
 
 
 @contextmanager
+@answering
 def local_client(
     workers: int, memory_limit: str | float | None = "auto", dashboard: str | None = DASHBOARD
 ) -> Iterator[Client]:

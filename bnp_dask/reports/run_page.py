@@ -58,7 +58,7 @@ from bnp_dask.data import (
     as_source,
     load_documents,
 )
-from bnp_dask.errors import BnpDaskError, DataError, SettingError
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, answering
 from bnp_dask.execute import Executor
 from bnp_dask.inputs import path_text, plain, shown, whole_number
 from bnp_dask.model import Model, Posterior
@@ -104,6 +104,7 @@ Subject = TrainResult | Posterior | str | os.PathLike[str]
 """Subjects of a report: a result, a posterior, a saved posterior, a run directory."""
 
 
+@answering
 def inspect(
     what: Subject,
     vocabulary: Sequence[str] | None = None,
@@ -152,6 +153,7 @@ def open_subject(what: Subject) -> tuple[Posterior, TrainResult | None]:
     return posterior, TrainResult(posterior, History(rows), reason=f"{READ_FROM} {os.fspath(what)}", seconds=seconds)
 
 
+@answering
 def report(
     what: Subject,
     path: str | os.PathLike[str],
@@ -433,6 +435,7 @@ class Life:
     successors: tuple[int, ...] = ()
 
 
+@answering
 def lineage(result: TrainResult) -> list[Life]:
     """Lives of all clusters in the history of a run, by id: their parents, laps of birth and end, and successors.
 
@@ -1065,6 +1068,7 @@ def _cells(line: RunLine) -> tuple[str, ...]:
     return line.run, line.model, str(line.n_clusters), *shown, laps, seconds
 
 
+@answering
 def compare(
     *runs: Subject | Sequence[Subject] | Mapping[str, Subject],
     heldout: Any = None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bnp_dask.core import frozen
+from bnp_dask.errors import answering
 from bnp_dask.model import Posterior
 from bnp_dask.structure import count_of, in_use, noun_of
 
@@ -111,6 +112,7 @@ def lap_line(row: Mapping[str, Any], posterior: Posterior) -> str:
     )
 
 
+@answering
 @dataclass
 class Progress:
     """A progress bar over the batches of each lap, with the objective and the number of clusters beside it."""

@@ -29,7 +29,7 @@ from bnp_dask.analysis import (
 from bnp_dask.analysis.tree import tree
 from bnp_dask.core import Batch, Summary
 from bnp_dask.data import Reader, ResampledSource, Source, View, batch_reader
-from bnp_dask.errors import DataError, SettingError, warn
+from bnp_dask.errors import DataError, SettingError, answering, warn
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inference import Memoized, Schedule
 from bnp_dask.initialize import FromPosterior, Initialization, RandomExamples
@@ -259,6 +259,7 @@ class Certainty:
         return f"{head} ({'; '.join(facts)})"
 
 
+@answering
 def certainty(
     what: TrainResult | Posterior,
     data: Any = None,

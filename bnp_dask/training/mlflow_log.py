@@ -14,7 +14,7 @@ from typing import Any
 from bnp_dask._version import __version__
 from bnp_dask.analysis import TopResponsibilities, require_posterior
 from bnp_dask.analysis.predict import predict
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.inputs import POSTERIOR_NAME
 from bnp_dask.model import Posterior
 from bnp_dask.training.callbacks import FAILED, RunInfo, logger
@@ -24,6 +24,7 @@ PLACES = ("step", "lap", "batch")
 """Entries of a row of the history that give its position, and measure nothing."""
 
 
+@answering
 @dataclass
 class LogToMLflow:
     """A callback that logs every lap to MLflow (``pip install "bnp-dask[mlflow]"``).
@@ -88,6 +89,7 @@ class LogToMLflow:
             logger.warning("MLflow did not take the end of the run: %s", error)
 
 
+@answering
 def log_model(posterior: Posterior, name: str = "model", *, registered_model_name: str | None = None) -> Any:
     """Log a posterior as a model of MLflow, in the active run or a new one (``pip install "bnp-dask[mlflow]"``).
 

@@ -28,6 +28,7 @@ from bnp_dask.analysis import listed, needs_of
 from bnp_dask.core import Batch, Columns, RunningTotal, Summary
 from bnp_dask.data import SMALL_BYTES, Reader, Source, batch_reader, columns_of, spans_of, taking_lags
 from bnp_dask.data.sources.open import opened
+from bnp_dask.errors import answering
 from bnp_dask.execute import KEPT, Handle, SerialExecutor, one_blas_thread
 from bnp_dask.inference import (
     FAN,
@@ -821,6 +822,7 @@ class Plan:
         return f"<pre>{escape(str(self))}</pre>"
 
 
+@answering
 def plan(
     model: Model,
     data: Any,

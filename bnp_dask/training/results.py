@@ -35,7 +35,7 @@ from bnp_dask.core import (
     frozen,
     to_spec,
 )
-from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError, answering
 from bnp_dask.inference import Draws
 from bnp_dask.inputs import DRAWS_NAME, POSTERIOR_NAME, hold, path_text, shown
 from bnp_dask.model import Model, Posterior, not_here
@@ -477,6 +477,7 @@ def _cannot_write(place: Location, error: OSError) -> StoreError:
 
 # -- results ---------------------------------------------------------------------------------------------------
 # -- saving and loading ---------------------------------------------------------------------------------------
+@answering
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """Write a posterior, with its model and statistics, as Zarr v3 arrays in one zip file, and JSON.
 
@@ -571,6 +572,7 @@ def _require_sound(posterior: Posterior) -> None:
             raise DamagedError(f"{place} is {shown(there)}; needs {shown(needed)}")
 
 
+@answering
 def load_draws(path: str | os.PathLike[str]) -> Draws:
     """Read the draws that a run with ``Gibbs()`` wrote to ``draws.zarr`` in its directory; runs no code from the file.
 

@@ -43,7 +43,7 @@ from bnp_dask.data import (
     with_responses,
 )
 from bnp_dask.data.sources.open import opened
-from bnp_dask.errors import DataError, ExecutionError, SettingError, warn
+from bnp_dask.errors import DataError, ExecutionError, SettingError, answering, warn
 from bnp_dask.execute import Executor, SerialExecutor, one_blas_thread, open_executor
 from bnp_dask.inference import (
     EMBEDDED,
@@ -538,6 +538,7 @@ class ConvergenceWarning(UserWarning):
     """A run stopped at its limit of laps before it converged."""
 
 
+@answering
 def train(
     model: Model,
     data: Any,

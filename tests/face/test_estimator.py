@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bnp_dask as bnp
 from bnp_dask import DirichletProcessMixture
-from bnp_dask.errors import DataError, SettingError
-from bnp_dask.estimators import LEARNED, PARAMETERS
+from bnp_dask.errors import PARAMETERS, DataError, SettingError
+from bnp_dask.estimators import LEARNED
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (
@@ -384,14 +384,14 @@ FITTED = {kind: functools.cache(fit) for kind, fit in FITTED.items()}
 @pytest.mark.parametrize("estimator", [DirichletProcessMixture, bnp.TopicModel, bnp.SequenceModel])
 def test_every_parameter_that_is_advised_for_another_programs_name_is_there(estimator):
     known = estimator().get_params(deep=False)
-    for call, names in PARAMETERS.items():
+    for names, calls in PARAMETERS.items():
         for name in set(names.split()) - set(known):
             with pytest.raises(TypeError, match=f"{estimator.__name__} has no parameter '{name}'; ") as caught:
                 estimator(**{name: 3})
             with pytest.raises(SettingError, match=re.escape(str(caught.value))):
                 estimator().set_params(**{name: 3})
             advised = re.search(r"here it is (\w+)=", str(caught.value))
-            assert advised is None or advised[1] in known, call
+            assert advised is None or advised[1] in known, calls
     size = next(name for name in known if name in ("n_clusters", "n_topics", "n_states"))
     for name, answer in {
         "max_iter": "max_laps=",

@@ -1,13 +1,18 @@
 """A word that is mistyped is met with the word that was meant, found by one function for commands and job files."""
 
+import inspect
 import os
+import pickle
+import re
 
 import numpy as np
 import pytest
 import yaml
 
+import bnp_dask as bnp
+from bnp_dask._names import PUBLIC
 from bnp_dask.cli import main
-from bnp_dask.errors import StoreError, near, nearest
+from bnp_dask.errors import PARAMETERS, StoreError, near, nearest
 from bnp_dask.reports.pages import page_target
 
 
@@ -115,3 +120,95 @@ def test_help_and_version_are_commands_too(words, capsys):
 def test_a_page_is_not_named_as_something_else(tmp_path):
     with pytest.raises(StoreError, match="page.pdf: a page is HTML; name it page.html. A browser prints it as PDF"):
         page_target(tmp_path / "page.pdf")
+
+
+# -- calls with parameters that are not there --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("called", "name", "said"),
+    [
+        ("train", "seed", "here it is rng="),
+        ("train", "n_clusters", "here it is init=bnp_dask.BregmanKMeans(n_clusters=...)"),
+        ("train", "groups", "here it is data=bnp_dask.as_source(data, groups=...)"),
+        ("train", "verbose", "here it is callbacks=[bnp_dask.Progress()]"),
+        ("train", "epochs", "here it is schedule=bnp_dask.Memoized(laps=...)"),
+        ("train", "learning_rate", "here it is schedule=bnp_dask.Stochastic(decay=...)"),
+        ("train", "observation", "here it is model=bnp_dask.Model(allocation, observation)"),
+        ("train", "n_jobs", "here it is client=bnp_dask.local_client(2)"),
+        ("train", "sample_weight", "here it is weights="),
+        ("train", "output_dir", "here it is store="),
+        ("train", "shcedule", "nearest existing name: 'schedule'; it has model, data, init"),
+        ("DPMixture", "alpha", "here it is gamma="),
+        ("DPMixture", "gama", "nearest existing name: 'gamma'; it has gamma, top"),
+        ("DPMixture", "n_clusters", "here it is a setting of the run: bnp_dask.train(model, data, init="),
+        ("HDPHMM", "n_states", "here it is a setting of the run: bnp_dask.train(model, data, init="),
+        ("HDPHMM", "sticky", "here it is kappa="),
+        ("HDPTopics", "n_topics", "here it is a setting of the run: bnp_dask.train(model, data, init="),
+        ("LDA", "doc_topic_prior", "here it is alpha="),
+        ("PitmanYorMixture", "sigma", "here it is discount="),
+        ("Gaussian", "mean", "here it is m=, the prior mean"),
+        ("Gaussian", "covariance", "here it is B=, the scale"),
+        ("DiagGaussian", "scale", "here it is beta=, the scale"),
+        ("Poisson", "rate", "here it is a= and b="),
+        ("Multinomial", "eta", "here it is lam="),
+        ("Text", "mindf", "nearest existing name: 'min_df'"),
+        ("Text", "ngram_range", "here it is ngrams="),
+        ("Memoized", "max_iter", "here it is laps="),
+        ("Memoized", "seed", "here it is a setting of the run: bnp_dask.train(model, data, rng=...)"),
+        ("Gibbs", "n_samples", "here it is laps="),
+        ("BregmanKMeans", "K", "here it is n_clusters="),
+        ("Model", "likelihood", "here it is observation="),
+        ("predict", "model", "here it is posterior="),
+        ("predict", "X", "here it is data="),
+        ("predict", "proba", "here it is soft=True"),
+        ("sample", "size", "here it is n="),
+        ("save", "filename", "here it is path="),
+        ("as_source", "lengths", "here it is groups="),
+        ("local_client", "n_workers", "here it is workers="),
+        ("update", "run_dir", "here it is store="),
+        ("Progress", "zzz", "it has none"),
+    ],
+)
+def test_a_parameter_that_is_not_there_is_answered_with_the_one_that_is_meant(called, name, said):
+    function = getattr(bnp, called)
+    of = called if isinstance(function, type) else f"{called}()"
+    with pytest.raises(TypeError, match=re.escape(f"{of} has no parameter '{name}'; {said}")):
+        function(**{name: 3})
+
+
+def test_every_public_function_and_class_of_settings_answers():
+    made = [name for name in PUBLIC if inspect.isfunction(getattr(bnp, name)) and name != "register"]
+    made += [name for name in dir(bnp) if PUBLIC[name] == PUBLIC["Gaussian"] or PUBLIC[name] == PUBLIC["DPMixture"]]
+    for name in [*made, "Model", "Memoized", "Gibbs", "Filter", "BregmanKMeans", "Birth", "Text", "Patches", "Shadow"]:
+        with pytest.raises(TypeError, match=r"has no parameter 'no_such_thing'; it has "):
+            getattr(bnp, name)(no_such_thing=3)
+
+
+def test_too_many_arguments_by_their_places_are_answered_with_names():
+    with pytest.raises(TypeError, match=r"got 3 arguments by their places; needs at most 2: posterior, data"):
+        bnp.predict(1, 2, "labels.zarr")
+    with pytest.raises(TypeError, match="FromNothing got 1 arguments by their places; needs at most 0: none"):
+        bnp.FromNothing(3)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'data'"):
+        bnp.predict(1)
+
+
+def test_a_type_error_inside_a_function_is_left_as_it_is():
+    def words(wrong):
+        return wrong + 1
+
+    answering = bnp.errors.answering(words)
+    with pytest.raises(TypeError, match="can only concatenate"):
+        answering("a")
+    assert answering(wrong=1) == 2
+
+
+def test_calls_in_the_table_of_other_programs_names_exist():
+    for call in (call for calls in PARAMETERS.values() for call in calls):
+        for name, parameter in re.findall(r"bnp_dask\.(\w+)\((?:\w+, )*(\w+)=", call):
+            assert parameter in inspect.signature(getattr(bnp, name)).parameters, call
+
+
+def test_the_door_changes_neither_signatures_nor_pickles():
+    assert str(inspect.signature(bnp.FiniteMixture)).startswith("(gamma: 'float'")
+    for thing in (bnp.train, bnp.predict, bnp.Gaussian, bnp.DPMixture(gamma=2.0)):
+        assert pickle.loads(pickle.dumps(thing)) == thing

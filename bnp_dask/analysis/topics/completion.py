@@ -21,7 +21,7 @@ from bnp_dask.analysis.base import WINDOW, for_batches, open_for, require_poster
 from bnp_dask.core import Batch, Summary
 from bnp_dask.data import Layout, Outputs, Reader, Source, batch_reader
 from bnp_dask.data.output import write
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import as_a, hold, number_between, one_of, whole_number
 from bnp_dask.kernels import (
@@ -307,6 +307,7 @@ def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return np.bincount(owner, weights=values, minlength=len(offsets) - 1)
 
 
+@answering
 def word_score(
     posterior: Posterior,
     data: Any,
@@ -452,6 +453,7 @@ MOST_PASSES = 100
 """Most passes: each keeps a table of the corpus on every worker."""
 
 
+@answering
 def collapsed_topics(
     posterior: Posterior,
     data: Any,
@@ -636,6 +638,7 @@ def predict_response(
 ) -> None: ...
 
 
+@answering
 def predict_response(
     posterior: Posterior,
     data: Any,

@@ -32,7 +32,7 @@ from bnp_dask.core import HEAD, Batch, Table, TopicLine, TopicList, listed
 from bnp_dask.core import in_order as in_their_order
 from bnp_dask.core.columns import few
 from bnp_dask.data import Reader, Source, batch_reader, load_documents
-from bnp_dask.errors import DataError, SettingError, nearest
+from bnp_dask.errors import DataError, SettingError, answering, nearest
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import is_whole, number_from, one_of, plain, shown, whole_number
 from bnp_dask.kernels import matmul, resp_from_weights
@@ -168,6 +168,7 @@ class TopWords:
         return pa.table(columns)
 
 
+@answering
 def top_words(
     posterior: Posterior,
     n: int = 10,
@@ -608,6 +609,7 @@ class TopicSurvey:
         return self.pairs
 
 
+@answering
 def survey_documents(
     posterior: Posterior,
     data: Any,
@@ -839,6 +841,7 @@ def _check_same(posterior: Posterior, survey: TopicSurvey) -> None:
 # -- arguments of pyLDAvis -----------------------------------------------------------------------------------------
 
 
+@answering
 def to_pyldavis(
     posterior: Posterior,
     data: Any,
@@ -986,6 +989,7 @@ def _number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+@answering
 def explain(posterior: Posterior, document: Any, n: int = 10, least: float = LEAST_SHARE) -> Explanation:
     """Topics of a document, and the words that account for them.
 
@@ -1145,6 +1149,7 @@ class TopicShares:
         return pa.table(columns)
 
 
+@answering
 def topics_over(
     posterior: Posterior,
     data: Any,

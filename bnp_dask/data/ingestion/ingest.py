@@ -57,7 +57,7 @@ from bnp_dask.data.text.ingest import TextReport, write_corpus
 from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.data.text.vocabulary import Analysis, WordSums, write_vocabulary
 from bnp_dask.data.view import OrderedSource, WeightedSource
-from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.errors import DataError, SettingError, StoreError, answering
 from bnp_dask.inputs import as_file, flag, is_stream, is_whole, one_of, shown, whole_number
 from bnp_dask.kernels import mix
 
@@ -893,6 +893,7 @@ def _read_vocabulary(path: str | os.PathLike[str]) -> Sequence[str]:
 
 
 # -- ingest --------------------------------------------------------------------------------------------------------
+@answering
 def ingest(
     source_path: Any,
     out: str | os.PathLike[str],

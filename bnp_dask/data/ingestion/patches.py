@@ -12,7 +12,7 @@ import numpy as np
 
 from bnp_dask.core import Location
 from bnp_dask.data.base import PIECE_BYTES
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.inputs import flag, hold, whole_number
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ NAMED = 5
 """Unreadable images that a note names; the others are counted."""
 
 
+@answering
 @dataclass(frozen=True)
 class Patches:
     """How images are cut.

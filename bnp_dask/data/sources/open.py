@@ -83,7 +83,7 @@ from bnp_dask.data.sources.zarr import (
 )
 from bnp_dask.data.text.options import TEXT_FORMATS, Text
 from bnp_dask.data.view import letting_miss, with_weights
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.inputs import (
     ColumnGroup,
     Key,
@@ -645,6 +645,7 @@ Data = Any
 DataArray, AnnData, texts, or Source."""
 
 
+@answering
 def as_source(
     data: Data,
     *,

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bnp_dask.core import Location
 from bnp_dask.data.text.vocabulary import WORDS, Analysis, named_analyzer, pattern_of
-from bnp_dask.errors import DataError, SettingError, nearest, warn
+from bnp_dask.errors import DataError, SettingError, answering, nearest, warn
 from bnp_dask.inputs import MOST, flag, hold, is_number, one_of, shown, whole_number
 
 # -- settings ------------------------------------------------------------------------------------------------------
@@ -61,6 +61,7 @@ Documents = Callable[[], Iterable[tuple[Any, ...]]]
 """Makes an iterator over ``(id, text)`` or ``(id, text, metadata)``; called once for each of two passes."""
 
 
+@answering
 @dataclass(frozen=True)
 class Text:
     """How raw text becomes counts of words.

@@ -23,7 +23,7 @@ from bnp_dask.core import FUNCTIONS, Location, imported
 from bnp_dask.data.base import Source, build_csr
 from bnp_dask.data.ingestion.writers import write_vector
 from bnp_dask.data.sources.zarr import ZarrArray, ZarrCountsSource, open_zarr, store_facts
-from bnp_dask.errors import DataError, SettingError, StoreError
+from bnp_dask.errors import DataError, SettingError, StoreError, answering
 from bnp_dask.inputs import shown
 
 # -- analyzers -----------------------------------------------------------------------------------------------------
@@ -191,6 +191,7 @@ class Analysis:
             raise DataError(f"the stored settings of the vocabulary are damaged ({error!r}); ingest again") from error
 
 
+@answering
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """The words of a store of counts.
@@ -341,6 +342,7 @@ def write_vocabulary(
     }
 
 
+@answering
 def load_vocabulary(
     source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None
 ) -> Vocabulary:
@@ -368,6 +370,7 @@ def load_vocabulary(
     return vocabulary
 
 
+@answering
 def load_documents(
     source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None
 ) -> pa.Table:
@@ -375,6 +378,7 @@ def load_documents(
     return _table(_store(source, storage_options), DOCUMENTS)
 
 
+@answering
 def load_dropped(source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None) -> pa.Table:
     """Documents that an ingest left out: columns ``id``, ``place`` and ``reason``."""
     return _table(_store(source, storage_options), DROPPED)

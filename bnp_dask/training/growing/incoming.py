@@ -38,7 +38,7 @@ from bnp_dask.data import (
     taking_lags,
     with_labels,
 )
-from bnp_dask.errors import DataError, NumericalError, SettingError, StoreError
+from bnp_dask.errors import DataError, NumericalError, SettingError, StoreError, answering
 from bnp_dask.inputs import one_of, path_text, shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Labelled, WideningObservation
@@ -462,6 +462,7 @@ class AsideContent(TypedDict):
     pieces: list[SetAside]
 
 
+@answering
 def set_aside(store: str | os.PathLike[str]) -> tuple[SetAside, ...]:
     """Data that updates with ``on_bad="set aside"`` could not take into a run, and why.
 

@@ -15,7 +15,7 @@ import numpy as np
 from bnp_dask.analysis import require_posterior
 from bnp_dask.core import Location
 from bnp_dask.data import as_modelled, as_source, opened_as
-from bnp_dask.errors import SettingError, StoreError, redacted
+from bnp_dask.errors import SettingError, StoreError, answering, redacted
 from bnp_dask.execute import Executor, SerialExecutor
 from bnp_dask.inference import SavedState, take_data, take_out
 from bnp_dask.inputs import POSTERIOR_NAME, path_text, shown, whole_number
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 
 # -- replace -------------------------------------------------------------------------------------------------------
+@answering
 def replace(
     store: str | os.PathLike[str],
     source: str | os.PathLike[str],
@@ -168,6 +169,7 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
 
 
 # -- retire --------------------------------------------------------------------------------------------------------
+@answering
 def retire(
     store: str | os.PathLike[str],
     sources: str | os.PathLike[str] | Sequence[str] = (),
@@ -274,6 +276,7 @@ def _from_before(run: GrowingRun, moment: float) -> set[int]:
 
 
 # -- rollback ------------------------------------------------------------------------------------------------------
+@answering
 def rollback(store: str | os.PathLike[str], version: int) -> Posterior:
     """Put an earlier version of a run in force, with its state: the next update goes on from there.
 

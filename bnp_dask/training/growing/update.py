@@ -25,7 +25,7 @@ from bnp_dask._names import method
 from bnp_dask.analysis import require_posterior
 from bnp_dask.core import Chosen, Location, RunningTotal, Survey, frozen, survey_batch, thawed
 from bnp_dask.data import Source, are_recordings, taking_lags
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.execute import Executor, one_blas_thread, open_executor
 from bnp_dask.inference import (
     REGAINED,
@@ -554,6 +554,7 @@ def with_times(known: np.ndarray, new: np.ndarray) -> np.ndarray:
 AGAIN = "Nothing was taken in: start a cluster and call update(...) again."
 
 
+@answering
 def update(
     store: str | os.PathLike[str],
     data: Any,
@@ -802,6 +803,7 @@ def taken_in(
             return result
 
 
+@answering
 def follow(
     store: str | os.PathLike[str],
     data: str | os.PathLike[str] | Feed,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bnp_dask.core import Location
-from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.errors import SettingError, StoreError, answering
 from bnp_dask.inputs import POSTERIOR_NAME, number_from, path_text, whole_number
 from bnp_dask.model import Posterior
 from bnp_dask.store import (
@@ -111,6 +111,7 @@ class RunFacts:
     version: int | None
 
 
+@answering
 def versions(store: str | os.PathLike[str]) -> tuple[Version, ...]:
     """Versions of a run, by number.
 
@@ -183,6 +184,7 @@ def _only(path: str, folder: Any) -> Version:
     )
 
 
+@answering
 def runs(folder: str | os.PathLike[str] = ".") -> tuple[RunFacts, ...]:
     """Runs in a folder and its subfolders, three levels deep, by path.
 
@@ -264,6 +266,7 @@ READ_TRIES = 10
 """Tries to read a posterior while other processes replace it."""
 
 
+@answering
 def load(path: str | os.PathLike[str]) -> Posterior:
     """Read a posterior that :func:`bnp_dask.save` wrote; needs no Dask and runs no code from the file.
 
@@ -391,6 +394,7 @@ class Change:
     share_after: float = 0.0
 
 
+@answering
 def changes(store: str | os.PathLike[str], since: int | None = None, *, share: float = 0.1) -> tuple[Change, ...]:
     """Changes of clusters since a version of a run, up to the version in force.
 
