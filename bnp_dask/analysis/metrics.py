@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.inputs.arrays import plain
+from bnp_dask.inputs import plain
 
 
 def as_labels(value: Any, name: str) -> np.ndarray:

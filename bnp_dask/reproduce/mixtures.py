@@ -276,7 +276,7 @@ def edge_patches(task: Task) -> Outcome:
 @figure("000-4.7", "MNIST digits: 100 clusters held fixed, and growth from one", "thesis, 4.4.3", "mnist")
 def mnist_digits(task: Task) -> Outcome:
     """Digits in 50 dimensions: births and merges from one cluster against 100 clusters from k-means++."""
-    n, laps = task.size(60_000, 3_000), task.size(20, 10)
+    n, laps = task.size(60_000, 3_000), task.size(120, 10)
     (x, labels), words = data.digits(task, n)
     n, size, start = len(x), max(200, len(x) // task.size(100, 10)), task.size(100, 40)
     model = bnp.Model(bnp.DPMixture(gamma=10.0), bnp.Gaussian())
