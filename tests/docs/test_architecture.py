@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import bnp_dask as bnp
+from bnp_dask._names import names_in_stub
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "bnp_dask"
@@ -30,9 +31,15 @@ def way_of_a_batch() -> list[Path]:
 
 
 def imports(path: Path) -> set[Path]:
-    """Files of the package that a file imports by name."""
-    names = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
-    return {ROOT / f"{name.replace('.', '/')}.py" for name in names if name}
+    """Files of the package that a file imports by name, also from a chapter that only lists what they define."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            folder = ROOT / node.module.replace(".", "/")
+            listed = names_in_stub(folder) if (folder / "__init__.pyi").exists() and folder != PACKAGE else {}
+            modules = {listed.get(name.name, node.module) for name in node.names}
+            found |= {ROOT / f"{module.replace('.', '/')}.py" for module in modules}
+    return found
 
 
 def test_a_batch_passes_few_files_and_each_is_reached_from_those_before_it():
