@@ -64,6 +64,12 @@ def score(
     batch_size, client
         As in :func:`predict`.
 
+    Returns
+    -------
+    float
+        Nats per atom, per step of a sequence, or per held-out token of documents; weighted by the atoms'
+        weights.
+
     Raises
     ------
     DataError
@@ -117,6 +123,12 @@ def completion_score(
 
     Documents that cannot be split are left out and counted.  The split of a document depends on its own words and the
     seed, so the score does not depend on how data are cut or ordered, except for rounding.
+
+    Returns
+    -------
+    CompletionScore
+        Mean log probability per held-out token, nats, with the numbers of tokens, documents and documents left
+        out.
     """
     posterior = require_posterior(posterior)
     prior_mass(posterior)

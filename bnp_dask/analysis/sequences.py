@@ -285,6 +285,12 @@ class Transitions:
 def transitions(posterior: Posterior) -> Transitions:
     """Expected transition probabilities of a hidden Markov model (thesis 6.40).
 
+    Returns
+    -------
+    Transitions
+        Probabilities ``(K, K)`` from each state (rows) to each (columns), of the first step ``(K,)``, and of
+        unseen states.
+
     Raises
     ------
     SettingError
@@ -643,6 +649,11 @@ def state_durations(
     levels
         Levels of the quantiles of lengths.
 
+    Returns
+    -------
+    Durations
+        Numbers, means and quantiles of the lengths of runs of each state, in steps; prints as a table.
+
     Raises
     ------
     DataError
@@ -778,6 +789,11 @@ def sequence_distances(
     names
         Names of the recordings, ``(G,)``; default: their numbers.
 
+    Returns
+    -------
+    SequenceDistances
+        A distance from 0 to 1 for each recording and for all steps together; prints as a table.
+
     Raises
     ------
     DataError
@@ -912,6 +928,11 @@ def survey_sequences(
         Number of sequences to keep, and largest number of steps of each.
     batch_size, client
         As in :func:`bnp_dask.predict`.
+
+    Returns
+    -------
+    SequenceSurvey
+        Durations of all states, and the labels of the sequences that are kept.
     """
     require_chains(require_posterior(posterior).model, "a survey of sequences")
     whole_number("show", show)

@@ -101,6 +101,11 @@ def worker_settings(memory_limit: str | float | None = "auto") -> dict[str, Any]
         Limit of each worker: bytes, text such as "4GB", "auto", or None or 0 for no limit.  Workers with less than 1 GB
         keep no freed memory.
 
+    Returns
+    -------
+    dict
+        Settings by their names in Dask's configuration.
+
     Raises
     ------
     SettingError

@@ -446,6 +446,11 @@ def lineage(result: TrainResult) -> list[Life]:
     ----------
     result
         Result of :func:`bnp_dask.train`.
+
+    Returns
+    -------
+    list of Life
+        A life for each cluster, by id.
     """
     lives: dict[int, Life] = {}
     for move in result.history.moves():
@@ -1087,6 +1092,11 @@ def compare(
         Data that no run was trained on, as for :func:`bnp_dask.score`; None leaves that column empty.
     client
         As for :func:`bnp_dask.score`.
+
+    Returns
+    -------
+    Comparison
+        A line for each run, in nats; prints as a table.
 
     Raises
     ------

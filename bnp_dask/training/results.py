@@ -576,6 +576,11 @@ def _require_sound(posterior: Posterior) -> None:
 def load_draws(path: str | os.PathLike[str]) -> Draws:
     """Read the draws that a run with ``Gibbs()`` wrote to ``draws.zarr`` in its directory; runs no code from the file.
 
+    Returns
+    -------
+    Draws
+        Assignments and partitions of the sweeps that were kept.
+
     Raises
     ------
     StoreError

@@ -347,6 +347,11 @@ def word_score(
     batch_size, client
         As in :func:`bnp_dask.predict`.
 
+    Returns
+    -------
+    float
+        Nats per word, weighted by the documents' weights.
+
     Raises
     ------
     SettingError

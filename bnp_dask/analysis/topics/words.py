@@ -641,6 +641,11 @@ def survey_documents(
     batch_size, client
         As in :func:`bnp_dask.predict`.
 
+    Returns
+    -------
+    TopicSurvey
+        Shares of topics, most typical documents of each topic, and counts for measures of coherence.
+
     Raises
     ------
     SettingError

@@ -982,6 +982,11 @@ def ingest(
     on_bad_cell
         As in :func:`as_source`: cells that are not numbers are an error, or ``"missing"``, stored as NaN.
 
+    Returns
+    -------
+    IngestReport
+        What was written: atoms, batches, features, what was left out and why; prints as lines.
+
     Raises
     ------
     DataError

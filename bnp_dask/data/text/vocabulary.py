@@ -348,6 +348,11 @@ def load_vocabulary(
 ) -> Vocabulary:
     """The vocabulary of a store of counts, given its path or URL, or the source opened from it.
 
+    Returns
+    -------
+    Vocabulary
+        Words in the order of the columns, documents that have each, and its count in all.
+
     Raises
     ------
     DataError
@@ -374,13 +379,25 @@ def load_vocabulary(
 def load_documents(
     source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None
 ) -> pa.Table:
-    """Ids (column ``id``) and metadata of the documents of a store, in the order of its rows."""
+    """Ids (column ``id``) and metadata of the documents of a store, in the order of its rows.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row for each document.
+    """
     return _table(_store(source, storage_options), DOCUMENTS)
 
 
 @answering
 def load_dropped(source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None) -> pa.Table:
-    """Documents that an ingest left out: columns ``id``, ``place`` and ``reason``."""
+    """Documents that an ingest left out: columns ``id``, ``place`` and ``reason``.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row for each document that was left out.
+    """
     return _table(_store(source, storage_options), DROPPED)
 
 

@@ -30,6 +30,10 @@ class FullBatch:
         Batches in flight; here it only changes how busy workers are.  Default: an eighth of the batches, at least 8.
     tolerance, count_tolerance
         As in :class:`~bnp_dask.inference.variational.memoized.Memoized`.
+
+    References
+    ----------
+    Thesis 3.5.
     """
 
     laps: int = 100

@@ -59,6 +59,11 @@ class Memoized:
 
     For topic models this guarantee needs documents that start from their state at the last visit
     (``DocumentStep(start="best")`` or ``"warm"``): the counts of a batch's documents are kept beside its summary.
+
+    References
+    ----------
+    Thesis 3.5; Hughes & Sudderth 2013, "Memoized online variational inference for Dirichlet process mixture
+    models".
     """
 
     laps: int = 50

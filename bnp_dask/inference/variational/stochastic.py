@@ -46,6 +46,10 @@ class Stochastic:
     All natural parameters are the prior's plus a summary, so blending parameters is blending summaries.  The objective
     in the history is computed from the latest assignments of all batches under the current posterior; it is exact once
     every batch was visited.
+
+    References
+    ----------
+    Thesis 3.5.
     """
 
     laps: int = 20

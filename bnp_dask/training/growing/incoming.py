@@ -475,6 +475,11 @@ def set_aside(store: str | os.PathLike[str]) -> tuple[SetAside, ...]:
     store
         Run directory.
 
+    Returns
+    -------
+    tuple of SetAside
+        A note for each piece of data: its name, and why it was not taken in.
+
     Raises
     ------
     StoreError

@@ -120,6 +120,11 @@ def versions(store: str | os.PathLike[str]) -> tuple[Version, ...]:
     store
         Run directory, or URL of a run.  A run that was never updated has version 0 only.
 
+    Returns
+    -------
+    tuple of Version
+        Number, date, clusters, atoms, objective (nats) and data of each version; oldest first.
+
     Raises
     ------
     StoreError
@@ -192,6 +197,11 @@ def runs(folder: str | os.PathLike[str] = ".") -> tuple[RunFacts, ...]:
     ----------
     folder
         Folder, or URL of an object store; a run directory gives that run.
+
+    Returns
+    -------
+    tuple of RunFacts
+        Path, model, state, date, clusters and objective (nats) of each run.
 
     Raises
     ------
@@ -275,6 +285,11 @@ def load(path: str | os.PathLike[str]) -> Posterior:
     path
         Path of a saved posterior; or a run directory, for the version in force; or ``"RUNDIR@3"``, for version 3 of a
         run that was updated.  Whole versions are read, also while another process publishes one.
+
+    Returns
+    -------
+    Posterior
+        The clusters, with their model and statistics.
 
     Raises
     ------
