@@ -342,7 +342,7 @@ def no_parameter(of: str, name: str, signature: inspect.Signature, owner: type |
 def answering(called: F) -> F:
     """Let a function or class answer calls that do not fit its parameters with what is meant; else it is unchanged.
 
-    Python itself finds that a call does not fit, so that one that fits is looked at by nobody.
+    Python itself finds that a call does not fit: a call that fits costs no check.
     """
     if isinstance(called, type):
         called.__init__ = answering(called.__init__)  # type: ignore[misc]

@@ -130,7 +130,7 @@ def require_pairs(pairs: np.ndarray, n_clusters: int | None = None) -> None:
 def require_ids(ids: np.ndarray) -> None:
     """DataError unless ``ids`` are different integers, ``(K,)``."""
     found = np.asarray(ids)
-    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu") or len(np.unique(found)) < len(found):
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu") or len(set(found.tolist())) < len(found):
         raise DataError(f"ids are {brief(ids)}; needs different integers, (K,)")
 
 
@@ -517,6 +517,8 @@ class Model:
     def _require_posterior(self, posterior: Posterior) -> None:
         """Raise SettingError for the posterior of another model: its parameters have other shapes."""
         own, other = self, posterior.model
+        if other is own:
+            return
         for part in ("allocation", "observation"):
             kinds = type(getattr(other, part)), type(getattr(own, part))
             if kinds[0] is not kinds[1]:

@@ -199,7 +199,7 @@ def register(cls: T) -> T:
     """
     if isinstance(cls, type) or not callable(cls):
         REGISTRY.add(cls)
-        if file_name(cls) in PUBLIC:  # classes of parameters are made in every step, and by nobody else
+        if file_name(cls) in PUBLIC:  # classes of parameters are made in every step, by this package alone
             answering(cls)
     else:
         FUNCTIONS.add(cls)

@@ -85,7 +85,7 @@ def tables_html(*tables: Table) -> str:
 
 
 NO_PAGES = (".pdf", ".md", ".png", ".svg", ".txt", ".json", ".csv", ".ipynb", ".docx")
-"""Ends of names of files that are no pages, though somebody may want one."""
+"""Ends of names of files that a page is not written to: its text would be HTML all the same."""
 
 
 def page_target(path: str | os.PathLike[str]) -> Path | Location:
