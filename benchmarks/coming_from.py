@@ -134,7 +134,10 @@ def write(page: str, table: str) -> None:
     """Put a table into its page."""
     path = FOLDER / f"{page}.md"
     text = path.read_text(encoding="utf-8")
-    path.write_text(PLACE.sub(lambda match: f"{match[1]}\n{table}", text), encoding="utf-8")
+    new, found = PLACE.subn(lambda match: f"{match[1]}\n{table}" + ("" if match[2] else "\n"), text)
+    if not found:
+        raise SystemExit(f"{path.name} has no place for a table: a line <!-- measured -->, and a heading below it")
+    path.write_text(new, encoding="utf-8")
 
 
 def pages() -> list[str]:
@@ -147,7 +150,7 @@ def write_all() -> None:
     for page in pages():
         try:
             table = measure(page, sys.executable)
-        except SystemExit as error:
+        except (SystemExit, subprocess.TimeoutExpired) as error:
             last = str(error).strip().splitlines()[-1]
             table = f"Not measured on {datetime.now(UTC):%Y-%m-%d}: `{last}` {HOW}"
         write(page, table)

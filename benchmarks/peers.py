@@ -262,7 +262,7 @@ SETS: dict[str, tuple[str, ...]] = {
 }
 """Tasks of several sets, and what is said of each set."""
 
-DRAWN = {"tables": ("rows_few",), "recordings": ("drift", "heavy"), "corpora": ()}
+DRAWN = {"tables": ("rows_few",), "recordings": ("drift", "heavy")}
 """Sets that need no files: the small task has them alone."""
 
 
@@ -526,8 +526,8 @@ WHAT = {
     "corpora": "A fifth of the words of held-out documents is predicted from the others with the prior that each "
     "program learned (`benchmarks/topics/score.py`); of tomotopy the best of 100, 200 and 400 passes.",
     "passes": "Median of nine.",
-    "documents": "From equal counts, each with its default tolerance. Distance: mean total variation of the shares of "
-    "topics from those after 2,000 sweeps.",
+    "documents": "From equal counts, each with its default tolerance, without restarts. Distance: mean total variation "
+    "of the shares of topics from those after 2,000 sweeps.",
 }
 """What a reader of a task of several sets has to know."""
 
@@ -564,13 +564,15 @@ def lost(task: str, lines: Sequence[Line]) -> str:
         if OURS not in own or len(own) < 2 or column in ("found", "CPU s"):
             continue
         sign = 1.0 if column.startswith("held-out") or column == "agreement" else -1.0
-        names = [name for name, row in own[OURS].items() if not np.isnan(row[column])]
-        best = {
-            name: max(sign * sets[name][column] for program, sets in own.items() if program != OURS and name in sets)
-            for name in names
+        others = [sets for program, sets in own.items() if program != OURS]
+        scores = {
+            name: [sign * sets[name][column] for sets in others if name in sets and not np.isnan(sets[name][column])]
+            for name, row in own[OURS].items()
+            if not np.isnan(row[column])
         }
-        behind = [name for name in names if sign * own[OURS][name][column] < best[name]]
-        told.append(f"{column}: best on {len(names) - len(behind)} of {len(names)}; not {', '.join(behind) or 'none'}")
+        best = {name: max(found) for name, found in scores.items() if found}
+        behind = [name for name in best if sign * own[OURS][name][column] < best[name]]
+        told.append(f"{column}: best on {len(best) - len(behind)} of {len(best)}; not {', '.join(behind) or 'none'}")
     return f"{OURS}, {'. '.join(told)}.\n".replace("; not none", "") if told else ""
 
 
@@ -608,10 +610,11 @@ def page_of(lines: Sequence[Line], quick: bool, load: float) -> str:
         f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}. "
         f"{busy} (load {load:.0f} at the end). CPU seconds are compared, never those of the clock; they are somewhat "
         "larger too on a busy machine, for all alike, and differ from run to run. "
-        "Each program has a process and one thread, one seed, and data that are drawn at random. "
-        "CPU seconds are counted from the file to the answer, without imports, which the last table counts. "
+        "Each program has a process and one thread, and one seed. Data are drawn at random, but for recordings, "
+        "texts and tables with names of real ones. CPU seconds are counted from the file to the answer, those of "
+        "tasks of several sets from arrays, both without imports, which the last table counts. "
         "Kernels of this package are compiled by the first run on a machine: the second counts, and what compiling "
-        "took is not in any figure here. Agreement is the adjusted Rand index with the truth.\n\n"
+        "took is not in any figure here. Agreement is the adjusted Rand index with the true clusters or classes.\n\n"
         f"Versions: {', '.join(there)}." + (f" Not installed: {', '.join(missing)}." if missing else "") + "\n\n"
         f"{small}Programs that are told the true number of clusters have an easier task than those that learn it.\n"
     )
@@ -635,7 +638,7 @@ PLACE = re.compile(r"(<!-- peers -->\n).*?(<!-- end of peers -->)", re.DOTALL)
 def cut(page: str) -> str:
     """README's table: of each task of the page this package, and the best and the fastest of the others."""
     rows = "| CPU s, quality | bnp_dask | best of the others | fastest of the others |\n|---|---|---|---|\n"
-    for task in ("points", "topics", "sequences"):
+    for task in AHEAD:
         found = re.search(rf"## ([^\n]*)\n\n<!-- task: {task} -->\n[^\n]*\n[^\n]*\n((?:\|[^\n]*\n)+)", page)
         if found is None:
             continue
@@ -671,18 +674,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measured = [json.loads(line) for line in args.lines.read_text(encoding="utf-8").splitlines()]
     else:
         measured = [] if args.cut else measure(args.tasks, args.quick)
-    page = args.page or (PAGE if measured and set(args.tasks) == set(TASKS) else None)
+    is_whole = set(args.tasks) == set(TASKS)
+    page = args.page or (PAGE if measured and is_whole else None)
+    is_of_the_site = page is not None and page.resolve() == PAGE
     if page:
         page.write_text(page_of(measured, args.quick, os.getloadavg()[0]), encoding="utf-8")
-    if page == PAGE and not args.quick and not args.lines:
-        from benchmarks import coming_from  # it imports this package, which other programs' processes must not
-
-        coming_from.write_all()
-    if args.cut or (page and page.resolve() == PAGE):
+    if args.cut or is_of_the_site:
         readme = ROOT / "README.md"
         readme.write_text(
             readme_with(PAGE.read_text(encoding="utf-8"), readme.read_text(encoding="utf-8")), encoding="utf-8"
         )
+    if is_of_the_site and is_whole and not args.quick and not args.lines:
+        from benchmarks import coming_from  # it imports this package, which other programs' processes must not
+
+        coming_from.write_all()
 
 
 def measure(tasks: Sequence[str], quick: bool) -> list[Line]:

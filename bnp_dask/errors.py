@@ -237,7 +237,6 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
         "n_states=; None learns it",
         "n_clusters=",
         "init=bnp_dask.BregmanKMeans(n_clusters=...)",
-        "method=",
         _START,
     ),
     "max_iter n_iter max_iterations n_epochs num_epochs epochs passes iterations n_laps laps max_laps": (
@@ -298,7 +297,9 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "model estimator params": ("posterior=", "model="),
     "observation allocation": ("model=bnp_dask.Model(allocation, observation)",),
     "groups group_column lengths": ("groups=", "group_column=", _SOURCE.format("groups")),
-    "columns text gaps": (_SOURCE.format("columns"),),
+    "columns": (_SOURCE.format("columns"),),
+    "text": (_SOURCE.format("text"),),
+    "gaps": (_SOURCE.format("gaps"),),
     "sample_weight sample_weights": ("weights=",),
     "y target": ("labels=",),
     "batchsize chunk_size chunksize chunks": ("batch_size=",),
@@ -367,11 +368,12 @@ def _does_not_fit(called: Callable[..., Any], args: tuple[Any, ...], named: Mapp
     signature = inspect.signature(called)
     owner = type(args[0]) if called.__name__ == "__init__" else None
     of = f"{called.__name__}()" if owner is None else owner.__name__
-    wrong = next((name for name in named if name not in signature.parameters), None)
+    many = [name for name, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
+    wrong = next((name for name in named if name not in signature.parameters or name in many), None)
     if wrong is not None:
         return no_parameter(of, wrong, signature, owner)
     first = [name for name, p in signature.parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    if len(args) > len(first):
+    if len(args) > len(first) and not many:
         others = [f"{name}=" for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY]
         itself = 0 if owner is None else 1
         return (

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -65,7 +65,7 @@ from bnp_dask.data import (
 )
 from bnp_dask.data.sources.columns import choose
 from bnp_dask.data.sources.frames import joined
-from bnp_dask.errors import BnpDaskError, DataError, SettingError, nearest, no_parameter, warn
+from bnp_dask.errors import BnpDaskError, DataError, SettingError, answering, nearest, no_parameter, warn
 from bnp_dask.inference import FullBatch, Memoized, Schedule
 from bnp_dask.initialize import ContiguousBlocks, FromSample, Initialization, SampledTopics
 from bnp_dask.inputs import (
@@ -127,6 +127,14 @@ from bnp_dask.training import (
     run_of,
 )
 from bnp_dask.training.train import train
+
+try:
+    from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+    from sklearn.utils import Tags
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+except ImportError as error:
+    raise ImportError('estimators need scikit-learn: pip install "bnp-dask[sklearn]"') from error
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -648,12 +656,6 @@ a name, the first that an estimator has counts."""
 class Estimator:
     """What scikit-learn's base does not say: parameters of parts, and what the names of other programs are here."""
 
-    def __new__(cls, *args: Any, **params: Any) -> Self:
-        for name in params:
-            if name not in _parameters(cls):
-                raise TypeError(_no_parameter(cls, name))
-        return super().__new__(cls)
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""
         own = super().get_params(deep)  # type: ignore[misc]  # of scikit-learn's base
@@ -662,9 +664,10 @@ class Estimator:
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also the settings of parts: ``set_params(observation__kappa=0.1)``."""
         plain, nested = split_nested(params)
+        of: Any = type(self)
         for name in plain:
-            if name not in _parameters(type(self)):
-                raise SettingError(_no_parameter(type(self), name))
+            if name not in _parameters(of):
+                raise SettingError(no_parameter(of.__name__, name, inspect.signature(of.__init__), of))
         super().set_params(**plain)  # type: ignore[misc]
         set_nested(self, nested)
         return self
@@ -682,15 +685,11 @@ class Estimator:
             return not_here(self, name, calls={call: names for call, names in calls.items() if _gives(self, call)})
 
 
-def _no_parameter(cls: Any, name: str) -> str:
-    """What to say of a parameter that an estimator does not have."""
-    return no_parameter(cls.__name__, name, inspect.signature(cls.__init__), cls)
-
-
 def _size_of(cls: type) -> str:
     return next((name for name in SIZES if name in _parameters(cls)), "")
 
 
+@cache
 def _parameters(cls: Any) -> list[str]:
     """Names of an estimator's parameters."""
     return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
@@ -758,16 +757,6 @@ def _not_free(observation: Observation) -> int:
 # -- The scikit-learn estimator :class:`DirichletProcessMixture` on top of ``train``, ``predict`` and ``score`` ---
 
 
-try:
-    from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
-    from sklearn.utils import Tags
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted
-except ImportError as error:
-    raise ImportError('DirichletProcessMixture needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 MIXTURE_OBSERVATIONS = likelihoods(without=("AutoRegressiveGaussian", "Product"))
 """Likelihoods by the names that ``observation`` takes; each with its prior set from the data."""
 
@@ -778,6 +767,7 @@ SPARSE = (Multinomial,)
 """Observation models of sparse counts."""
 
 
+@answering
 class DirichletProcessMixture(Estimator, TransformerMixin, ClusterMixin, BaseEstimator):
     """Dirichlet process mixture for data in memory, as a scikit-learn estimator.
 
@@ -1153,13 +1143,6 @@ class DirichletProcessMixture(Estimator, TransformerMixin, ClusterMixin, BaseEst
 # -- The scikit-learn estimator of hidden Markov models: :class:`SequenceModel` over ``train``, ``predict``, ``score``
 
 
-try:
-    from sklearn.base import BaseEstimator
-    from sklearn.utils.validation import check_is_fitted
-except ImportError as error:
-    raise ImportError('SequenceModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
-
-
 SEQUENCE_OBSERVATIONS = {
     "autoregressive": AutoRegressiveGaussian,
     "bernoulli": Bernoulli,
@@ -1179,6 +1162,7 @@ STARTS, STARTS_NUMBERS = 3, 500_000
 nats on motion capture, where a run took 12 seconds of processor time for 19,000 numbers)."""
 
 
+@answering
 class SequenceModel(Estimator, BaseEstimator):
     """Segments of sequences in memory, as a scikit-learn estimator; it learns how many kinds of them there are.
 
@@ -1686,18 +1670,6 @@ def as_given(values: np.ndarray, X: Any, offsets: np.ndarray) -> np.ndarray | li
 # -- The scikit-learn estimator of topic models: :class:`TopicModel` on top of ``train``, ``predict`` and ``score``
 
 
-try:
-    from sklearn.base import BaseEstimator, TransformerMixin
-    from sklearn.utils import Tags
-    from sklearn.utils.metaestimators import available_if
-    from sklearn.utils.validation import check_is_fitted
-except ImportError as error:
-    raise ImportError('TopicModel needs scikit-learn: pip install "bnp-dask[sklearn]"') from error
-
-if TYPE_CHECKING:
-    from distributed import Client
-
-
 def _classifies(estimator: TopicModel) -> bool:
     """Whether an estimator models classes, so that it can predict their probabilities."""
     return estimator.response == "categorical" or isinstance(estimator.response, CategoricalResponse)
@@ -1713,6 +1685,7 @@ def _responds(estimator: TopicModel) -> bool:
     return True
 
 
+@answering
 class TopicModel(Estimator, TransformerMixin, BaseEstimator):
     """Topics of word counts in memory, as a scikit-learn transformer; it learns how many there are.
 

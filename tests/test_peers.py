@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +98,34 @@ def test_a_new_table_leaves_what_a_person_wrote_below_it(tmp_path, monkeypatch):
     assert page.read_text() == (
         f"<!-- measured -->\n\n| new |\n\nMeasured again. {coming_from.HOW}\nIts one start.\n\n## More\n"
     )
+
+
+def test_sets_that_no_other_program_has_or_scored_are_not_counted():
+    columns = peers.SETS["documents"]
+    ours = {name: dict(zip(columns, (1.0, 0.1), strict=True)) for name in ("both", "ours", "not scored")}
+    theirs = {name: dict(zip(columns, (2.0, 0.2), strict=True)) for name in ("both", "not scored")}
+    theirs["not scored"][columns[0]] = np.nan
+    own = [
+        {"task": "documents", "program": name, "cpu": 1.0, "memory": 1, "sets": found}
+        for name, found in (("bnp-dask", ours), ("scikit-learn", theirs))
+    ]
+    assert "a document: best on 1 of 1. distance from the end: best on 2 of 2." in peers.lost("documents", own)
+
+
+def test_a_program_that_takes_too_long_leaves_the_other_pages(tmp_path, monkeypatch):
+    for name in ("fast", "slow"):
+        (tmp_path / f"{name}.md").write_text("<!-- measured -->\n## More\n")
+    monkeypatch.setattr(coming_from, "FOLDER", tmp_path)
+
+    def measure(page, python):
+        if page == "slow":
+            raise subprocess.TimeoutExpired("python", 1200)
+        return f"| new |\n\nMeasured. {coming_from.HOW}"
+
+    monkeypatch.setattr(coming_from, "measure", measure)
+    coming_from.write_all()
+    assert "| new |" in (tmp_path / "fast.md").read_text()
+    assert "timed out" in (tmp_path / "slow.md").read_text().split("\n\n## More")[0]
+    (tmp_path / "none.md").write_text("nothing\n")
+    with pytest.raises(SystemExit, match="none.md has no place"):
+        coming_from.write("none", "| new |")

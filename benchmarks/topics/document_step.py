@@ -139,7 +139,7 @@ def against_sklearn() -> None:
 
 
 def default_step(program: str, k: int, n_docs: int) -> tuple[float, float]:
-    """CPU milliseconds a document with the default tolerance from equal counts, and distance from the end.
+    """CPU milliseconds a document with the default tolerance, without restarts, and distance from the end.
 
     ``program`` is ``"ours"`` or ``"scikit-learn"``; the median of five.
     """

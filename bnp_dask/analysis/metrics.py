@@ -20,20 +20,34 @@ def as_labels(value: Any, name: str) -> np.ndarray:
     array = plain(value, name)
     if array.ndim != 1:
         raise DataError(f"{name} have shape {array.shape}; needs vectors with one label for each atom, (n,)")
-    try:
-        lacks = np.asarray((array != array) | (array == None), np.bool_)  # noqa: E711 - of each entry
-        np.unique(array[~lacks])
-    except TypeError as error:
-        raise DataError(
-            f"{name}: values that cannot be sorted ({error}); needs numbers or text alone, one label for each atom"
-        ) from error
+    # a list of text and NaN becomes an array of text, in which NaN is the word "nan"
+    entries = value if isinstance(value, (list, tuple)) and array.dtype.kind == "U" else array
+    if entries is value or array.dtype.kind == "O":
+        lacks = np.fromiter(map(_is_missing, entries), np.bool_, len(array))
+    else:
+        lacks = array != array
     if lacks.any():
         first = int(np.flatnonzero(lacks)[0])
         raise DataError(
-            f"{name}: {int(lacks.sum())} of {len(array)} are missing (the first: {array[first]}, of atom {first}); "
+            f"{name}: {int(lacks.sum())} of {len(array)} are missing (the first: {entries[first]}, of atom {first}); "
             "give these atoms a label of their own, or leave them out"
         )
+    if array.dtype.kind == "O":  # arrays of one kind can be sorted
+        try:
+            np.unique(array)
+        except TypeError as error:
+            raise DataError(
+                f"{name}: values that cannot be sorted ({error}); needs numbers or text alone, one label for each atom"
+            ) from error
     return array
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether a label is None, or equals no label: NaN, NaT, and pandas' NA, whose comparison is neither."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def contingency(truth: Any, labels: Any) -> sparse.csr_array:

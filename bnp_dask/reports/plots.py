@@ -1,4 +1,5 @@
-"""Pictures of a run and its result.  Each function draws on ``ax`` (a new figure by default), and returns it."""
+"""Pictures of a run and its result: the functions of ``bnp.plot``, which draw on ``ax`` (a new figure by default) and
+return it, and the figures and sections of pages."""
 
 from __future__ import annotations
 

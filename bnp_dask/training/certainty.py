@@ -397,7 +397,7 @@ def certainty(
     known = _best_known([*nearby.known.items(), *((occupied(one), _Known.of(one)) for _, one in runs)])
     return own.told(
         splits,
-        _repeats(own, runs, samples, compared),
+        _repeats(runs, samples, compared),
         _Agreement(compared, len(runs), consensus),
         known,
         _errors_of_best(known, source, client),
@@ -654,11 +654,12 @@ class _Nearby:
                     reproducible=model.reproducible,
                 ).posterior
 
-        now = posterior
-        for fewer in range(k - 1, tree(posterior).least - 1, -1):
-            now = run(FromPosterior(tree(now).cut(fewer)))
+        branches = tree(posterior)
+        for fewer in range(k - 1, branches.least - 1, -1):
+            now = run(FromPosterior(branches.cut(fewer)))
             if found.is_far(fewer):
                 break
+            branches = tree(now)
         most = k + min(k + 2, WIDER)
         most = most if source.n_atoms is None else min(most, source.n_atoms)
         if not model.structure.is_tied and not isinstance(model.observation, Labelled):
@@ -778,7 +779,6 @@ def _with_fixed_prior(posterior: Posterior) -> Posterior:
 
 
 def _repeats(
-    own: _Studied,
     runs: Sequence[tuple[int, Posterior]],
     samples: Sequence[tuple[int, Posterior]],
     compared: _Compared,

@@ -147,6 +147,11 @@ def test_wrong_settings_are_found_in_fit(blobs, options, message):
         estimator.fit(blobs[0])
 
 
+def test_arguments_by_their_places_are_answered_with_names():
+    with pytest.raises(TypeError, match="got 2 arguments by their places; needs at most 1: observation. The others"):
+        DirichletProcessMixture("gaussian", 3)
+
+
 def test_parameters_round_trip():
     estimator = DirichletProcessMixture("poisson", n_clusters=4)
     assert estimator.get_params()["observation"] == "poisson"

@@ -192,6 +192,17 @@ def test_too_many_arguments_by_their_places_are_answered_with_names():
         bnp.predict(1)
 
 
+def test_arguments_of_any_number_have_no_name():
+    with pytest.raises(TypeError, match=r"compare\(\) has no parameter 'runs'"):
+        bnp.compare(1, runs=2)
+
+
+def test_what_a_source_takes_is_answered_by_its_own_name():
+    for name in ("columns", "text", "gaps", "groups", "order"):
+        with pytest.raises(TypeError, match=rf"here it is data=bnp_dask.as_source\(data, {name}=\.\.\.\)"):
+            bnp.train(1, 2, **{name: 3})
+
+
 def test_a_type_error_inside_a_function_is_left_as_it_is():
     def words(wrong):
         return wrong + 1

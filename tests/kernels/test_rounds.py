@@ -1,5 +1,6 @@
 """Compiled steps of small runs of Gaussians against loops over the verbs of a model."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -24,19 +25,25 @@ from bnp_dask.moves.create import without_empty
 from bnp_dask.moves.pairs import all_pairs
 from bnp_dask.moves.pools import a_step, best_terms, best_value, compiled, small_rounds
 
-N, D, K = ROWS + 45, 5, 4
+N, D, K, APART = ROWS + 45, 5, 4, 2.0
 
 
 def points(rng):
     """Overlapping clusters of correlated features, far from the origin."""
     label = rng.integers(K, size=N)
     shapes = rng.normal(size=(K, D, D))
-    return 1e3 + 2.0 * rng.normal(size=(K, D))[label] + np.einsum("nij,nj->ni", shapes[label], rng.normal(size=(N, D)))
+    return (
+        1e3 + APART * rng.normal(size=(K, D))[label] + np.einsum("nij,nj->ni", shapes[label], rng.normal(size=(N, D)))
+    )
 
 
-@pytest.fixture(params=["plain", "weights", "grain", "first order"])
-def case(request):
-    """A model with its prior, a sample, and statistics of a bad assignment."""
+@pytest.fixture(params=["plain", "weights", "grain", "first order", 1, 8, 17, 40])
+def case(request, monkeypatch):
+    """A model with its prior, a sample, and statistics of a bad assignment; numbers are those of features."""
+    if isinstance(request.param, int):
+        # of overlapping clusters in 17 features 40 rounds make 1e-8 of 1e-15, by the loops alone
+        monkeypatch.setattr(sys.modules[__name__], "D", request.param)
+        monkeypatch.setattr(sys.modules[__name__], "APART", 8.0)
     rng = np.random.default_rng(3)
     x = points(rng)
     weights = rng.uniform(0.2, 3.0, N) if request.param == "weights" else None

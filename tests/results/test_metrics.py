@@ -77,6 +77,15 @@ def test_labels_are_there_and_of_one_kind(measure, lacking):
             measure(*pair)
 
 
+def test_missing_labels_among_texts_are_found_in_lists_and_in_columns():
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series(["a", pandas.NA, "b"], dtype="string")
+    for lacking in (["a", float("nan"), "b"], ["a", None, "b"], column, column.astype(object)):
+        with pytest.raises(DataError, match="1 of 3 are missing .*of atom 1"):
+            adjusted_rand_index(lacking, [0, 1, 2])
+    assert adjusted_rand_index(["nan", "b", "b"], [0, 1, 1]) == 1.0, "a word like others"
+
+
 def test_missing_true_labels_can_be_ignored():
     known = np.array(["a", "b", None, "b"], dtype=object)
     assert hamming_distance(known, [0, 1, 1, 1], ignore=[None]) == 0.0
