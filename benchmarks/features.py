@@ -106,7 +106,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 # -- vector code --------------------------------------------------------------------------------------------------
 @njit(nogil=True, error_model="numpy", fastmath=True)
 def plain_times(vector, matrix, out):
-    """:func:`bnp_dask.kernels.hmm.forward_backward.times` as a compiler makes it of plain loops."""
+    """:func:`bnp_dask.kernels.hmm.times` as a compiler makes it of plain loops."""
     out[:] = 0.0
     for k in range(len(matrix)):
         for j in range(len(out)):
@@ -115,7 +115,7 @@ def plain_times(vector, matrix, out):
 
 @njit(nogil=True, error_model="numpy", fastmath=True)
 def plain_times_some(vector, index, matrix, out):
-    """:func:`bnp_dask.kernels.hmm.forward_backward.times_some` likewise."""
+    """:func:`bnp_dask.kernels.hmm.times_some` likewise."""
     out[:] = 0.0
     for k in index:
         for j in range(len(out)):
@@ -124,7 +124,7 @@ def plain_times_some(vector, index, matrix, out):
 
 @njit(nogil=True, error_model="numpy", fastmath=True)
 def plain_distances(y, shift, roots):
-    """:func:`bnp_dask.kernels.gaussian.distances.cluster_distances` likewise."""
+    """:func:`bnp_dask.kernels.gaussian.quadratic.cluster_distances` likewise."""
     n, d = y.shape
     out, away = np.empty((n, len(shift))), np.empty(d)
     for k in range(len(shift)):
@@ -144,7 +144,7 @@ def chain_seconds(k: int) -> float:
     """CPU seconds of forward-backward on 2,000 steps."""
     from benchmarks.chains.bench_forward_backward import problem
     from benchmarks.timing import median
-    from bnp_dask.kernels.hmm import forward_backward as kernel
+    from bnp_dask.kernels import hmm as kernel
 
     start, trans, log_lik = problem(k, 2000)
     given = np.log(start), np.log(trans), log_lik, np.array([0, 2000]), np.ones(1)
@@ -154,12 +154,12 @@ def chain_seconds(k: int) -> float:
 def lanes(is_on: bool) -> dict[str, float]:
     """CPU seconds of kernels in this process, where nothing was compiled before."""
     from benchmarks.timing import median
-    from bnp_dask.kernels.gaussian.distances import cluster_distances
-    from bnp_dask.kernels.hmm import forward_backward
+    from bnp_dask.kernels import hmm
+    from bnp_dask.kernels.gaussian.quadratic import cluster_distances
 
     if not is_on:
-        forward_backward.times = plain_times
-        forward_backward.times_some = plain_times_some
+        hmm.times = plain_times
+        hmm.times_some = plain_times_some
     with one_blas_thread():
         found = {f"forward-backward, K={k}": chain_seconds(k) for k in (10, 50, 200)}
         rng = np.random.default_rng(0)

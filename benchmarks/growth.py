@@ -33,7 +33,7 @@ from benchmarks.turns import in_turns
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.kernels.hmm.forward_backward import forward_backward
+from bnp_dask.kernels.hmm import forward_backward
 
 REPEATS = 5
 

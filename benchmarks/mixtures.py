@@ -12,7 +12,7 @@ import bnp_dask as bnp
 from bnp_dask.core.location import Location
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.data.ingestion.writers import RowsWriter
-from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.kernels.mixture import SparseResp
 
 
 @dataclass(frozen=True)

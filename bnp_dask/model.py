@@ -597,8 +597,8 @@ class Model:
         batch
             The atoms, ``(n, D)``.
         resp
-            Responsibilities, ``(n, K)``: a float array, :class:`~bnp_dask.kernels.mixture.resp.SparseResp` or
-            :class:`~bnp_dask.kernels.mixture.resp.RaggedResp`.
+            Responsibilities, ``(n, K)``: a float array, :class:`~bnp_dask.kernels.mixture.SparseResp` or
+            :class:`~bnp_dask.kernels.mixture.RaggedResp`.
 
         Raises
         ------

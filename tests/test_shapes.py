@@ -10,7 +10,7 @@ import bnp_dask as bnp
 from bnp_dask.core import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.kernels.mixture.resp import RaggedResp, SparseResp
+from bnp_dask.kernels.mixture import RaggedResp, SparseResp
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

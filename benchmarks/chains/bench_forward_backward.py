@@ -22,7 +22,7 @@ from bnp_dask.allocation import HDPHMM
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import one_blas_thread
-from bnp_dask.kernels.hmm import forward_backward as kernel
+from bnp_dask.kernels import hmm as kernel
 from bnp_dask.model import Model
 from bnp_dask.observation import Bernoulli
 

@@ -25,7 +25,7 @@ from scipy.special import gammaln, logsumexp, psi, xlogy
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.kernels.topics.gibbs import next_uniform
+from bnp_dask.kernels.topics.tokens import next_uniform
 from bnp_dask.model import Posterior
 
 CERTAIN = 0.02

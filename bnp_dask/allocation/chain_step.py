@@ -38,7 +38,7 @@ from bnp_dask.kernels import (
     sweep_back,
     sweep_forth,
 )
-from bnp_dask.kernels.hmm import forward_backward as kernel
+from bnp_dask.kernels import hmm as kernel
 from bnp_dask.structure import (
     ChainState,
     LocalStep,

@@ -36,7 +36,7 @@ from bnp_dask.allocation.sticks import stick_weights
 from bnp_dask.core import OPTIONAL, Summary, register
 from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass
 from bnp_dask.kernels import exp, inner, log, log_gammas, log_shares, matmul, psi_gammaln
-from bnp_dask.kernels.hmm import top_level as chain_top
+from bnp_dask.kernels import hmm as chain_top
 from bnp_dask.structure import Chains
 
 # -- the top level ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ An intensity rho(s) says how many clusters of mass about s there are.  Everythin
 
 the Laplace exponent and the cumulants of the jumps (Tank, Foti & Fox 2015, S2.1).  Of a generalized gamma process, with
 the gamma and the inverse Gaussian process among its cases, both have closed forms.  Of any other intensity they are
-found by quadrature, once, and kept as a table: :mod:`bnp_dask.kernels.streaming.measures`.
+found by quadrature, once, and kept as a table: :mod:`bnp_dask.kernels.predictive.urns`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 
 from bnp_dask.core import Batch
 from bnp_dask.kernels import log, pair_entropy
-from bnp_dask.kernels import resp as kernel
+from bnp_dask.kernels import mixture as kernel
 from bnp_dask.structure import LocalStep, LogLik
 
 TILE_NUMBERS = 2**19

@@ -24,7 +24,7 @@ from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassig
 from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass, share_below_one, shown, whole_or_none
-from bnp_dask.kernels import ABSENT, LEAST_LOG, Urn, log, log_absent, log_gammas, nggp
+from bnp_dask.kernels import ABSENT, LEAST_LOG, Urn, log, log_absent, log_gammas, urns
 from bnp_dask.structure import Independent, LocalStep, LogLik
 
 # -- any normalized random measure --------------------------------------------------------------------------------
@@ -63,14 +63,14 @@ class NormalizedMeasure:
     @property
     def urn(self) -> Urn:
         """Predictive rule for atoms that are seated one after the other: in closed form, or by a table."""
-        return self._urn(nggp.EXACT)
+        return self._urn(urns.EXACT)
 
     def _urn(self, rule: int) -> Urn:
         own = self.intensity
         if isinstance(own, GeneralizedGamma):
             return Urn(float(own.a), float(own.sigma), float(own.tau), rule)
         table = table_of(own)
-        return Urn(1.0, table.sigma, 0.0, nggp.EXACT, table)
+        return Urn(1.0, table.sigma, 0.0, urns.EXACT, table)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -181,7 +181,7 @@ class NRMMixture(NormalizedMeasure):
 
 
 # -- generalized gamma processes ----------------------------------------------------------------------------------
-RULES = {"exact": nggp.EXACT, "mean": nggp.MEAN, "mode": nggp.MODE}
+RULES = {"exact": urns.EXACT, "mean": urns.MEAN, "mode": urns.MODE}
 
 
 @register

@@ -15,7 +15,7 @@ from bnp_dask.allocation.dp_mixture import StickParams, mass_after, stick_log_we
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.inputs import hold, positive_mass, share_below_one, whole_or_none
-from bnp_dask.kernels import Urn, log, log_gammas, matmul, nggp
+from bnp_dask.kernels import Urn, log, log_gammas, matmul, urns
 from bnp_dask.structure import Independent, LocalStep, LogLik
 
 
@@ -63,7 +63,7 @@ class PitmanYorMixture(concentrations.LearnedConcentrations):
     @property
     def urn(self) -> Urn:
         """Predictive rule for atoms that are seated one after the other."""
-        return Urn(float(self.gamma), float(self.discount), 0.0, nggp.LINEAR)
+        return Urn(float(self.gamma), float(self.discount), 0.0, urns.LINEAR)
 
     @property
     def fields(self) -> Mapping[str, Field]:

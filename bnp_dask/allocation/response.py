@@ -24,7 +24,7 @@ Sums are unchanged by topics that come empty.  A union of two topics adds up the
 ``z_a + z_b`` is its share.  The statistics of a batch thus hold K x K numbers: 80 kB for 100 topics, 8 MB for 1,000.
 
 In a document the term depends on z alone, so all of its tokens share one factor of each topic, ``exp(slope)``; see
-:func:`bnp_dask.kernels.topics.response.tilt`.
+:func:`bnp_dask.kernels.topics.document_step.tilt`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import flag, hold, positive_mass, whole_number, whole_or_none
 from bnp_dask.kernels import Resp, cluster_sums, exp, inner, log, matmul
-from bnp_dask.kernels.mixture import strata_top_level as kernel
+from bnp_dask.kernels import mixture as kernel
 from bnp_dask.structure import STRATA, LocalStep, Strata
 
 # -- the top level ------------------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def level_keys(observation: object) -> tuple[Key, ...]:
 class LaggedObservation(Protocol):
     """Observation model of sequences that may take the preceding steps of each step from plain data.
 
-    Its batches have rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``; see :mod:`bnp_dask.kernels.numeric.lags`.
+    Its batches have rows ``[x_t, x_{t-1}, ..., x_{t-lags}]``; see :mod:`bnp_dask.kernels.hmm`.
     """
 
     @property

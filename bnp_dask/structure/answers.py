@@ -18,7 +18,7 @@ from bnp_dask.core import Batch, require_finite_rows
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, whole_number
 from bnp_dask.kernels import exp, is_fixed, log, log_sum_exp, log_sums, resp_from_weights
-from bnp_dask.kernels.hmm.forward_backward import forward_backward
+from bnp_dask.kernels.hmm import forward_backward
 from bnp_dask.kernels.topics import document_step as kernel
 from bnp_dask.observation import DrawingObservation, DrawingSteps, DrawingWords, Multinomial
 from bnp_dask.structure.protocols import (

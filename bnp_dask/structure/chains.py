@@ -1,7 +1,7 @@
 """Trials on sequences: the states of some steps assigned differently, beside the normal local step (thesis 6.5).
 
 A chain of receivers takes the place of all steps of a sequence in the donors; see
-:mod:`bnp_dask.kernels.hmm.restricted`.  The statistics belong to a Markov chain of all states after the trial, so the
+:mod:`bnp_dask.kernels.hmm`.  The statistics belong to a Markov chain of all states after the trial, so the
 objective for the decision is exact.  Counts among receivers are in the fields of the summary, counts between receivers
 and all other states in :class:`~bnp_dask.core.summary.Links`, and H is the entropy added by the trial.
 """

@@ -6,7 +6,7 @@ import numpy as np
 
 from bnp_dask.core import Batch
 from bnp_dask.errors import DataError, NumericalError
-from bnp_dask.kernels.hmm import forward_backward as kernel
+from bnp_dask.kernels import hmm as kernel
 
 
 def sequence_offsets(batch: Batch) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 import bnp_dask as bnp
-from bnp_dask.kernels.hmm.forward_backward import forward_backward, viterbi
+from bnp_dask.kernels.hmm import forward_backward, viterbi
 from conformance.adapter import Adapter
 
 PARTS = (bnp.train, bnp.DirichletProcessMixture, bnp.load, bnp.save, bnp.predict, bnp.update)

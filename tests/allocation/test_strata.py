@@ -26,7 +26,7 @@ from bnp_dask.allocation.strata import (
 from bnp_dask.cli import main
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.kernels.mixture import strata_top_level as kernel
+from bnp_dask.kernels import mixture as kernel
 from bnp_dask.testing import StructureSuite, survey_of
 from tests.streaming.oracle import partitions
 from tests.twins import strata_top_level as twin

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bnp_dask.kernels.hmm import forward_backward as kernel
-from bnp_dask.kernels.hmm.merge_entropy import merge_losses
-from bnp_dask.kernels.hmm.restricted import Block, find_block, share_block
+from bnp_dask.kernels import hmm as kernel
+from bnp_dask.kernels.hmm import Block, find_block, merge_losses, share_block
 from tests.chains import naive
 
 

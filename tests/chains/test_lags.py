@@ -11,7 +11,7 @@ import bnp_dask as bnp
 from bnp_dask.__main__ import main
 from bnp_dask.analysis.score import score_samples
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.kernels.numeric.lags import spread
+from bnp_dask.kernels.hmm import spread
 from bnp_dask.observation import with_previous
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")

@@ -13,7 +13,7 @@ from bnp_dask.allocation import HDPHMM, StateSticks
 from bnp_dask.allocation.chain_step import CHAIN_FIELDS, stationary
 from bnp_dask.allocation.hdp_hmm import Concentrations, TransitionCounts
 from bnp_dask.core.summary import Field, Summary
-from bnp_dask.kernels.hmm.top_level import trigamma
+from bnp_dask.kernels.numeric.special import trigamma
 from tests.chains import naive
 from tests.chains.top_level import ExpectedLogs, climbed, value_and_slope
 

@@ -8,7 +8,7 @@ from scipy.special import zeta
 
 from bnp_dask.allocation.hdp_hmm import STEPS, Concentrations
 from bnp_dask.allocation.sticks import stick_weights
-from bnp_dask.kernels.hmm import top_level as chain_top
+from bnp_dask.kernels import hmm as chain_top
 from bnp_dask.kernels.numeric.arithmetic import exp, log, matmul
 from bnp_dask.kernels.numeric.special import psi_gammaln
 

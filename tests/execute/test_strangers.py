@@ -25,7 +25,7 @@ from bnp_dask.errors import ExecutionError
 from bnp_dask.execute import dask
 from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.local import ANY_PORT
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels.numeric.arithmetic import fixed_order
 from bnp_dask.training.results import load
 from tests.execute.tasks import sleep_then_touch
 from tests.faults.parts import atoms, until

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.core.summary import RunningTotal
-from bnp_dask.kernels.mixture.resp import cluster_sums
+from bnp_dask.kernels.mixture import cluster_sums
 from tests.golden.cases import Case, load
 
 FULL = ["dpmix_gauss_vb", "dpmix_gauss_vb_sparse2", "dpmix_zmgauss_vb", "finmix_gauss_vb"]

@@ -25,7 +25,7 @@ from bnp_dask.initialize import (
 )
 from bnp_dask.initialize.anchors import count_together, projection
 from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points
-from bnp_dask.kernels.topics.gibbs import add_counts, cumulate, sample_pass
+from bnp_dask.kernels.topics.tokens import add_counts, cumulate, sample_pass
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.training.train import train

@@ -86,7 +86,7 @@ def test_kernels_outlive_an_upgrade_and_follow_what_they_call(tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "follows"),
-    [("inner", True), ("outer", True), ("../options", True), ("lags", False), ("../gaussian/factors", False)],
+    [("inner", True), ("outer", True), ("../options", True), ("quantiles", False), ("../gaussian/quadratic", False)],
 )
 def test_the_folder_is_named_after_all_sources_that_a_kernel_may_call(tmp_path, monkeypatch, file, follows):
     install(tmp_path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bnp_dask.kernels.gaussian.conditional import (
+from bnp_dask.kernels.gaussian.quadratic import (
     add_completed,
     add_conditional_means,
     add_marginal,

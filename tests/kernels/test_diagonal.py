@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bnp_dask.kernels.gaussian.distances import diagonal_squares, student_falls
+from bnp_dask.kernels.gaussian.quadratic import diagonal_squares, student_falls
 
 N, K = 150, 3
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln, psi
 
-from bnp_dask.kernels.topics.dirichlet import TILE, WIDE, dirichlet_table, table_scores
+from bnp_dask.kernels.topics.counts import TILE, WIDE, dirichlet_table, table_scores
 
 
 def counts(rng, rows, width):

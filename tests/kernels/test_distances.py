@@ -5,9 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.gaussian.distances import ROWS, cluster_distances
-from bnp_dask.kernels.gaussian.factors import cholesky_factors
-from bnp_dask.kernels.gaussian.quadratic import whitened_squares
+from bnp_dask.kernels.gaussian.quadratic import ROWS, cholesky_factors, cluster_distances, whitened_squares
 
 
 def plain(y, shift, roots):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bnp_dask.kernels.gaussian.factors import (
+from bnp_dask.kernels.gaussian.quadratic import (
     BLOCKED,
     HIDDEN,
     absolute_forms,
@@ -14,7 +14,7 @@ from bnp_dask.kernels.gaussian.factors import (
     factor_all,
     hides_pivots,
 )
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels.numeric.arithmetic import fixed_order
 from tests.pairwise import in_pairs
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bnp_dask.kernels.hmm.forward_backward import times, times_some, which
+from bnp_dask.kernels.hmm import times, times_some, which
 from bnp_dask.kernels.numeric.simd import LANES, aligned, aligned_zeros, fill, load, padded, store, total, where_above
 
 

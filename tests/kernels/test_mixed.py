@@ -12,7 +12,7 @@ from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.kernels.gaussian import screen
-from bnp_dask.kernels.mixture.resp import RaggedResp, SparseResp, columns_of, resp_from_screened, scale_rows
+from bnp_dask.kernels.mixture import RaggedResp, SparseResp, columns_of, resp_from_screened, scale_rows
 from bnp_dask.structure import screened
 from bnp_dask.structure.base import Trial
 from tests.pairwise import in_pairs

@@ -7,10 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.mixture.ragged import moments_of_pairs, whitened_pairs
+from bnp_dask.kernels.mixture import moments_of_pairs, whitened_pairs
 from bnp_dask.kernels.numeric import arithmetic
-from bnp_dask.kernels.numeric.arithmetic import fixed_product, inner, matmul
-from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
+from bnp_dask.kernels.numeric.arithmetic import fixed_order, fixed_product, inner, is_fixed, matmul
 
 SHAPES = [(7, 3, 5), (6, 40, 8), (61, 300, 19), (130, 70, 41), (5, 600, 530), (200, 17, 1), (1, 90, 90)]
 SLOWEST = SHAPES[2:4]

@@ -17,7 +17,7 @@ from bnp_dask.kernels.gaussian.quadratic import (
     unpack,
     whitened_squares,
 )
-from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.kernels.mixture import SparseResp
 
 SHAPES = [(1, 1, 1), (7, 1, 3), (40, 3, 5), (600, 5, 4), (3000, 2, 9), (1100, 17, 6), (300, 80, 12), (300, 80, 3)]
 

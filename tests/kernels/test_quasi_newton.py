@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation.sticks import TopLevel
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels.numeric.arithmetic import fixed_order
 from bnp_dask.kernels.numeric.quasi_newton import maximise
 
 

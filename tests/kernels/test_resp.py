@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import logsumexp
 
-from bnp_dask.kernels.mixture import resp as kernel
-from bnp_dask.kernels.mixture.resp import pair_entropy
+from bnp_dask.kernels import mixture as kernel
+from bnp_dask.kernels.mixture import pair_entropy
 from tests import naive
 
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 13))

@@ -20,7 +20,7 @@ from bnp_dask.kernels.gaussian.rounds import (
     rounds,
     stick_value,
 )
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels.numeric.arithmetic import fixed_order
 from bnp_dask.moves.create import without_empty
 from bnp_dask.moves.pairs import all_pairs
 from bnp_dask.moves.pools import a_step, best_terms, best_value, compiled, small_rounds

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from bnp_dask.kernels.gaussian import screen as kernel
-from bnp_dask.kernels.gaussian.bounds import Forms
 from bnp_dask.kernels.gaussian.quadratic import moment_sums
-from bnp_dask.kernels.gaussian.screen import CORE, HARMLESS, MARGIN, Costs, Patience, Screen, screened_weights
-from bnp_dask.kernels.mixture.resp import resp_from_screened
-from bnp_dask.kernels.mixture.softmax import TINY
+from bnp_dask.kernels.gaussian.screen import CORE, HARMLESS, MARGIN, Costs, Forms, Patience, Screen, screened_weights
+from bnp_dask.kernels.mixture import TINY, resp_from_screened
 
 
 def covariance(rng, d, condition):

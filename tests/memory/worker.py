@@ -14,7 +14,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
-from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.training.survey_pass import survey_task
 from tests.memory import measure
 

@@ -13,7 +13,7 @@ from bnp_dask import score, train
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.inference import Memoized
-from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, birth
 from bnp_dask.moves.create import NEWBORN, Surroundings, create, cut

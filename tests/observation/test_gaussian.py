@@ -16,7 +16,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import BnpDaskError, DataError, NumericalError, SettingError
 from bnp_dask.kernels.gaussian.quadratic import unpack
-from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.observation import wishart
 from bnp_dask.observation.gaussian import Gaussian

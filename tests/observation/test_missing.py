@@ -10,7 +10,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.kernels.mixture.resp import cluster_sums
+from bnp_dask.kernels.mixture import cluster_sums
 from bnp_dask.observation.missing import counts_of
 from bnp_dask.testing import random_resp
 

@@ -13,7 +13,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.initialize.kmeans import best_joint, best_joint_by_clusters, distances_between
 from bnp_dask.kernels.gaussian import semi_conjugate
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
+from bnp_dask.kernels.numeric.arithmetic import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.observation import SemiConjugateGaussian
 from bnp_dask.testing import ObservationSuite, survey_of

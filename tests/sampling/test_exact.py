@@ -19,11 +19,9 @@ from bnp_dask.inference.sampling.sweep import assign
 from bnp_dask.inference.sampling.visit import generator, pins_of
 from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
-from bnp_dask.kernels.mixture.choose import NOBODY, choose_among_all, choose_from_lists
-from bnp_dask.kernels.mixture.resp import ScreenedWeights
-from bnp_dask.kernels.streaming.counts import propose, reseat_counts
-from bnp_dask.kernels.streaming.split_merge import split_and_merge
-from bnp_dask.kernels.streaming.urn import Urn
+from bnp_dask.kernels.mixture import NOBODY, ScreenedWeights, choose_among_all, choose_from_lists
+from bnp_dask.kernels.predictive.counts import propose, reseat_counts, split_and_merge
+from bnp_dask.kernels.predictive.urns import Urn
 from bnp_dask.store.checkpoint import Part
 from tests.sampling.chains import Few, canonical, distance, halves, left_by_one_lap, request, variation
 from tests.streaming.cases import LIKELIHOODS, case

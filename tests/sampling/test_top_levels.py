@@ -20,7 +20,7 @@ from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.chains import Chain, Pins, empty_of_chain
 from bnp_dask.inference.sampling.topics import _unions, unite_topics
 from bnp_dask.inference.sampling.visit import Labels
-from bnp_dask.kernels.hmm.forward_backward import draw_paths
+from bnp_dask.kernels.hmm import draw_paths
 from bnp_dask.kernels.topics.document_step import sweep_documents
 from bnp_dask.structure.sequences import shifted_potentials
 from bnp_dask.testing import survey_of

@@ -14,7 +14,7 @@ from bnp_dask.core.summary import Fade, InsertEmpty, Merge, Widen
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import DataError, StoreError, SummaryError
 from bnp_dask.inference.batch_memo import counts_from, is_assigned, summary_from, visit_to_arrays
-from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.kernels.mixture import RaggedResp
 from bnp_dask.structure.assignments import DENSE, LISTED, RAGGED, TAILED, Assignments, Collector, room_for
 
 PLENTY = 10**9

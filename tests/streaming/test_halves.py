@@ -17,7 +17,7 @@ from bnp_dask.inference.streaming.halves import OTHER, concerned, generator, hal
 from bnp_dask.inference.streaming.task import site_summary
 from bnp_dask.inference.streaming.unite import rows, union_gains
 from bnp_dask.inference.visit import Request
-from bnp_dask.kernels.mixture.resp import RaggedResp
+from bnp_dask.kernels.mixture import RaggedResp
 from bnp_dask.model import Model
 from bnp_dask.testing import survey_of
 from tests.stopping import AfterSteps

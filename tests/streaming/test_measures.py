@@ -13,10 +13,15 @@ from scipy.special import gammaln
 import bnp_dask as bnp
 from bnp_dask.allocation.levy import draw_jumps, table_of
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.streaming.measures import column_weights, interpolated, table_rule
-from bnp_dask.kernels.streaming.nggp import log_cumulant, weight_of
-from bnp_dask.kernels.streaming.seating import weigh
-from bnp_dask.kernels.streaming.urn import NO_SEATS
+from bnp_dask.kernels.predictive.urns import (
+    NO_SEATS,
+    column_weights,
+    interpolated,
+    log_cumulant,
+    table_rule,
+    weigh,
+    weight_of,
+)
 from tests.sampling.chains import halves, left_by_one_lap, variation
 from tests.streaming.cases import case
 from tests.streaming.oracle import Oracle, partitions

@@ -19,10 +19,9 @@ from bnp_dask.inference.streaming import learners
 from bnp_dask.inference.streaming.learners import Draws, TopicLearner, WordSums, _Minibatch
 from bnp_dask.inference.streaming.task import columns_of
 from bnp_dask.inference.streaming.truncation_free import Turn, change_of, kept_share
-from bnp_dask.kernels.streaming.counts import gibbs_counts
-from bnp_dask.kernels.streaming.gaussian import gibbs_gaussian
-from bnp_dask.kernels.streaming.sticks import prior_weights
-from bnp_dask.kernels.streaming.topics_gibbs import draw_tables
+from bnp_dask.kernels.predictive.counts import draw_tables, gibbs_counts
+from bnp_dask.kernels.predictive.gaussian import gibbs_gaussian
+from bnp_dask.kernels.predictive.urns import prior_weights
 from bnp_dask.observation.multinomial import Multinomial
 from bnp_dask.testing import survey_of
 from tests.pairwise import in_pairs

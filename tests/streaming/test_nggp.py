@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels.streaming import nggp
+from bnp_dask.kernels.predictive import urns
 from tests.streaming.oracle import log_nggp_mass, log_prior, partitions
 
 PRIORS = [(3.0, 0.5, 1.5), (0.2, 0.75, 10.0), (10.0, 0.1, 0.0), (1.0, 0.5, 1000.0), (100.0, 0.9, 0.1), (2.0, 0.0, 1.0)]
@@ -48,7 +48,7 @@ def test_predictive_probabilities_sum_to_one_and_are_ratios_of_partitions(prior)
 
 
 def test_exact_rule_sums_to_one_for_expected_numbers_too():
-    seat, new = nggp.rule_of(123.4, 17.25, 2.0, 0.6, 3.0)
+    seat, new = urns.rule_of(123.4, 17.25, 2.0, 0.6, 3.0)
     assert_allclose(seat * (123.4 - 0.6 * 17.25) + new, 1.0, rtol=1e-12)
 
 
@@ -63,7 +63,7 @@ def nggp_rules():
 
 def test_exponent_as_printed_doubles_the_probability_of_a_new_cluster():
     a, sigma, tau, n, k = 10.0, 0.5, 100.0, 92 * 30, 92
-    _, right = nggp.rule_of(n, k, a, sigma, tau, nggp.MODE)
+    _, right = urns.rule_of(n, k, a, sigma, tau, urns.MODE)
     assert_allclose(right, 0.11, atol=0.003)
     # U^n / (U + tau)^(n - a K) is what sigma K = a K would give
     u = np.logspace(-3, 12, 200_000)
@@ -76,7 +76,7 @@ def test_exponent_as_printed_doubles_the_probability_of_a_new_cluster():
 def test_other_rules_give_a_new_cluster_less_and_agree_after_many_atoms(prior):
     for n, mean, mode in ((6, 0.06, 0.06), (1000, 1e-3, 7e-3), (10_000, 1e-4, 3.1e-3)):
         for k in (max(1.0, 0.5 * n ** prior[1]), min(n, prior[0] * n ** prior[1])):
-            found = [nggp.rule_of(n, k, *prior, rule)[1] for rule in (nggp.EXACT, nggp.MEAN, nggp.MODE)]
+            found = [urns.rule_of(n, k, *prior, rule)[1] for rule in (urns.EXACT, urns.MEAN, urns.MODE)]
             assert -mean < found[1] / found[0] - 1.0 < 0.0
             assert -mode < found[2] / found[0] - 1.0 < 0.0
 
@@ -91,7 +91,7 @@ def test_without_discount_it_is_the_chinese_restaurant():
 def test_mass_is_that_of_adaptive_quadrature_for_many_atoms():
     for n, k in ((1000, 30), (50_000, 800)):
         assert_allclose(
-            nggp.log_mass(float(n), float(k), 10.0, 0.5, 100.0), log_nggp_mass(n, k, 10.0, 0.5, 100.0), rtol=1e-10
+            urns.log_mass(float(n), float(k), 10.0, 0.5, 100.0), log_nggp_mass(n, k, 10.0, 0.5, 100.0), rtol=1e-10
         )
 
 

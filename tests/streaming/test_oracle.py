@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
 from bnp_dask.inference.streaming.task import seat_batch, site_of
-from bnp_dask.kernels.streaming.seating import seat_atom
+from bnp_dask.kernels.predictive.urns import seat_atom
 from bnp_dask.observation.base import LOG_BASE, EvidenceObservation
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle, partitions

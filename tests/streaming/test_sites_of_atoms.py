@@ -11,8 +11,8 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.inference.streaming import task
 from bnp_dask.inference.streaming.task import seat_batch, site_summary
-from bnp_dask.kernels.mixture.resp import RaggedResp
-from bnp_dask.kernels.streaming.seating import give_up, note_left, note_seated
+from bnp_dask.kernels.mixture import RaggedResp
+from bnp_dask.kernels.predictive.urns import give_up, note_left, note_seated
 from tests.stopping import AfterSteps
 from tests.streaming.cases import LIKELIHOODS, case
 from tests.streaming.oracle import Oracle

@@ -15,7 +15,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.streaming.unite import Newborn, Opened
-from bnp_dask.kernels.streaming.urn import ABSENT
+from bnp_dask.kernels.predictive.urns import ABSENT
 from bnp_dask.testing import survey_of
 from tests.faults.parts import Faulty, atoms
 from tests.stopping import AfterSteps

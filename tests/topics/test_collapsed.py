@@ -16,7 +16,7 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.serial import ThreadExecutor
-from bnp_dask.kernels.topics.collapsed import collapsed_counts
+from bnp_dask.kernels.topics.tokens import collapsed_counts
 from bnp_dask.structure.answers import find_topics
 from tests.topics.bars import thin_bars
 

@@ -27,7 +27,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.initialize import RandomExamples
-from bnp_dask.kernels.topics.completion import mix
+from bnp_dask.kernels.topics.tokens import mix
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
 from bnp_dask.testing import survey_of

@@ -17,7 +17,7 @@ from bnp_dask.analysis import predict
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.execute.dask import DaskExecutor
-from bnp_dask.kernels.numeric.fixed_order import fixed_order, is_fixed
+from bnp_dask.kernels.numeric.arithmetic import fixed_order, is_fixed
 from tests.train.fixed_order_runs import blobs
 
 ROOT = Path(__file__).resolve().parents[2]

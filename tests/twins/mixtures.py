@@ -10,7 +10,7 @@ import numpy as np
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
-from bnp_dask.kernels.mixture.resp import SparseResp
+from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.model import Model, Posterior
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.visit import NOTICEABLE

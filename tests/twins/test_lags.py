@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.numeric.lags import lagged_rows, with_lags
+from bnp_dask.kernels.hmm import lagged_rows, with_lags
 
 
 @pytest.mark.parametrize("lags", [1, 2, 5])

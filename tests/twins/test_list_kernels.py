@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bnp_dask.kernels.mixture.ragged import (
+from bnp_dask.kernels.mixture import (
     by_cluster,
     columns_of_lists,
+    log_sums,
     pair_entropy_of_lists,
+    resp_entropy,
     softmax_of_lists,
+    softmax_rows,
     softmax_with_tail,
     top_of_lists,
 )
-from bnp_dask.kernels.mixture.resp import resp_entropy
-from bnp_dask.kernels.mixture.softmax import log_sums, softmax_rows
-from bnp_dask.kernels.streaming.word_sums import add_documents, add_tokens, gather_words
 from bnp_dask.kernels.topics.anchors import projected_pairs
-from bnp_dask.kernels.topics.completion import log_word_shares
+from bnp_dask.kernels.topics.counts import add_documents, add_tokens, gather_words
 from bnp_dask.kernels.topics.document_step import gather_all, gather_some, group_sums, padded
+from bnp_dask.kernels.topics.tokens import log_word_shares
 
 N, K = 7, 5
 

@@ -12,27 +12,37 @@ from scipy import special, stats
 from scipy.integrate import quad
 
 from bnp_dask.kernels.gaussian import learned, quadratic
-from bnp_dask.kernels.gaussian.bounds import Bound, bound_products
-from bnp_dask.kernels.gaussian.factors import cholesky_factor
-from bnp_dask.kernels.hmm.forward_backward import Space, add_pairs, exp_all, exponentials, forth, likelihoods
-from bnp_dask.kernels.mixture.softmax import exp_block
-from bnp_dask.kernels.numeric.arithmetic import exp, log, log1p, log_gammas, log_shares, log_sum_exp
+from bnp_dask.kernels.gaussian.quadratic import cholesky_factor
+from bnp_dask.kernels.gaussian.screen import Bound, bound_products
+from bnp_dask.kernels.hmm import Space, add_pairs, exp_all, exponentials, forth, likelihoods
+from bnp_dask.kernels.mixture import exp_block
+from bnp_dask.kernels.numeric.arithmetic import exp, fixed_order, log, log1p, log_gammas, log_shares, log_sum_exp
 from bnp_dask.kernels.numeric.directions import log_constant, log_constants
-from bnp_dask.kernels.numeric.fixed_order import fixed_order
 from bnp_dask.kernels.numeric.quantiles import merge_rows, thin_rows, thin_sorted
 from bnp_dask.kernels.numeric.quasi_newton import dot
 from bnp_dask.kernels.numeric.simd import aligned_zeros
 from bnp_dask.kernels.numeric.special import log_positive, psi_gamma_block
-from bnp_dask.kernels.streaming import single_atoms
-from bnp_dask.kernels.streaming.counts import log_predictive_counts
-from bnp_dask.kernels.streaming.gaussian import add_point, log_predictive_points, student_constant
-from bnp_dask.kernels.streaming.nggp import EXACT, MODE, log_density, mode_of_log, seat_rule
-from bnp_dask.kernels.streaming.seating import log_not, note_seated, standing
-from bnp_dask.kernels.streaming.sticks import choose_cluster, free_position, longer, wider
-from bnp_dask.kernels.streaming.urn import expected_clusters, log_absent
-from bnp_dask.kernels.topics.document_step import Pull, group_stats
-from bnp_dask.kernels.topics.gibbs import next_uniform
-from bnp_dask.kernels.topics.response import FARTHEST, pulled, share_products, share_sums, tilt
+from bnp_dask.kernels.predictive import gaussian
+from bnp_dask.kernels.predictive.counts import log_predictive_counts
+from bnp_dask.kernels.predictive.gaussian import add_point, log_predictive_points, student_constant
+from bnp_dask.kernels.predictive.urns import (
+    EXACT,
+    MODE,
+    choose_cluster,
+    expected_clusters,
+    free_position,
+    log_absent,
+    log_density,
+    log_not,
+    longer,
+    mode_of_log,
+    note_seated,
+    seat_rule,
+    standing,
+    wider,
+)
+from bnp_dask.kernels.topics.document_step import FARTHEST, Pull, group_stats, pulled, share_products, share_sums, tilt
+from bnp_dask.kernels.topics.tokens import next_uniform
 
 
 @pytest.fixture
@@ -368,30 +378,30 @@ def test_the_density_of_an_atom_given_few_others(rng, others):
     given, df = scale + moved + m * unrecorded, nu + m + 1.0 - d
     want = stats.multivariate_t.logpdf(x[i], center, given * wider / df, df)
     before = scale.copy()
-    found = single_atoms.gaussian_density(x, others, i, mean, scale, nu, kappa, unrecorded)
+    found = gaussian.gaussian_density(x, others, i, mean, scale, nu, kappa, unrecorded)
     np.testing.assert_allclose(found, want, rtol=1e-12)
     np.testing.assert_array_equal(scale, before)
 
     beta, unrecorded = rng.uniform(0.5, 2.0, d), rng.uniform(0.0, 0.3, d)
     wide = (beta + np.diag(moved) + m * unrecorded) * wider / (nu + m)
     want = stats.t.logpdf(x[i], nu + m, center, np.sqrt(wide)).sum()
-    found = single_atoms.diagonal_density(x, others, i, mean, beta, nu, kappa, unrecorded)
+    found = gaussian.diagonal_density(x, others, i, mean, beta, nu, kappa, unrecorded)
     np.testing.assert_allclose(found, want, rtol=1e-12)
 
     variance = rng.uniform(0.5, 2.0, d)
     want = stats.norm.logpdf(x[i], center, np.sqrt(wider * variance)).sum()
-    found = single_atoms.known_variance_density(x, others, i, mean, variance, kappa)
+    found = gaussian.known_variance_density(x, others, i, mean, variance, kappa)
     np.testing.assert_allclose(found, want, rtol=1e-12)
 
     bits, a, b = rng.integers(0, 2, (6, d)).astype(float), rng.uniform(0.5, 2.0, d), rng.uniform(0.5, 2.0, d)
     one = (a + bits[others].sum(axis=0)) / (a + b + m)
-    found = single_atoms.bits_density(bits, others, i, a, b)
+    found = gaussian.bits_density(bits, others, i, a, b)
     np.testing.assert_allclose(found, stats.bernoulli.logpmf(bits[i], one).sum(), rtol=1e-12)
 
     counts = rng.poisson(3.0, (6, d)).astype(float)
     rate = b + m
     want = stats.nbinom.logpmf(counts[i], a + counts[others].sum(axis=0), rate / (1.0 + rate)).sum()
-    np.testing.assert_allclose(single_atoms.rates_density(counts, others, i, a, b), want, rtol=1e-12)
+    np.testing.assert_allclose(gaussian.rates_density(counts, others, i, a, b), want, rtol=1e-12)
 
 
 # -- responses of documents --------------------------------------------------------------------------------------

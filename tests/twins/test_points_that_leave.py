@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnp_dask.kernels.streaming.gaussian import add_point, student_constant, take_point
+from bnp_dask.kernels.predictive.gaussian import add_point, student_constant, take_point
 
 
 def tables(x, weights, d):

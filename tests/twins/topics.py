@@ -10,7 +10,7 @@ from scipy.special import gammaln, psi, xlogy
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
-from bnp_dask.kernels.mixture.resp import TINY
+from bnp_dask.kernels.mixture import TINY
 from bnp_dask.model import Model, Posterior
 from bnp_dask.structure.base import Trial
 from tests.topics import naive

@@ -130,7 +130,7 @@ def _statistics(model: Model, ids: np.ndarray, atoms: Batch, places: np.ndarray)
 
 
 def urn_of(model: Model) -> Urn:
-    """Predictive rule of a model; its :meth:`~bnp_dask.kernels.streaming.urn.Urn.given` is exact, also
+    """Predictive rule of a model; its :meth:`~bnp_dask.kernels.predictive.urns.Urn.given` is exact, also
     if a filter uses an approximation."""
     return as_a(model.allocation, UrnAllocation).urn
 

@@ -275,7 +275,7 @@ def gibbs_points(
     model: Model, current: Summary, atoms: Batch, weights: np.ndarray, uniform: np.ndarray, labels: np.ndarray
 ) -> tuple[int, float]:
     """Clusters of points under Gaussians of full covariance; see
-    :func:`~bnp_dask.kernels.streaming.gaussian.gibbs_gaussian`."""
+    :func:`~bnp_dask.kernels.predictive.gaussian.gibbs_gaussian`."""
     observation = as_a(model.observation, Gaussian)
     nothing = columns_of(observation.global_step(model.empty_summary(np.zeros(1, np.int64))), atoms.n_features)
     start = nothing
@@ -294,7 +294,7 @@ def gibbs_any(
     model: Model, current: Summary, atoms: Batch, weights: np.ndarray, uniform: np.ndarray, labels: np.ndarray
 ) -> tuple[int, float]:
     """Clusters of atoms by ``log_predictive`` and ``summarize`` of their likelihood; see
-    :func:`~bnp_dask.kernels.streaming.counts.gibbs_counts`."""
+    :func:`~bnp_dask.kernels.predictive.counts.gibbs_counts`."""
     places = _Places.of(model, current, atoms, weights)
     known, gamma = current.n_clusters, float(as_a(model.allocation, StickAllocation).gamma)
     order, counts = by_size(current["N"]), np.maximum(current["N"], 0.0)

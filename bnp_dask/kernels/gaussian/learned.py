@@ -39,7 +39,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import psi
 
-from bnp_dask.kernels.gaussian.factors import cholesky_factor
+from bnp_dask.kernels.gaussian.quadratic import cholesky_factor
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
 
 NU_DECAY = 1.0 / 3.0

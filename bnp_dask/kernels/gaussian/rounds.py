@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bnp_dask.kernels.gaussian.factors import HIDDEN, factor_all
-from bnp_dask.kernels.mixture.softmax import LOG_NOTHING, TINY, exp_block
+from bnp_dask.kernels.gaussian.quadratic import HIDDEN, factor_all
+from bnp_dask.kernels.mixture import LOG_NOTHING, TINY, exp_block
 from bnp_dask.kernels.numeric.simd import LANES, fill, fused, load, store
 from bnp_dask.kernels.numeric.special import psi_one
 from bnp_dask.kernels.options import INNER, njit

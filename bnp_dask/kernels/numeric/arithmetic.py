@@ -1,13 +1,17 @@
 """Products, exponentials and logarithms: of NumPy and BLAS, or in an order that is the same on every processor.
 
-Inside :func:`~.fixed_order.fixed_order` everything here is computed by our own kernels.  BLAS and NumPy choose
-code by the processor: their results differ in the last bits between AVX2 and AVX-512, and decisions of a long run then
-differ in more than that.  Sums by NumPy (``sum``, ``einsum``, ``bincount``) add in one order everywhere, and so do our
-kernels.  Scalar functions of the C library and of ``scipy.special`` are one code on all processors with AVX2 and FMA.
+Inside :func:`fixed_order` everything here is computed by our own kernels.  BLAS and NumPy choose code by the processor:
+their results differ in the last bits between AVX2 and AVX-512, and decisions of a long run then differ in more than
+that.  Sums by NumPy (``sum``, ``einsum``, ``bincount``) add in one order everywhere, and so do our kernels.  Scalar
+functions of the C library and of ``scipy.special`` are one code on all processors with AVX2 and FMA.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,13 +22,44 @@ from numba.extending import intrinsic
 from scipy import sparse
 from scipy.special import logsumexp
 
-from bnp_dask.kernels.mixture.softmax import LN2_HIGH, LN2_LOW, LOG2_E, ROUND
-from bnp_dask.kernels.numeric.fixed_order import is_fixed
 from bnp_dask.kernels.options import njit
+
+
+# -- whether this thread computes in a fixed order: a task computes as its submitting thread did, on any machine ------
+class _Order(threading.local):
+    """Whether this thread is inside a block of fixed order."""
+
+    fixed = False
+
+
+@cache
+def _order() -> _Order:
+    return _Order()
+
+
+@contextmanager
+def fixed_order(fixed: bool) -> Iterator[None]:
+    """Compute in this thread in an order that does not depend on the processor; with False as libraries do."""
+    order = _order()
+    before, order.fixed = order.fixed, fixed
+    try:
+        yield
+    finally:
+        order.fixed = before
+
+
+def is_fixed() -> bool:
+    """Whether this thread is inside a block of fixed order."""
+    return _order().fixed
+
 
 # -- exponentials and logarithms in an order that is written out --------------------------------------------------
 # They consist of additions, multiplications and divisions alone.  NumPy uses other code on processors with AVX-512,
 # whose last bits differ.
+LOG2_E = 1.4426950408889634
+LN2_HIGH = 6.93147180369123816490e-01
+LN2_LOW = 1.90821492927058770002e-10
+ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number, which the last bits then hold
 HIGHEST, LOWEST = 709.782712893384, -745.2
 """Arguments above and below which an exponential is infinite and zero."""
 

@@ -1,7 +1,7 @@
 """Digamma and log gamma of many numbers, and the exponential of digamma, in vector code.
 
 All shift their argument above 8 by the recurrence, where Stirling's series has the precision of a double.  numba's
-own exp and log call a scalar library function, so both are written out (see ``kernels/resp.py``).
+own exp and log call a scalar library function, so both are written out (see ``kernels/mixture.py``).
 """
 
 from __future__ import annotations
@@ -169,3 +169,20 @@ def psi_gammaln(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     psi, gamma = np.empty(x.shape), np.empty(x.shape)
     _psi_gamma(x.ravel(), psi.ravel(), gamma.ravel())
     return psi, gamma
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def trigamma(x):
+    """Derivative of digamma at a positive number: shifted by 12, where the series has all digits."""
+    total = 0.0
+    for j in range(12):
+        total += 1.0 / ((x + j) * (x + j))
+    z = x + 12.0
+    v = 1.0 / (z * z)
+    p = -691.0 / 2730.0 + v * (7.0 / 6.0)
+    p = 5.0 / 66.0 + v * p
+    p = -1.0 / 30.0 + v * p
+    p = 1.0 / 42.0 + v * p
+    p = -1.0 / 30.0 + v * p
+    p = 1.0 / 6.0 + v * p
+    return total + 1.0 / z + 0.5 * v + p * v / z

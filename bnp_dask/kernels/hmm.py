@@ -1,12 +1,4 @@
-"""Forward-backward for hidden Markov chains: posteriors of the state at each step, and expected transitions.
-
-Probabilities are scaled, not logarithms: one vector-matrix product per step and direction, and no exponentials except
-for the likelihoods.  Sums over pairs of steps come from the stored results of both directions, because the pair
-posterior is ``s_t[k, l] = alpha_t[k] A[k, l] grow_{t+1}[l]``.  The entropy needs no pairs: it is the log normaliser
-minus expectations of the terms of the posterior.  States with no probability at a step contribute nothing to its
-backward message (:func:`back`).  A sequence whose likelihoods double precision cannot scale
-(at some step, every state reached so far makes the data impossible) is done again with logarithms.
-"""
+"""Hidden Markov chains: lags, forward-backward, its restriction to some states, unions of states, and the top level."""
 
 from __future__ import annotations
 
@@ -15,10 +7,59 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bnp_dask.kernels.mixture.softmax import TINY, exp_block
+from bnp_dask.kernels.mixture import TINY, exp_block
 from bnp_dask.kernels.numeric.arithmetic import exp, matmul
+from bnp_dask.kernels.numeric.quasi_newton import MEMORY, direction, dot
 from bnp_dask.kernels.numeric.simd import aligned, aligned_zeros, fill, fused, load, padded, store, total, where_above
-from bnp_dask.kernels.options import njit
+from bnp_dask.kernels.numeric.special import _psi_gamma, trigamma
+from bnp_dask.kernels.options import INNER, copy_into, njit
+
+# =====================================================================================================================
+# Sequences whose steps follow from those before: rows that hold a step and its predecessors, and back again.
+# =====================================================================================================================
+
+
+def lagged_rows(offsets: np.ndarray, lags: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with ``lags`` steps of their sequence before them, ``(n',)``, and their offsets ``(G + 1,)``."""
+    lengths = np.diff(offsets)
+    place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    kept = np.concatenate([[0], np.cumsum(np.maximum(lengths - lags, 0))])
+    return np.flatnonzero(place >= lags), kept.astype(np.int64)
+
+
+def with_lags(x: np.ndarray, index: np.ndarray, lags: int) -> np.ndarray:
+    """Rows ``[x_t, x_{t-1}, ..., x_{t-lags}]`` for the steps t in ``index (n',)``, ``(n', (1 + lags) D)``."""
+    return np.hstack([x[index - j] for j in range(lags + 1)])
+
+
+def spread(values: np.ndarray, offsets: np.ndarray, lags: int, alone: np.ndarray) -> np.ndarray:
+    """Values of lagged rows for each recorded step, ``(n, ...)``.
+
+    The first ``lags`` steps of a sequence have the value of the step after them, and the steps of a sequence without
+    lagged rows the value ``alone``.
+    """
+    lengths = np.diff(offsets)
+    kept = np.concatenate([[0], np.cumsum(np.maximum(lengths - lags, 0))])
+    place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    source = np.repeat(kept[:-1], lengths) + np.maximum(place - lags, 0)
+    known = np.repeat(lengths > lags, lengths)
+    out = np.empty((len(place), *values.shape[1:]), values.dtype)
+    out[known] = values[source[known]]
+    out[~known] = alone
+    return out
+
+
+# =====================================================================================================================
+# Forward-backward for hidden Markov chains: posteriors of the state at each step, and expected transitions.
+#
+# Probabilities are scaled, not logarithms: one vector-matrix product per step and direction, and no exponentials
+# except for the likelihoods.  Sums over pairs of steps come from the stored results of both directions, because the
+# pair posterior is ``s_t[k, l] = alpha_t[k] A[k, l] grow_{t+1}[l]``.  The entropy needs no pairs: it is the log
+# normaliser minus expectations of the terms of the posterior.  States with no probability at a step contribute nothing
+# to its backward message (:func:`back`).  A sequence whose likelihoods double precision cannot scale (at some step,
+# every state reached so far makes the data impossible) is done again with logarithms.
+# =====================================================================================================================
+
 
 # -- one step of a sweep ------------------------------------------------------------------------------------------
 # Rows of states are ``(W,)``: K states and zeros up to a multiple of eight (:mod:`bnp_dask.kernels.numeric.simd`).
@@ -305,7 +346,7 @@ def sweep_back(rows, moves, lik, filtered, grow, resp, space):
     l]`` is the pair posterior of the rows t and t + 1, times its weight; zero if t is the last of its sequence.
 
     The sum of ``filtered[t] * (flipped @ grow[t + 1])`` is the normaliser of step t + 1, except for numbers below
-    :data:`~bnp_dask.kernels.hmm.forward_backward.NOTHING` and ``TINY``.  So if the forward sweep did not fail, this one
+    :data:`~bnp_dask.kernels.hmm.NOTHING` and ``TINY``.  So if the forward sweep did not fail, this one
     does not.
     """
     n_states, found = resp.shape[1], 0
@@ -643,13 +684,13 @@ def draw_paths(
     """A path of each sequence, drawn from its posterior, positions of states ``(n,)`` int64.
 
     The filtered probabilities of a step are those of the forward pass of
-    :mod:`~bnp_dask.kernels.hmm.forward_backward`.  The last state is drawn from them, and each state before it in
+    :mod:`~bnp_dask.kernels.hmm`.  The last state is drawn from them, and each state before it in
     proportion to ``filtered[t, k] trans[k, z_{t + 1}]``.
 
     Parameters
     ----------
     log_start, log_trans, log_lik, offsets
-        As in :func:`~bnp_dask.kernels.hmm.forward_backward.forward_backward`.
+        As in :func:`~bnp_dask.kernels.hmm.forward_backward`.
     uniform
         Numbers in [0, 1), ``(n,)``.
     """
@@ -661,3 +702,461 @@ def draw_paths(
     rows, path = Rows.of(offsets, np.ones(len(offsets) - 1)), np.empty(n, np.int64)
     _all_paths(offsets, rows, moves, log_start, log_trans, log_lik, lik, filtered, space, uniform, path)
     return path
+
+
+# =====================================================================================================================
+# Redistributes the responsibilities of some states (donors) at each step of a sequence among others (receivers).
+#
+# The donors are first taken as one state, the block; the posterior of being in the block, and of all states outside,
+# stays unchanged.  Inside, the new state is a chain: drawn from ``enter_t`` when the block is entered at step t, from
+# ``follow_t[j]`` when the step before was in the block too, and leaving the block does not depend on it.  Since the
+# block is a function of the new states, these are a Markov chain again, with pair posteriors in closed form.  The best
+# chain of this kind is found by one backward sweep (the value of later steps) and one forward sweep.
+# =====================================================================================================================
+
+LEAST = 1e-250
+"""Mass of a block below which a step contributes nothing."""
+
+NEXT_TO_NOTHING = 1e-13
+"""Probability of the block below which it is taken to be zero, so that most steps of long sequences are skipped.  The
+loss of all counts is less than this per step."""
+
+
+class Block(NamedTuple):
+    """Donors as one state, at each step; none of it times weights.
+
+    ``mass (n,)``: probability of the block.  ``stay (n,)``: of the block at this step and the next.  At the steps
+    ``steps (m,)``, where there is any: ``enter (m, K)``: of the state before, outside the block, and the block now;
+    ``leave (m, K)``: of the block now and the state after, outside.
+    """
+
+    steps: np.ndarray
+    mass: np.ndarray
+    stay: np.ndarray
+    enter: np.ndarray
+    leave: np.ndarray
+
+    def entered_from(self, states: np.ndarray) -> np.ndarray:
+        """Probability of the block now and of some states (positions) outside it before, ``(n,)``."""
+        out = np.zeros(len(self.mass))
+        out[self.steps] = self.enter[:, states].sum(axis=1)
+        return out
+
+
+class Shares(NamedTuple):
+    """Shares of the receivers.
+
+    ``mass (n, J)``: probability of each.  ``first (n, J)``: probability of each as the first in the block.
+    ``pairs (J, J)``: expected steps between them, times weights.  ``gain ()``: entropy beyond the block's entropy.
+    """
+
+    mass: np.ndarray
+    first: np.ndarray
+    pairs: np.ndarray
+    gain: np.ndarray
+
+
+def find_block(
+    chains: Chains, offsets: np.ndarray, weights: np.ndarray, donors: np.ndarray,
+    log_start: np.ndarray, log_trans: np.ndarray, log_lik: np.ndarray,
+) -> Block:  # fmt: skip
+    """Pair posteriors of the donors as one state, ``donors`` (positions) with all others."""
+    n, width = chains.resp.shape
+    filtered, grow = chains.filtered[:, :width], chains.grow[:, :width]
+    mass = chains.resp[:, donors].sum(axis=1)
+    index = np.flatnonzero(mass > NEXT_TO_NOTHING)
+    enter, leave = np.zeros((len(index), width)), np.zeros((len(index), width))
+    safe = np.repeat(np.where(weights > 0.0, weights, 1.0), np.diff(offsets))[:, None]
+    later = index > 0  # the first step of a sequence has no grow, so nothing comes from the sequence before
+    now = index[later]
+    enter[later] = filtered[now - 1] * matmul(grow[np.ix_(now, donors)] / safe[now], chains.trans[:, donors].T)
+    sooner = index + 1 < n
+    now = index[sooner]
+    leave[sooner] = matmul(filtered[np.ix_(now, donors)], chains.trans[donors]) * (grow[now + 1] / safe[now])
+    inside = np.zeros(width, np.bool_)
+    inside[donors] = True
+    place = np.full(n, -1)
+    place[index] = np.arange(len(index))
+    _logarithmic_blocks(chains.scaled, offsets, inside, log_start, log_trans, log_lik, place, enter, leave)
+    stay, kept = np.zeros(n), np.zeros(n)
+    stay[index] = leave[:, donors].sum(axis=1)
+    kept[index] = mass[index]
+    enter[:, donors] = 0.0
+    leave[:, donors] = 0.0
+    return Block(index, kept, stay, enter, leave)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _logarithmic_blocks(scaled, offsets, inside, log_start, log_trans, log_lik, place, enter, leave):
+    """Blocks of the sequences for which scaling failed, with logarithms."""
+    width = len(inside)
+    for g in range(len(scaled)):
+        first, last = offsets[g], offsets[g + 1]
+        if scaled[g] or first == last:
+            continue
+        size = last - first
+        alpha, beta, resp = np.empty((size, width)), np.empty((size, width)), np.empty((size, width))
+        pairs = np.zeros((width, width))
+        own = log_lik[first:last]
+        norm = _logarithmic(log_start, log_trans, own, alpha, beta, resp, pairs)
+        for t in range(size - 1):
+            for k in range(width):
+                for j in range(width):
+                    if inside[k] or inside[j]:
+                        x = math.exp(alpha[t, k] + log_trans[k, j] + own[t + 1, j] + beta[t + 1, j] - norm)
+                        if inside[k] and place[first + t] >= 0:
+                            leave[place[first + t], j] += x
+                        if inside[j] and place[first + t + 1] >= 0:
+                            enter[place[first + t + 1], k] += x
+
+
+@njit(**INNER, error_model="numpy")
+def _log_sum_into(scores, out):
+    """Write normalised exponentials of ``scores`` into ``out``; return the log normaliser."""
+    top = scores.max()
+    total = 0.0
+    for j in range(len(scores)):
+        out[j] = math.exp(scores[j] - top)
+        total += out[j]
+    for j in range(len(scores)):
+        out[j] /= total
+    return top + math.log(total)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _entropy(shares):
+    value = 0.0
+    for p in shares:
+        if p > 0.0:
+            value -= p * math.log(p)
+    return value
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _share(offsets, weights, mass, stay, log_lik, going, coming, log_inner, worth, out):
+    width = log_lik.shape[1]
+    scores, follow = np.empty(width), np.empty((width, width))
+    for g in range(len(offsets) - 1):
+        first, last = offsets[g], offsets[g + 1]
+        for t in range(last - 1, first - 1, -1):
+            if not mass[t] > LEAST:
+                continue
+            on = stay[t] / mass[t] if t + 1 < last else 0.0
+            for j in range(width):
+                worth[t, j] = log_lik[t, j] + going[t, j] / mass[t]
+                if on > 0.0 and mass[t + 1] > LEAST:
+                    for i in range(width):
+                        scores[i] = log_inner[j, i] + worth[t + 1, i]
+                    worth[t, j] += min(on, 1.0) * _log_sum_into(scores, follow[j])
+        for t in range(first, last):
+            if not mass[t] > LEAST:
+                continue
+            before = stay[t - 1] if t > first and mass[t - 1] > LEAST else 0.0
+            new = max(mass[t] - before, 0.0)
+            if new > 0.0:
+                for j in range(width):
+                    scores[j] = coming[t, j] / new + worth[t, j]
+                _log_sum_into(scores, out.first[t])
+                out.gain[0] += weights[g] * new * _entropy(out.first[t])
+                for j in range(width):
+                    out.mass[t, j] += new * out.first[t, j]
+            if before > 0.0:
+                for j in range(width):
+                    held = out.mass[t - 1, j] * (before / mass[t - 1])
+                    if held > 0.0:
+                        for i in range(width):
+                            scores[i] = log_inner[j, i] + worth[t, i]
+                        _log_sum_into(scores, follow[j])
+                        out.gain[0] += weights[g] * held * _entropy(follow[j])
+                        for i in range(width):
+                            out.mass[t, i] += held * follow[j, i]
+                            out.pairs[j, i] += weights[g] * held * follow[j, i]
+
+
+def share_block(
+    offsets: np.ndarray, weights: np.ndarray, block: Block, log_lik: np.ndarray, log_start: np.ndarray,
+    log_in: np.ndarray, log_out: np.ndarray, log_inner: np.ndarray,
+) -> Shares:  # fmt: skip
+    """Best chain of receivers inside the block.
+
+    Parameters
+    ----------
+    offsets, weights
+        Sequences.
+    block
+        Their posterior of being in the block.
+    log_lik
+        Of the steps ``block.steps`` under the receivers, ``(m, J)`` nats.
+    log_start, log_in, log_out, log_inner
+        Log potentials: of a receiver that starts a sequence ``(J,)``; from each state into it ``(K, J)``; from it to
+        each state ``(J, K)``; among receivers ``(J, J)``.  Any numbers give valid shares; good ones give better ones.
+    """
+    n, width = len(block.mass), log_lik.shape[1]
+    coming, going, own = np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, width))
+    coming[block.steps] = matmul(block.enter, np.maximum(log_in, NEVER))
+    firsts = offsets[:-1][np.diff(offsets) > 0]
+    coming[firsts] += block.mass[firsts, None] * log_start
+    going[block.steps] = matmul(block.leave, np.maximum(log_out, NEVER).T)
+    own[block.steps] = log_lik
+    out = Shares(np.zeros((n, width)), np.zeros((n, width)), np.zeros((width, width)), np.zeros(1))
+    log_inner = np.ascontiguousarray(np.maximum(log_inner, NEVER))
+    worth = np.zeros((n, width))
+    _share(offsets, weights, block.mass, block.stay, own, going, coming, log_inner, worth, out)
+    return out
+
+
+# =====================================================================================================================
+# Entropy that is lost when states of chains become one.
+#
+# The pair posteriors of the merged chain are sums of the original ones (thesis 6.5.1), and the entropy of a chain is
+# ``sum_t H(s_t) - sum_(inner t) H(r_t)``, so only terms of these states differ.
+# =====================================================================================================================
+
+SMALL = 1e-18
+"""Probability below which merging with another loses no relevant entropy."""
+
+
+@njit(**INNER, error_model="numpy")
+def _apart(x, y):
+    """``(x + y) log(x + y) - x log x - y log y``: entropy lost when two probabilities become one."""
+    if not min(x, y) > SMALL:
+        return 0.0
+    low, high = min(x, y), max(x, y)
+    return high * math.log1p(low / high) + low * math.log((x + y) / low)
+
+
+@njit(**INNER, error_model="numpy")
+def _many_apart(parts):
+    """Entropy lost when any number of probabilities become one."""
+    lost, total = 0.0, 0.0
+    for x in parts:
+        lost += _apart(total, x)
+        total += x
+    return lost
+
+
+@njit(**INNER, error_model="numpy")
+def _pair_loss(alpha, trans, grow, weight, members, inside, cells):
+    """Entropy of a pair of two steps that is lost when the states ``members`` become one.
+
+    Its posterior is ``alpha[k] trans[k, l] grow[l] / weight``.
+    """
+    count = len(members)
+    lost = 0.0
+    for k in range(len(inside)):
+        if inside[k]:
+            continue
+        total = 0.0
+        if grow[k] > 0.0:  # from the members to state k
+            for i in range(count):
+                x = alpha[members[i]] * trans[members[i], k] * grow[k] / weight
+                lost += _apart(total, x)
+                total += x
+        total = 0.0
+        if alpha[k] > 0.0:
+            for i in range(count):
+                x = alpha[k] * trans[k, members[i]] * grow[members[i]] / weight
+                lost += _apart(total, x)
+                total += x
+    for i in range(count):
+        for j in range(count):
+            cells[i * count + j] = alpha[members[i]] * trans[members[i], members[j]] * grow[members[j]] / weight
+    return lost + _many_apart(cells)
+
+
+@njit(**INNER, error_model="numpy")
+def _of_states(resp, members, own):
+    for i in range(len(members)):
+        own[i] = resp[members[i]]
+    return _many_apart(own)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _losses(rows, trans, filtered, grow, resp, after, members, starts, out):
+    n, width = resp.shape
+    for m in range(len(starts) - 1):
+        who = members[starts[m] : starts[m + 1]]
+        inside = np.zeros(width, np.bool_)
+        for k in who:
+            inside[k] = True
+        own, cells = np.empty(len(who)), np.empty(len(who) * len(who))
+        following = _of_states(after, who, own)
+        for t in range(n - 1, -1, -1):
+            here = _of_states(resp[t], who, own)
+            weight = rows.weights[t]
+            if weight > 0.0:
+                if rows.begins[t] and rows.ends[t]:
+                    out[m] += weight * here
+                elif not (rows.begins[t] or rows.ends[t]):
+                    out[m] -= weight * here
+                if not rows.ends[t] and (here > 0.0 or following > 0.0):
+                    out[m] += weight * _pair_loss(filtered[t], trans, grow[t + 1], weight, who, inside, cells)
+            following = here
+
+
+def piece_losses(
+    rows: Rows, trans: np.ndarray, filtered: np.ndarray, grow: np.ndarray, resp: np.ndarray, after: np.ndarray,
+    sets: list[np.ndarray],
+) -> np.ndarray:  # fmt: skip
+    """Entropy lost in one piece of a tile, times weights, ``(M,)`` nats: its steps, and the pairs that these begin.
+
+    Parameters
+    ----------
+    rows
+        Rows of the piece.
+    trans, filtered, grow
+        Pair posteriors of the steps t and t + 1, times weights: ``filtered[t, k] trans[k, l] grow[t + 1, l]``.
+    resp
+        Responsibilities of its steps, without weights, ``(m, K)``.
+    after
+        Responsibilities of the step after the piece, ``(K,)``; ignored if the piece ends a sequence.
+    sets
+        Positions of states that become one.
+    """
+    out = np.zeros(len(sets))
+    if len(sets):
+        members = np.concatenate([np.asarray(s, np.int64) for s in sets])
+        starts = np.concatenate([[0], np.cumsum([len(s) for s in sets])]).astype(np.int64)
+        _losses(rows, trans, filtered, grow, resp, after, members, starts, out)
+    return out
+
+
+def merge_losses(chains: Chains, offsets: np.ndarray, weights: np.ndarray, sets: list[np.ndarray]) -> np.ndarray:
+    """Entropy lost when the states of each set become one, times weights, ``(M,)`` nats, not negative.
+
+    For a sequence that was done with logarithms it is a bound from above, from single steps:
+    ``sum_t (H(r_t) - H(r_t merged))``.
+    """
+    rows = Rows.of(offsets, weights)
+    alone = np.repeat(~chains.scaled, np.diff(offsets))
+    rows.begins[alone] = rows.ends[alone] = True
+    after = np.zeros(chains.resp.shape[1])
+    return piece_losses(rows, chains.trans, chains.filtered, chains.grow, chains.resp, after, sets)
+
+
+# =====================================================================================================================
+# Optimum of the HDP-HMM's top level, compiled: it scores many merges in every lap.
+#
+# A quasi-Newton method with limited memory (L-BFGS) on ``log a, log b (2K,)``; see ``allocation/hdp_hmm.py`` for
+# the objective, and ``tests/chains/top_level.py`` for its twin in NumPy.
+# =====================================================================================================================
+
+LARGEST_LOG = 40.0
+"""Bound of the logs of a and b."""
+
+ENOUGH = 1e-9
+"""Largest slope, per stick, at which the climb ends."""
+
+LEVEL = 200
+"""Successive steps without a rise in double precision, after which the history of slopes is cleared; after as many
+again the climb ends.  Chosen on the climbs of one chain with 50 states: of 14, 13 took 53 to 116 steps in all, and one
+3,000 on the spot."""
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def value_and_slope(point, counts, alphas, ones, zeros, tilt, slope):
+    """Objective at ``log a, log b`` and its gradient into ``slope (2K,)``.
+
+    ``counts (K + 1, K + 1)`` are transitions from the start and from each state, with the sticky pseudo-counts, the
+    last place for unused states; ``alphas (K + 1,)`` the concentration of each row.
+    """
+    k = len(ones)
+    shares, rest = np.empty(k + 1), np.empty(k)
+    left = 1.0
+    for i in range(k):
+        a, b = math.exp(point[i]), math.exp(point[k + i])
+        shares[i] = left * a / (a + b)
+        rest[i] = b / (a + b)
+        left *= rest[i]
+    shares[k] = left
+    theta = np.empty((k + 1) * (k + 1) + 3 * k)
+    for j in range(k + 1):
+        for i in range(k + 1):
+            theta[j * (k + 1) + i] = max(counts[j, i] + alphas[j] * shares[i], 1e-300)
+    sticks = (k + 1) * (k + 1)
+    for i in range(k):
+        a, b = math.exp(point[i]), math.exp(point[k + i])
+        theta[sticks + i], theta[sticks + k + i], theta[sticks + 2 * k + i] = a, b, a + b
+    psi, gamma = np.empty(len(theta)), np.empty(len(theta))
+    _psi_gamma(theta, psi, gamma)
+    value = 0.0
+    terms = np.zeros(k + 1)
+    for j in range(k + 1):
+        for i in range(k + 1):
+            value += gamma[j * (k + 1) + i]
+            terms[i] += alphas[j] * psi[j * (k + 1) + i]
+    for i in range(k + 1):
+        if i < k:
+            terms[i] += tilt
+            value += tilt * shares[i]
+        terms[i] *= shares[i]
+    after = 0.0
+    for i in range(k - 1, -1, -1):
+        after += terms[i + 1]
+        a, b = theta[sticks + i], theta[sticks + k + i]
+        pa, pb, pw = psi[sticks + i], psi[sticks + k + i], psi[sticks + 2 * k + i]
+        value += gamma[sticks + i] + gamma[sticks + k + i] - gamma[sticks + 2 * k + i]
+        value += (ones[i] - a) * (pa - pw) + (zeros[i] - b) * (pb - pw)
+        shared = (ones[i] + zeros[i] - a - b) * trigamma(a + b)
+        logit = terms[i] * rest[i] - after * (1.0 - rest[i])
+        slope[i] = a * ((ones[i] - a) * trigamma(a) - shared) + logit
+        slope[k + i] = b * ((zeros[i] - b) * trigamma(b) - shared) - logit
+    return value
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def climb(point, counts, alphas, ones, zeros, tilt, most):
+    """Maximise from ``point``, which is overwritten; at most ``most`` steps.  The number of steps taken."""
+    size = len(point)
+    slope, new_slope, way, new = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    # turns are minus the change of slope, so that their products with uphill steps are positive
+    steps, turns = np.empty((MEMORY, size)), np.empty((MEMORY, size))
+    used = level = 0
+    value = value_and_slope(point, counts, alphas, ones, zeros, tilt, slope)
+    enough = ENOUGH * (len(ones) + 1.0)
+    for taken in range(most):
+        if np.abs(slope).max() < enough:
+            return taken
+        direction(slope, steps, turns, used, way)
+        rise = dot(way, slope)
+        if not rise > 0.0:
+            used = 0
+            length = math.sqrt(dot(slope, slope)) + 1.0
+            for i in range(size):
+                way[i] = slope[i] / length
+            rise = dot(way, slope)
+        length = min(1.0, 5.0 / (np.abs(way).max() + 1e-300))
+        better = False
+        for _ in range(40):
+            for i in range(size):
+                new[i] = min(max(point[i] + length * way[i], -LARGEST_LOG), LARGEST_LOG)
+            found = value_and_slope(new, counts, alphas, ones, zeros, tilt, new_slope)
+            if found >= value + 1e-4 * length * rise or (
+                found >= value - 1e-13 * abs(value) and np.abs(new_slope).max() < np.abs(slope).max()
+            ):
+                better = True
+                break
+            # the top of the parabola through both values, within bounds
+            top = 0.5 * length * length * rise / (value + length * rise - found)
+            length = min(max(top, 0.1 * length), 0.5 * length) if top == top else 0.1 * length
+        if not better:
+            if used == 0:
+                return taken
+            used = 0  # once more without the history
+            continue
+        curve = 0.0
+        for i in range(size):
+            steps[used % MEMORY, i] = new[i] - point[i]
+            turns[used % MEMORY, i] = slope[i] - new_slope[i]
+            curve += steps[used % MEMORY, i] * turns[used % MEMORY, i]
+        if curve > 1e-14 * dot(turns[used % MEMORY], turns[used % MEMORY]):
+            used += 1
+        level = 0 if found > value + 1e-13 * abs(value) else level + 1
+        copy_into(point, new)
+        copy_into(slope, new_slope)
+        value = found
+        if level == LEVEL:
+            used = 0
+        elif level >= 2 * LEVEL:
+            return taken + 1
+    return most

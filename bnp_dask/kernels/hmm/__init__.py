@@ -1,1 +1,0 @@
-"""Sequences: forward and backward sweeps, restricted sweeps, entropies of merged states, the top level."""

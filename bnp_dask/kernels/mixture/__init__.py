@@ -1,1 +1,0 @@
-"""Responsibilities of independent atoms: softmax rows, dense or sparse, and entropies."""
