@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -56,6 +57,15 @@ SCHEDULES = _of("inference", "inference.streaming", "inference.sampling")
 INITIALIZATIONS = _of("initialize", "moves.start")
 MOVES = _of("moves")
 SOURCES = _of("data.sources.virtual")
+
+
+@lru_cache
+def model_parts() -> Group:
+    """Names and modules of parts of models and of starts: a file may name a class that nothing has imported yet."""
+    folder = Path(__file__).parent
+    chapters = [names_in_stub(folder / chapter) for chapter in ("allocation", "initialize", "observation")]
+    return MappingProxyType({name: module for chapter in chapters for name, module in chapter.items()})
+
 
 METHODS: Group = MappingProxyType(
     {

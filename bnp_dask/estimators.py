@@ -103,11 +103,11 @@ from bnp_dask.observation import (
     lags_of,
     level_keys,
     marginalises,
+    positive,
     takes_missing,
     with_previous,
 )
 from bnp_dask.observation import unlabelled as without_labels
-from bnp_dask.observation.priors import positive
 from bnp_dask.store import RunStore
 from bnp_dask.structure import LearnPrior, response_of
 from bnp_dask.training import (

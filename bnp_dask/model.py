@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bnp_dask._names import method
-from bnp_dask.allocation.base import (
+from bnp_dask.allocation import (
     Allocation,
     PointAllocation,
     PreparedAllocation,
@@ -51,11 +51,11 @@ from bnp_dask.observation import (
     Observation,
     QuadraticObservation,
     SmallRunObservation,
+    completed,
     lags_of,
     marginalises,
     unlabelled,
 )
-from bnp_dask.observation.missing import completed
 from bnp_dask.structure import (
     LearnConcentrations,
     LearnPrior,

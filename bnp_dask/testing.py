@@ -44,8 +44,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import gammaln, logsumexp, xlogy
 
-from bnp_dask.allocation.base import Allocation, Params, PointAllocation
-from bnp_dask.allocation.dp_mixture import DPMixture
+from bnp_dask.allocation import Allocation, DPMixture, Params, PointAllocation
 from bnp_dask.analysis import complete_held, held_densities, log_density
 from bnp_dask.core import (
     REGISTRY,

@@ -28,14 +28,17 @@ OPTIONAL = {"bokeh", "matplotlib", "pandas", "PIL", "sklearn", "xarray"}
 """Packages of the extras."""
 
 FACES = (
+    "allocation",
     "analysis",
     "core",
     "data",
     "execute",
     "inference",
+    "initialize",
     "inputs",
     "kernels",
     "moves",
+    "observation",
     "store",
     "structure",
     "training",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import UnscoredAllocation
+from bnp_dask.allocation import UnscoredAllocation
 from bnp_dask.analysis.base import WINDOW, open_for, require_posterior, runner_for
 from bnp_dask.core import Exchange, Merge, Summary, Table
 from bnp_dask.data import Reader, Source, batch_reader, lagged

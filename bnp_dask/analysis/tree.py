@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, psi, xlogy
 
-from bnp_dask.allocation.base import SampledAllocation, UnscoredAllocation
+from bnp_dask.allocation import SampledAllocation, UnscoredAllocation
 from bnp_dask.analysis.base import computing_as, require_posterior
 from bnp_dask.core import Summary
 from bnp_dask.errors import SettingError, answering
 from bnp_dask.inputs import as_a, number_from, whole_number
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import data_gains, near_pairs, rough_allocation_gains
-from bnp_dask.observation.labelled import parted
+from bnp_dask.observation import parted
 from bnp_dask.structure import Beliefs, GroupedAllocation, WholeModel, without_data
 
 # -- unions from totals alone -------------------------------------------------------------------------------------

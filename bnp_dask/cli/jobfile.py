@@ -73,9 +73,7 @@ from bnp_dask._names import (
     SOURCES,
     Group,
 )
-from bnp_dask.allocation.base import Allocation
-from bnp_dask.allocation.levy import Intensity
-from bnp_dask.allocation.response import Response
+from bnp_dask.allocation import Allocation, Intensity, Response
 from bnp_dask.core import REGISTRY, Location
 from bnp_dask.data import Source, as_source, columns_of
 from bnp_dask.errors import DataError, SettingError, StoreError, near, warn

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from bnp_dask._names import PUBLIC
+from bnp_dask._names import ALLOCATIONS, INITIALIZATIONS, OBSERVATIONS, PUBLIC, model_parts
 from bnp_dask.errors import StoreError, answering
 from bnp_dask.inputs import shown
 
@@ -63,7 +63,7 @@ class Registry:
         return self._classes.get(file_name(cls)) is cls
 
     def find(self, name: Any) -> type:
-        """The class of a name; an installed package that announces itself is imported for its own names.
+        """The class of a name; modules of model parts, and an installed package that announces itself, are imported.
 
         Raises
         ------
@@ -73,6 +73,8 @@ class Registry:
         if not isinstance(name, str):
             raise StoreError(f"class {name!r} is not one that may be read from a file: needs a name")
         if name not in self._classes and self is REGISTRY:
+            if name in model_parts():
+                import_module(model_parts()[name])
             _import_announced(name, name)
         if name in self._classes:
             return self._classes[name]
@@ -90,7 +92,8 @@ class Registry:
                 f"import {module} first, which registers it (on the command line: --import {module}), or install the "
                 "package that has it"
             )
-        return f"known are {', '.join(sorted(self._classes))}. A file of a newer version?"
+        known = {*self._classes, *ALLOCATIONS, *INITIALIZATIONS, *OBSERVATIONS} if self is REGISTRY else self._classes
+        return f"known are {', '.join(sorted(known))}. A file of a newer version?"
 
 
 REGISTRY = Registry()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import TABLED
+from bnp_dask.allocation import TABLED
 from bnp_dask.core import Field, RunningTotal, Summary
 from bnp_dask.model import Model
 from bnp_dask.store import Part

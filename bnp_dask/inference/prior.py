@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import Allocation
-from bnp_dask.allocation.concentrations import LEAST, MOST
+from bnp_dask.allocation import LEAST, MOST, Allocation
 from bnp_dask.core import Summary
 from bnp_dask.inference.state import State
 from bnp_dask.inputs import as_a

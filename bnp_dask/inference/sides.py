@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation import SampledAllocation
 from bnp_dask.core import Batch, Summary
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels import RaggedResp, cluster_sums

@@ -1,30 +1,5 @@
 """Initializations: each class makes the first summary of training in one way."""
 
-from bnp_dask.initialize.anchors import AnchorWords
-from bnp_dask.initialize.base import InitContext, Initialization, LearnedStart
-from bnp_dask.initialize.given import (
-    ContiguousBlocks,
-    FromNothing,
-    FromPosterior,
-    FromSample,
-    RandomExamples,
-    Responsibilities,
-)
-from bnp_dask.initialize.kmeans import BregmanKMeans, KMeansParallel
-from bnp_dask.initialize.sampled import SampledTopics
+from bnp_dask._names import lazily
 
-__all__ = [
-    "AnchorWords",
-    "BregmanKMeans",
-    "ContiguousBlocks",
-    "FromNothing",
-    "FromPosterior",
-    "FromSample",
-    "InitContext",
-    "Initialization",
-    "KMeansParallel",
-    "LearnedStart",
-    "RandomExamples",
-    "Responsibilities",
-    "SampledTopics",
-]
+__getattr__, __dir__, __all__ = lazily(__name__, __file__)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.allocation.mixture_step import mixture_tiles
+from bnp_dask.allocation import mixture_tiles
 from bnp_dask.core import Batch, Summary, Survey, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.data import Reader, Source, batch_reader, in_words, n_together
 from bnp_dask.errors import DataError

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from bnp_dask.allocation.finite_mixture import FiniteMixture
+from bnp_dask.allocation import FiniteMixture
 from bnp_dask.core import Batch, Summary, concatenate, register
 from bnp_dask.data import Reader, batch_reader
 from bnp_dask.errors import warn

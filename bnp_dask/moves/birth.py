@@ -29,7 +29,7 @@ import numpy as np
 from bnp_dask.core import Batch, Exchange, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import Task
-from bnp_dask.initialize.base import child_rng
+from bnp_dask.initialize import child_rng
 from bnp_dask.inputs import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Split, Turn

@@ -15,9 +15,15 @@ import numpy as np
 from scipy.special import gammaln
 
 from bnp_dask.core import Batch, GroupStates, Summary, concatenate, unless_refused
-from bnp_dask.initialize.anchors import AnchorWords
-from bnp_dask.initialize.base import child_rng, hard_resp, summarize_assigned
-from bnp_dask.initialize.kmeans import cluster_atoms, largest_first, plus_plus
+from bnp_dask.initialize import (
+    AnchorWords,
+    child_rng,
+    cluster_atoms,
+    hard_resp,
+    largest_first,
+    plus_plus,
+    summarize_assigned,
+)
 from bnp_dask.kernels import Stop, scale_rows
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split

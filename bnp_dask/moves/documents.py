@@ -21,12 +21,12 @@ import numpy as np
 
 from bnp_dask.core import Batch, Exchange, Summary, register
 from bnp_dask.errors import SettingError
-from bnp_dask.initialize.anchors import MEMORY
-from bnp_dask.initialize.base import child_rng
-from bnp_dask.initialize.sampled import (
+from bnp_dask.initialize import (
+    MEMORY,
     MOST_PASSES,
     MOST_TOKENS,
     SampledTopics,
+    child_rng,
     sample_topics,
     topics_of_tokens,
 )

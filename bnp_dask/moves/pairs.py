@@ -12,8 +12,7 @@ from bnp_dask.core import Summary
 from bnp_dask.kernels import matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation import Labelled, numbers_per_cluster
-from bnp_dask.observation.labelled import parted
+from bnp_dask.observation import Labelled, numbers_per_cluster, parted
 from bnp_dask.structure import without_data
 
 

@@ -15,7 +15,10 @@ import numpy as np
 
 from bnp_dask.core import Batch, Summary, register
 from bnp_dask.errors import SettingError
-from bnp_dask.initialize.base import (
+from bnp_dask.initialize import (
+    PER_CLUSTER,
+    SAMPLE,
+    SAMPLE_NUMBERS,
     InitContext,
     child_rng,
     choose_atoms,
@@ -24,7 +27,6 @@ from bnp_dask.initialize.base import (
     require_enough_atoms,
     submit_atoms,
 )
-from bnp_dask.initialize.kmeans import PER_CLUSTER, SAMPLE, SAMPLE_NUMBERS
 from bnp_dask.inputs import hold, whole_number
 from bnp_dask.model import NO_PAIRS, Model
 from bnp_dask.moves.create import Forecast, cut, without_empty

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bnp_dask.initialize.sampled import documents_counted, topics_of_tokens
+from bnp_dask.initialize import documents_counted, topics_of_tokens
 from bnp_dask.moves.base import PlanContext
 
 

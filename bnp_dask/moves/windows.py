@@ -18,7 +18,7 @@ import numpy as np
 from bnp_dask.core import Batch, Exchange, Summary, unless_refused
 from bnp_dask.data import batch_reader
 from bnp_dask.execute import in_order
-from bnp_dask.initialize.base import child_rng
+from bnp_dask.initialize import child_rng
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import betaln, expit, gammaln, psi
 
 import bnp_dask as bnp
-from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate
+from bnp_dask.allocation import TopLevel, stick_weights, surrogate
 from bnp_dask.analysis import split_atoms
 from bnp_dask.reproduce import data
 from bnp_dask.reproduce.base import Check, Outcome, Task, figure

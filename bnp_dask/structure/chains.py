@@ -18,8 +18,7 @@ import numpy as np
 from bnp_dask.core import Batch, GroupStates, Links, Summary
 from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels import Block, find_block, log, matmul, merge_losses, share_block
-from bnp_dask.observation import Estimate, by_feature
-from bnp_dask.observation.interface import each
+from bnp_dask.observation import Estimate, by_feature, each
 from bnp_dask.structure.answers import Columns, chain_density, chances_of, draw_path, label_rows, resp_of_rows
 from bnp_dask.structure.base import OF_CHAINS, Trial, Visit, absorbed_rows
 from bnp_dask.structure.protocols import Beliefs, ChainedAllocation, LocalStep, M, WholeModel

@@ -13,8 +13,7 @@ from bnp_dask.core import Batch, GroupStates, Links, Summary, concatenate_states
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels import Resp, count_sums, matmul
-from bnp_dask.observation import Estimate, by_feature
-from bnp_dask.observation.interface import each
+from bnp_dask.observation import Estimate, by_feature, each
 from bnp_dask.structure.answers import Columns, draw_groups, label_documents, mixture_density, resp_in_groups
 from bnp_dask.structure.base import NO_PLACES, OF_GROUPS, Trial, Visit, at_most, draw, most_probable
 from bnp_dask.structure.protocols import (

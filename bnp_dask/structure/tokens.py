@@ -11,8 +11,7 @@ from bnp_dask.core import Batch, GroupStates
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels import WordResp, share_products
-from bnp_dask.observation import Observation, TokenObservation
-from bnp_dask.observation.missing import completed
+from bnp_dask.observation import Observation, TokenObservation, completed
 from bnp_dask.structure.protocols import Tokens, WholeModel
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bnp_dask.allocation.base import UnscoredAllocation
+from bnp_dask.allocation import UnscoredAllocation
 from bnp_dask.analysis import (
     MOST_STARTS,
     WINDOW,

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import UnscoredAllocation
+from bnp_dask.allocation import UnscoredAllocation
 from bnp_dask.analysis import listed, needs_of
 from bnp_dask.core import Batch, Columns, RunningTotal, Summary
 from bnp_dask.data import SMALL_BYTES, Reader, Source, batch_reader, columns_of, spans_of, taking_lags

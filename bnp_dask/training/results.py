@@ -39,8 +39,7 @@ from bnp_dask.errors import BnpDaskError, DataError, SettingError, StoreError, a
 from bnp_dask.inference import Draws
 from bnp_dask.inputs import DRAWS_NAME, POSTERIOR_NAME, hold, path_text, shown
 from bnp_dask.model import Model, Posterior, not_here
-from bnp_dask.observation import estimates_of, unlabelled
-from bnp_dask.observation.interface import each
+from bnp_dask.observation import each, estimates_of, unlabelled
 from bnp_dask.store import TEMPORARY, DamagedError, Key, is_readable, may_hold_runs, place_of, run_folder, upgraded
 from bnp_dask.store import link as link_file
 from bnp_dask.store import replacing as replacing_file

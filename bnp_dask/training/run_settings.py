@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from bnp_dask.allocation.base import UnscoredAllocation
+from bnp_dask.allocation import UnscoredAllocation
 from bnp_dask.analysis import EXAMPLES
 from bnp_dask.core import (
     REGISTRY,
@@ -46,6 +46,7 @@ from bnp_dask.inference import (
     Work,
 )
 from bnp_dask.initialize import (
+    SAMPLE,
     AnchorWords,
     BregmanKMeans,
     ContiguousBlocks,
@@ -57,7 +58,6 @@ from bnp_dask.initialize import (
     Responsibilities,
     SampledTopics,
 )
-from bnp_dask.initialize.kmeans import SAMPLE
 from bnp_dask.inputs import require, shown
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import (

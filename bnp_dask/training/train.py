@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bnp_dask.allocation.response import GaussianResponse
+from bnp_dask.allocation import GaussianResponse
 from bnp_dask.analysis import (
     MOST_PASSES,
     PASSES,
@@ -71,14 +71,12 @@ from bnp_dask.inference import (
     state_to_json,
     usable,
 )
-from bnp_dask.initialize import InitContext, Initialization, LearnedStart
-from bnp_dask.initialize.labelled import LabelledStart
+from bnp_dask.initialize import InitContext, Initialization, LabelledStart, LearnedStart
 from bnp_dask.inputs import flag, is_a, seed_of, whole_number
 from bnp_dask.kernels import fixed_order, n_kept, n_packed
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import LAP, Move, better_prior
-from bnp_dask.observation import Labelled, Observation, RoundedObservation, unlabelled
-from bnp_dask.observation.priors import rounding_variance
+from bnp_dask.observation import Labelled, Observation, RoundedObservation, rounding_variance, unlabelled
 from bnp_dask.reports.describe import variances
 from bnp_dask.store import BackgroundCommits, Checkpoint, Listing, MemoryStore, RunStore, run_folder
 from bnp_dask.structure import RespondingAllocation, ResponseModel, counts_words, noun_of, response_of

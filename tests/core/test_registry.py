@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import bnp_dask as bnp
@@ -36,3 +39,9 @@ def test_a_function_may_have_another_name_in_files():
     assert functions.find("my_words:cut") is cut
     with pytest.raises(StoreError, match="function"):
         functions.add(lambda text: text)
+
+
+def test_a_file_may_name_a_likelihood_that_nothing_has_imported():
+    code = "from bnp_dask.core import REGISTRY; print(REGISTRY.find('GammaRates').__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "bnp_dask.observation.poisson\n"

@@ -68,14 +68,11 @@ from numba.core.dispatcher import Dispatcher
 from tests.kernels.test_warm import dense, start
 import bnp_dask as bnp
 from bnp_dask.structure import screened
-from bnp_dask.kernels.gaussian import factors
-from bnp_dask.kernels.gaussian import quadratic
-from bnp_dask.kernels.mixture import ragged
-from bnp_dask.kernels.gaussian import screen
-from bnp_dask.kernels.mixture import softmax
+from bnp_dask.kernels import mixture
+from bnp_dask.kernels.gaussian import quadratic, screen
 from bnp_dask.training.compiling.first_run import warm
 def signatures():
-    modules = (factors, quadratic, ragged, screen, softmax)
+    modules = (mixture, quadratic, screen)
     found = [(m.__name__, n, f) for m in modules for n, f in vars(m).items() if isinstance(f, Dispatcher)]
     return {(m, n): len(f.signatures) for m, n, f in found}
 batch = dense(5000, 5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation import SampledAllocation
 from bnp_dask.core import RunningTotal, Summary
 from bnp_dask.inference.chains import TABLES, Chain, Pins, Sweep, empty_of_chain
 from bnp_dask.inference.sampling.reseating import Others

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledAllocation, SampledStates, SampledTopics, UrnAllocation
+from bnp_dask.allocation import SampledAllocation, SampledStates, SampledTopics, UrnAllocation
 from bnp_dask.core import RunningTotal, Summary, register
 from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.execute import Task

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import UrnAllocation
+from bnp_dask.allocation import UrnAllocation
 from bnp_dask.core import Batch, Summary, add_in_place, require_finite_arrays
 from bnp_dask.inference.sampling.sweep import Drawn, drawn_places
 from bnp_dask.inference.sampling.visit import RESEAT, Assigned, Labels, Swept, generator, pins_of, visited

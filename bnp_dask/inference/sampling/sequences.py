@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledStates
+from bnp_dask.allocation import SampledStates
 from bnp_dask.core import Batch, Summary, add_in_place
 from bnp_dask.inference.chains import TABLES, Chain, Pins, empty_of_chain
 from bnp_dask.inference.sampling.chain import drawn_parameters, first_tabled_chain, shares, top_generator

@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.allocation.base import SampledAllocation, UrnAllocation
+from bnp_dask.allocation import SampledAllocation, UrnAllocation
 from bnp_dask.core import Batch, Summary
 from bnp_dask.execute import in_order
 from bnp_dask.inference.chains import Chain, Pins

@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import gammaln
 
-from bnp_dask.allocation.base import SampledTopics
+from bnp_dask.allocation import SampledTopics
 from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.chains import TABLES, Chain, Pins, chain_fields

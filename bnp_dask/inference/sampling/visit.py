@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.allocation.base import SampledStates
+from bnp_dask.allocation import SampledStates
 from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.chains import Pins, empty_of_chain

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnp_dask.allocation.base import StickAllocation
+from bnp_dask.allocation import StickAllocation
 from bnp_dask.core import Batch, Summary
 from bnp_dask.errors import DataError
 from bnp_dask.inference.streaming.task import columns_of
@@ -30,8 +30,7 @@ from bnp_dask.kernels import (
     sweep_topics,
 )
 from bnp_dask.model import Model
-from bnp_dask.observation import LOG_BASE, Gaussian, Multinomial, as_csr
-from bnp_dask.observation.dependence import unrecorded_covariance
+from bnp_dask.observation import LOG_BASE, Gaussian, Multinomial, as_csr, unrecorded_covariance
 
 ROOM = 8
 """Room for new clusters beyond the existing ones, at first."""

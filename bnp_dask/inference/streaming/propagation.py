@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.allocation.base import SampledAllocation
+from bnp_dask.allocation import SampledAllocation
 from bnp_dask.core import InsertEmpty, RunningTotal, Summary, Take, Unite, register, sum_of
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import Task, in_order

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bnp_dask.allocation.base import UrnAllocation
+from bnp_dask.allocation import UrnAllocation
 from bnp_dask.core import Batch, RunningTotal, Summary, require_finite_arrays
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import Task

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bnp_dask.allocation.base import StickAllocation
+from bnp_dask.allocation import StickAllocation
 from bnp_dask.core import Batch, RunningTotal, Summary, register, require_finite_arrays
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.execute import Task

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import gammaln
 
-from bnp_dask.allocation.base import StickAllocation
+from bnp_dask.allocation import StickAllocation
 from bnp_dask.core import Summary
 from bnp_dask.inference.streaming.task import urn_of
 from bnp_dask.inputs import as_a

@@ -1,0 +1,36 @@
+"""Names of this chapter that others use, and the modules that define them: read by type checkers and by the package."""
+
+from bnp_dask.initialize.anchors import MEMORY as MEMORY
+from bnp_dask.initialize.anchors import AnchorWords as AnchorWords
+from bnp_dask.initialize.base import InitContext as InitContext
+from bnp_dask.initialize.base import Initialization as Initialization
+from bnp_dask.initialize.base import LearnedStart as LearnedStart
+from bnp_dask.initialize.base import child_rng as child_rng
+from bnp_dask.initialize.base import choose_atoms as choose_atoms
+from bnp_dask.initialize.base import gather as gather
+from bnp_dask.initialize.base import hard_resp as hard_resp
+from bnp_dask.initialize.base import new_root as new_root
+from bnp_dask.initialize.base import require_enough_atoms as require_enough_atoms
+from bnp_dask.initialize.base import submit_atoms as submit_atoms
+from bnp_dask.initialize.base import summarize_assigned as summarize_assigned
+from bnp_dask.initialize.given import ContiguousBlocks as ContiguousBlocks
+from bnp_dask.initialize.given import FromNothing as FromNothing
+from bnp_dask.initialize.given import FromPosterior as FromPosterior
+from bnp_dask.initialize.given import FromSample as FromSample
+from bnp_dask.initialize.given import RandomExamples as RandomExamples
+from bnp_dask.initialize.given import Responsibilities as Responsibilities
+from bnp_dask.initialize.kmeans import PER_CLUSTER as PER_CLUSTER
+from bnp_dask.initialize.kmeans import SAMPLE as SAMPLE
+from bnp_dask.initialize.kmeans import SAMPLE_NUMBERS as SAMPLE_NUMBERS
+from bnp_dask.initialize.kmeans import BregmanKMeans as BregmanKMeans
+from bnp_dask.initialize.kmeans import KMeansParallel as KMeansParallel
+from bnp_dask.initialize.kmeans import cluster_atoms as cluster_atoms
+from bnp_dask.initialize.kmeans import largest_first as largest_first
+from bnp_dask.initialize.kmeans import plus_plus as plus_plus
+from bnp_dask.initialize.labelled import LabelledStart as LabelledStart
+from bnp_dask.initialize.sampled import MOST_PASSES as MOST_PASSES
+from bnp_dask.initialize.sampled import MOST_TOKENS as MOST_TOKENS
+from bnp_dask.initialize.sampled import SampledTopics as SampledTopics
+from bnp_dask.initialize.sampled import documents_counted as documents_counted
+from bnp_dask.initialize.sampled import sample_topics as sample_topics
+from bnp_dask.initialize.sampled import topics_of_tokens as topics_of_tokens
