@@ -1,10 +1,5 @@
 """Names of this chapter that others use, and the modules that define them: read by type checkers and by the package."""
 
-from bnp_dask.inference.bad_batches import remaining as remaining
-from bnp_dask.inference.bad_batches import require_enough as require_enough
-from bnp_dask.inference.bad_batches import survey_checked as survey_checked
-from bnp_dask.inference.bad_batches import take_data as take_data
-from bnp_dask.inference.bad_batches import usable as usable
 from bnp_dask.inference.checkpoint import SavedState as SavedState
 from bnp_dask.inference.checkpoint import is_constant as is_constant
 from bnp_dask.inference.checkpoint import require_sums as require_sums
@@ -55,7 +50,6 @@ from bnp_dask.inference.variational.arrivals import REGAINED as REGAINED
 from bnp_dask.inference.variational.arrivals import Round as Round
 from bnp_dask.inference.variational.arrivals import abandon as abandon
 from bnp_dask.inference.variational.arrivals import visit_arrivals as visit_arrivals
-from bnp_dask.inference.variational.full import FullBatch as FullBatch
 from bnp_dask.inference.variational.growing import Before as Before
 from bnp_dask.inference.variational.growing import fade as fade
 from bnp_dask.inference.variational.growing import lay_away as lay_away
@@ -68,8 +62,14 @@ from bnp_dask.inference.variational.lineage import Lineage as Lineage
 from bnp_dask.inference.variational.lineage import inherited as inherited
 from bnp_dask.inference.variational.lineage import renamed as renamed
 from bnp_dask.inference.variational.lineage import told as told
+from bnp_dask.inference.variational.memoized import FullBatch as FullBatch
 from bnp_dask.inference.variational.memoized import Memoized as Memoized
-from bnp_dask.inference.variational.sampled import first_sample as first_sample
-from bnp_dask.inference.variational.sampled import on_sample as on_sample
+from bnp_dask.inference.variational.memoized import first_sample as first_sample
+from bnp_dask.inference.variational.memoized import on_sample as on_sample
 from bnp_dask.inference.variational.stochastic import Stochastic as Stochastic
 from bnp_dask.inference.verify import restored as restored
+from bnp_dask.inference.visit import remaining as remaining
+from bnp_dask.inference.visit import require_enough as require_enough
+from bnp_dask.inference.visit import survey_checked as survey_checked
+from bnp_dask.inference.visit import take_data as take_data
+from bnp_dask.inference.visit import usable as usable

@@ -16,8 +16,8 @@ import numpy as np
 
 from bnp_dask.core import Summary, frozen
 from bnp_dask.execute import Handle, Task, collected, submitted
-from bnp_dask.inference.bad_batches import leave_out
 from bnp_dask.inference.state import State, Work
+from bnp_dask.inference.visit import leave_out
 from bnp_dask.inputs import hold
 from bnp_dask.model import Posterior
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from bnp_dask.core import Edit, Forget, RunningTotal, frozen, thawed
 from bnp_dask.execute import Task, in_order
-from bnp_dask.inference.bad_batches import usable
 from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
 from bnp_dask.inference.state import State, Work
+from bnp_dask.inference.visit import usable
 from bnp_dask.moves import (
     LAP,
     Draft,

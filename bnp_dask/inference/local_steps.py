@@ -22,11 +22,10 @@ from bnp_dask.core import Batch, GroupStates, require_finite_arrays
 from bnp_dask.data import SMALL_BYTES
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import Handle, Load, Posted, collected, in_turn, is_remote, opened, post, submitted
-from bnp_dask.inference.bad_batches import leave_out, subtract
 from bnp_dask.inference.batch_memo import Keeps, Left, MemoSlot
 from bnp_dask.inference.reduction import FAN, Change, change_of, joined, reduced, reduced_for_us, sums_left
 from bnp_dask.inference.state import State, Work, recall, recall_left, recall_states, remember
-from bnp_dask.inference.visit import Request, request_of, visit
+from bnp_dask.inference.visit import Request, leave_out, request_of, subtract, visit
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Gather, Split, gather_atoms, visit_and_split
 from bnp_dask.observation import numbers_per_cluster

@@ -195,7 +195,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Sample:
-    """Growing samples of a run, see :mod:`bnp_dask.inference.variational.sampled`.
+    """Growing samples of a run, see :mod:`bnp_dask.inference.variational.memoized`.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from bnp_dask.initialize.given import ContiguousBlocks as ContiguousBlocks
 from bnp_dask.initialize.given import FromNothing as FromNothing
 from bnp_dask.initialize.given import FromPosterior as FromPosterior
 from bnp_dask.initialize.given import FromSample as FromSample
+from bnp_dask.initialize.given import LabelledStart as LabelledStart
 from bnp_dask.initialize.given import RandomExamples as RandomExamples
 from bnp_dask.initialize.given import Responsibilities as Responsibilities
 from bnp_dask.initialize.kmeans import PER_CLUSTER as PER_CLUSTER
@@ -27,7 +28,6 @@ from bnp_dask.initialize.kmeans import KMeansParallel as KMeansParallel
 from bnp_dask.initialize.kmeans import cluster_atoms as cluster_atoms
 from bnp_dask.initialize.kmeans import largest_first as largest_first
 from bnp_dask.initialize.kmeans import plus_plus as plus_plus
-from bnp_dask.initialize.labelled import LabelledStart as LabelledStart
 from bnp_dask.initialize.sampled import MOST_PASSES as MOST_PASSES
 from bnp_dask.initialize.sampled import MOST_TOKENS as MOST_TOKENS
 from bnp_dask.initialize.sampled import SampledTopics as SampledTopics

@@ -14,6 +14,8 @@ from bnp_dask.moves.base import Planning as Planning
 from bnp_dask.moves.base import Proposal as Proposal
 from bnp_dask.moves.base import Split as Split
 from bnp_dask.moves.base import Turn as Turn
+from bnp_dask.moves.base import acts as acts
+from bnp_dask.moves.base import is_to_come as is_to_come
 from bnp_dask.moves.base import named_by as named_by
 from bnp_dask.moves.base import record as record
 from bnp_dask.moves.base import row_of as row_of
@@ -57,5 +59,3 @@ from bnp_dask.moves.prior import better_prior as better_prior
 from bnp_dask.moves.start import UnitedKMeans as UnitedKMeans
 from bnp_dask.moves.start import shows_enough as shows_enough
 from bnp_dask.moves.start import unites as unites
-from bnp_dask.moves.when import acts as acts
-from bnp_dask.moves.when import is_to_come as is_to_come

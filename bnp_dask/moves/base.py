@@ -1,4 +1,4 @@
-"""Proposals, the plan of a lap, and the context in which a move plans."""
+"""Proposals, the plan of a lap, the laps in which a move acts, and the context in which it plans."""
 
 from __future__ import annotations
 
@@ -11,13 +11,57 @@ import numpy as np
 
 from bnp_dask.core import Batch, Exchange, Merge, Summary, Survey, Unite
 from bnp_dask.data import Source
+from bnp_dask.errors import SettingError
 from bnp_dask.execute import Executor, Task
+from bnp_dask.initialize import documents_counted, topics_of_tokens
+from bnp_dask.inputs import MOST, hold, shown, whole_number
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
 from bnp_dask.moves.pairs import PairGains
 from bnp_dask.moves.policy import DECISION, LAP, SmallRunPolicy
-from bnp_dask.moves.random_keys import PLANNING
 from bnp_dask.structure import MovePolicy, Trial
+
+# =====================================================================================================================
+# Names of the streams of random numbers that moves draw from: one number each, part of the key.
+#
+# The numbers name streams and measure nothing.  Changing one gives other draws, and so other bits.
+# =====================================================================================================================
+
+PLANNING = 7
+"""Draws of a lap's plan itself; the purpose follows in the key."""
+
+SPLIT_BATCHES = 1
+"""Planning: batches that may split a cluster."""
+
+ABSORBED = 19
+"""Planning: atoms of a delete's target and of its absorbing clusters."""
+
+WINDOW_BATCHES = 23
+"""Planning: batches whose sequences are looked into."""
+
+BIRTH = 11
+"""Small run of a birth, by target."""
+
+BIRTH_BESIDE = 31
+"""Births beside neighbours, by target."""
+
+BESIDE_START = 1
+"""Births beside neighbours: draws of the starts of one target; the number of the start follows in the key."""
+
+SPLIT = 17
+"""Split of a cluster at one batch, by batch."""
+
+WINDOW = 29
+"""Windows of one batch, by batch."""
+
+DOCUMENT_TOPICS = 23
+"""New topics of whole documents."""
+
+SPLIT_BY_NEW = 37
+"""Split of a cluster by atoms of new batches, by target and round."""
+
+
+# -- proposals and plans ----------------------------------------------------------------------------------------------
 
 
 # -- proposals ------------------------------------------------------------------------------------------------------
@@ -571,3 +615,70 @@ def row_of(proposal: AnyProposal, gain: float | None, accepted: bool, why: str) 
 
 Parts = Mapping[str, Summary]
 """Whole-data statistics of trials, by name."""
+
+
+# -- laps in which moves act: from a lap on, or only in some laps -----------------------------------------------------
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """Move that may not act in every lap.  Moves without these settings act in every lap.
+
+    Laps are counted from 0: lap ``n`` comes after ``n`` others.
+    """
+
+    @property
+    def laps(self) -> range | tuple[int, int] | None:
+        """First lap in which the move acts, and first lap in which it no longer does; None for no such limits."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """First lap in which the move may act."""
+        ...
+
+
+def hold_laps(move: Any) -> None:
+    """Check and convert the laps in which a move acts; SettingError if they are invalid."""
+    hold(move, "start", whole_number("start", move.start))
+    if move.laps is None:
+        return
+    first, stop = _limits(move.laps)
+    first, stop = whole_number("laps[0]", first), whole_number("laps[1]", stop)
+    if stop <= max(first, move.start):
+        raise SettingError(f"laps={shown(move.laps)}, start={move.start}: no lap is left; leave the move out instead")
+    hold(move, "laps", (first, stop))
+
+
+def acts(move: Move, lap: int) -> bool:
+    """Whether a move acts in a lap."""
+    first, stop = _when(move)
+    return first <= lap < stop
+
+
+def is_to_come(move: Move, lap: int) -> bool:
+    """Whether the first lap in which a move acts is later than this one."""
+    return lap < _when(move)[0]
+
+
+def _when(move: Move) -> tuple[int, int]:
+    if not isinstance(move, Scheduled):
+        return 0, MOST
+    first, stop = (0, MOST) if move.laps is None else _limits(move.laps)
+    return max(first, move.start), stop
+
+
+def _limits(laps: Any) -> tuple[int, int]:
+    if isinstance(laps, range) and laps.step == 1:
+        return laps.start, laps.stop
+    if isinstance(laps, (tuple, list)) and len(laps) == 2:
+        return laps[0], laps[1]
+    raise SettingError(f"laps={shown(laps)}: needs a range of laps in a row, such as range(0, 20)")
+
+
+# -- number of topics that a corpus usually shows, by which births of topics decide how many to seek ------------------
+
+
+def usual_number(context: PlanContext) -> int:
+    """Number of topics that the corpus may show, by a rule of thumb from its tokens and documents."""
+    return topics_of_tokens(context.tokens, documents_counted(context.survey))

@@ -33,12 +33,9 @@ from bnp_dask.initialize import (
 from bnp_dask.inputs import MOST, flag, hold, whole_number
 from bnp_dask.kernels import exp, log
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn
+from bnp_dask.moves.base import DOCUMENT_TOPICS, BirthProposal, PlanContext, Planning, Turn, hold_laps, usual_number
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
-from bnp_dask.moves.random_keys import DOCUMENT_TOPICS
-from bnp_dask.moves.usual import usual_number
-from bnp_dask.moves.when import hold_laps
 from bnp_dask.structure import Trial
 
 SHARPENED, SMOOTHED = "documents sharpened", "documents smoothed"

@@ -9,10 +9,9 @@ import numpy as np
 from bnp_dask.core import Merge as MergeEdit
 from bnp_dask.core import register
 from bnp_dask.inputs import hold, number_from, whole_number
-from bnp_dask.moves.base import MergeProposal, PlanContext, Planning
+from bnp_dask.moves.base import MergeProposal, PlanContext, Planning, hold_laps
 from bnp_dask.moves.pairs import allocation_gains, best_first, rough_allocation_gains
 from bnp_dask.moves.policy import LAP, MergePolicy, hold_policy
-from bnp_dask.moves.when import hold_laps
 
 
 @register

@@ -69,8 +69,6 @@ from bnp_dask.observation.multinomial import DirichletWords as DirichletWords
 from bnp_dask.observation.multinomial import Multinomial as Multinomial
 from bnp_dask.observation.negative_binomial import BetaOdds as BetaOdds
 from bnp_dask.observation.negative_binomial import NegativeBinomial as NegativeBinomial
-from bnp_dask.observation.normal_wishart import MatrixNormalWishart as MatrixNormalWishart
-from bnp_dask.observation.normal_wishart import NormalWishart as NormalWishart
 from bnp_dask.observation.poisson import GammaRates as GammaRates
 from bnp_dask.observation.poisson import Poisson as Poisson
 from bnp_dask.observation.priors import positive as positive
@@ -81,5 +79,7 @@ from bnp_dask.observation.semi_conjugate import IndependentWishart as Independen
 from bnp_dask.observation.semi_conjugate import SemiConjugateGaussian as SemiConjugateGaussian
 from bnp_dask.observation.von_mises_fisher import Directions as Directions
 from bnp_dask.observation.von_mises_fisher import VonMisesFisher as VonMisesFisher
+from bnp_dask.observation.wishart import MatrixNormalWishart as MatrixNormalWishart
+from bnp_dask.observation.wishart import NormalWishart as NormalWishart
 from bnp_dask.observation.zero_mean_gaussian import WishartParams as WishartParams
 from bnp_dask.observation.zero_mean_gaussian import ZeroMeanGaussian as ZeroMeanGaussian

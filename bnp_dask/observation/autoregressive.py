@@ -47,7 +47,6 @@ from bnp_dask.observation.interface import (
     student_draws,
     vector,
 )
-from bnp_dask.observation.normal_wishart import MatrixNormalWishart
 from bnp_dask.observation.priors import (
     LARGEST,
     LOG_2PI,
@@ -60,6 +59,7 @@ from bnp_dask.observation.priors import (
     require_spread,
     width,
 )
+from bnp_dask.observation.wishart import MatrixNormalWishart
 
 HOW = (
     "rows are [x_t, x_(t-1)]; give plain sequences to AutoRegressiveGaussian(lags=1), or make such rows with "

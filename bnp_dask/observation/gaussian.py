@@ -52,14 +52,6 @@ from bnp_dask.observation.interface import (
     student_draws,
 )
 from bnp_dask.observation.missing import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
-from bnp_dask.observation.normal_wishart import (
-    NormalWishart,
-    NormalWishartPrior,
-    at_level,
-    coefficients,
-    constant_term,
-    posterior_scale,
-)
 from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
@@ -76,6 +68,14 @@ from bnp_dask.observation.priors import (
     single,
     vector,
     width,
+)
+from bnp_dask.observation.wishart import (
+    NormalWishart,
+    NormalWishartPrior,
+    at_level,
+    coefficients,
+    constant_term,
+    posterior_scale,
 )
 
 
@@ -106,7 +106,7 @@ from bnp_dask.observation.priors import (
 # Ghahramani & Jordan (1994), "Supervised learning from incomplete data via an EM approach", with beliefs about the
 # parameters in place of point estimates; thesis eqs. 3.22-3.25 for L.
 class Beliefs(Protocol):
-    """Parameters of a Normal-Wishart, see :class:`bnp_dask.observation.normal_wishart.NormalWishart`."""
+    """Parameters of a Normal-Wishart, see :class:`bnp_dask.observation.wishart.NormalWishart`."""
 
     @property
     def nu(self) -> np.ndarray: ...

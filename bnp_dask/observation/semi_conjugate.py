@@ -41,7 +41,6 @@ from bnp_dask.observation.interface import (
     compared_by_settings,
     mean_and_deviation,
 )
-from bnp_dask.observation.normal_wishart import NormalWishart, at_level, coefficients, posterior_scale
 from bnp_dask.observation.priors import (
     LARGEST,
     LOG_2PI,
@@ -51,6 +50,7 @@ from bnp_dask.observation.priors import (
     usual_variance,
     width,
 )
+from bnp_dask.observation.wishart import NormalWishart, at_level, coefficients, posterior_scale
 
 FINER = 1.0 / 8.0
 """Part of the usual distance of nodes at which draws of w are interpolated: a 16th of a standard deviation."""

@@ -5,7 +5,7 @@ import pytest
 
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import FullBatch, Memoized, State, Stochastic, Work
-from bnp_dask.inference.variational import full, memoized, stochastic
+from bnp_dask.inference.variational import memoized, stochastic
 from tests.batches import Batches
 from tests.golden.cases import Case, load, survey_of
 from tests.moves.parts import DictMemo
@@ -16,7 +16,7 @@ def recorded_order(monkeypatch):
     """Batches are visited in the order of a case."""
 
     def use(case: Case) -> None:
-        for module in (memoized, stochastic, full):
+        for module in (memoized, stochastic):
             monkeypatch.setattr(module, "lap_order", lambda work, lap, order: case.order[lap])
 
     return use

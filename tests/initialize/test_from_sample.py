@@ -13,7 +13,7 @@ import bnp_dask as bnp
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.state import Sample
-from bnp_dask.inference.variational.sampled import CALM, COUNTED, grow
+from bnp_dask.inference.variational.memoized import CALM, COUNTED, grow
 
 DATA = bnp.VirtualMixture(1_080, 2, 4, spread=12.0, batch_size=60)
 START = bnp.FromSample(bnp.BregmanKMeans(3), batches=2, growth=3.0)

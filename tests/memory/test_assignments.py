@@ -12,7 +12,7 @@ import bnp_dask as bnp
 from bnp_dask.data.sources.arrays import NpySource
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
-from bnp_dask.inference import bad_batches, local_steps
+from bnp_dask.inference import local_steps, visit
 from bnp_dask.inference.batch_memo import is_assigned
 from bnp_dask.store import RunStore, SharedFiles
 from tests.faults.test_bound import rewrite
@@ -103,7 +103,7 @@ def test_a_run_that_was_killed_reads_nothing_before_it_goes_on(path, tmp_path, s
     run(path, tmp_path / "run", callbacks=[AfterSteps(4)])
     order, read, check = [], NpySource.reader, local_steps.recall
     monkeypatch.setattr(NpySource, "reader", lambda self, index: order.append(index) or read(self, index))
-    for module in (local_steps, bad_batches):
+    for module in (local_steps, visit):
         monkeypatch.setattr(module, "recall", lambda *a: order.append("recall") or check(*a))
     assert bits(run(path, tmp_path / "run", resume=True)) == statistics[0]
     assert "recall" not in order

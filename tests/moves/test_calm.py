@@ -14,7 +14,7 @@ from bnp_dask.execute import ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.inference import lap as laps
 from bnp_dask.inference.state import Loss
-from bnp_dask.inference.variational.stopping import decide_to_stop
+from bnp_dask.inference.variational.memoized import decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import DeleteProposal

@@ -13,7 +13,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Summary
 from bnp_dask.core.survey import combine, joint_moments
-from bnp_dask.inference.bad_batches import survey_checked
+from bnp_dask.inference.visit import survey_checked
 from bnp_dask.observation import with_previous
 from bnp_dask.training.survey_pass import survey_from_arrays, survey_to_arrays
 

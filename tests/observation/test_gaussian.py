@@ -20,8 +20,8 @@ from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.observation import wishart
 from bnp_dask.observation.gaussian import Gaussian
-from bnp_dask.observation.normal_wishart import posterior_scale
 from bnp_dask.observation.priors import rounding_variance
+from bnp_dask.observation.wishart import posterior_scale
 from tests.golden.cases import survey_of
 from tests.pairwise import in_pairs
 

@@ -46,7 +46,7 @@ ELSEWHERE = {
         ),
         "estimators.py": "shares of words sum to one; which data are texts, and may be sparse",
         "inference/streaming/learners.py": "its statistics of one atom are known in closed form",
-        "inference/sampling/reseating.py": "documents are seated again by a compiled loop",
+        "inference/sampling/sweep.py": "documents are seated again by a compiled loop",
         "inference/sampling/gibbs.py": "topics of words alone are sampled",
         "inference/sampling/topics.py": WORDS,
         "inference/streaming/task.py": "its statistics of one atom are known in closed form",

@@ -13,9 +13,8 @@ from bnp_dask.core.batch import Batch
 from bnp_dask.data.base import Reader
 from bnp_dask.inference.chains import Chain
 from bnp_dask.inference.sampling.chain import add_batch, begin_sweep, draw_clusters, end_sweep, first_chain, others
-from bnp_dask.inference.sampling.reseating import Others, seat_again
 from bnp_dask.inference.sampling.split_merge import Asked, clusters_of, decide, follow, lead, relabelled
-from bnp_dask.inference.sampling.sweep import assign
+from bnp_dask.inference.sampling.sweep import Others, assign, seat_again
 from bnp_dask.inference.sampling.visit import Assigned, Labels, pins_of, positions
 from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request

@@ -14,8 +14,7 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.inference.chains import Pins, Sampler, sampler_from_saved, sampler_to_arrays, sampler_to_json
 from bnp_dask.inference.sampling.chain import begin_sweep, draw_clusters
-from bnp_dask.inference.sampling.reseating import Others, density_of, urn_of
-from bnp_dask.inference.sampling.sweep import assign
+from bnp_dask.inference.sampling.sweep import Others, assign, density_of, urn_of
 from bnp_dask.inference.sampling.visit import generator, pins_of
 from bnp_dask.inference.sides import statistics
 from bnp_dask.inference.visit import Request
@@ -75,7 +74,7 @@ def test_one_lap_from_the_exact_posterior_leads_to_the_exact_posterior(likelihoo
 @pytest.mark.long
 @pytest.mark.parametrize("seated", [0, 1])
 def test_a_batch_that_is_seated_again_in_part_and_swept_in_part_keeps_the_exact_posterior(seated, monkeypatch):
-    monkeypatch.setattr("bnp_dask.inference.sampling.reseating.LEAST_SEATED", 1)
+    monkeypatch.setattr("bnp_dask.inference.sampling.sweep.LEAST_SEATED", 1)
     model, batch = case("Gaussian", bnp.NGGPMixture(1.0, 0.5, 1.0), 5)
     exact = Oracle(model, batch, None).posterior
     batches = [batch.rows(0, 3), batch.rows(3, 5)]
@@ -84,13 +83,13 @@ def test_a_batch_that_is_seated_again_in_part_and_swept_in_part_keeps_the_exact_
 
 
 def test_a_large_batch_is_seated_again_in_part(monkeypatch):
-    monkeypatch.setattr("bnp_dask.inference.sampling.reseating.LEAST_SEATED", 2)
+    monkeypatch.setattr("bnp_dask.inference.sampling.sweep.LEAST_SEATED", 2)
     model, batch = case("Gaussian", bnp.DPMixture(1.0), 8)
     few = Few.of(model, [batch])
     few.place((0, 0, 0, 0, 1, 1, 1, 1), 1)
     seen = []
     monkeypatch.setattr(
-        "bnp_dask.inference.sampling.reseating._reseat_any", lambda m, w, atoms, p, r: seen.append(atoms) or 2
+        "bnp_dask.inference.sampling.sweep._reseat_any", lambda m, w, atoms, p, r: seen.append(atoms) or 2
     )
     few.lap(1, 0)
     assert [atoms.n_atoms for atoms in seen] == [2]
@@ -100,7 +99,7 @@ def test_a_large_batch_is_seated_again_in_part(monkeypatch):
 @pytest.mark.timeout(LONG)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_atoms_seated_again_several_at_once_keep_the_exact_posterior(likelihood, monkeypatch):
-    monkeypatch.setattr("bnp_dask.inference.sampling.reseating.CHUNK_SHARE", 1.0)
+    monkeypatch.setattr("bnp_dask.inference.sampling.sweep.CHUNK_SHARE", 1.0)
     model, batch = case(likelihood, bnp.NGGPMixture(1.0, 0.5, 1.0), 5)
     exact = Oracle(model, batch, None).posterior
     assert variation(left_by_one_lap(exact, model, [batch], 20_000, 0), exact) < 0.02

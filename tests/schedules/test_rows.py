@@ -13,7 +13,7 @@ from bnp_dask.inference import FullBatch, Memoized, Stochastic
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.lap import plan_context
 from bnp_dask.inference.state import Loss, Reach
-from bnp_dask.inference.variational.stopping import PATIENCE, REFINING, decide_to_stop
+from bnp_dask.inference.variational.memoized import PATIENCE, REFINING, decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.memory import Sweep

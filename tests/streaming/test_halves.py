@@ -13,9 +13,17 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.serial import ThreadExecutor
-from bnp_dask.inference.streaming.halves import OTHER, concerned, generator, halves_of, split_gains, take_apart
 from bnp_dask.inference.streaming.task import site_summary
-from bnp_dask.inference.streaming.unite import rows, union_gains
+from bnp_dask.inference.streaming.unite import (
+    OTHER,
+    concerned,
+    generator,
+    halves_of,
+    rows,
+    split_gains,
+    take_apart,
+    union_gains,
+)
 from bnp_dask.inference.visit import Request
 from bnp_dask.kernels.mixture import RaggedResp
 from bnp_dask.model import Model

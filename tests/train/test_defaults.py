@@ -15,7 +15,7 @@ from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import FullBatch, Memoized, Stochastic
-from bnp_dask.inference.variational.stopping import PATIENCE
+from bnp_dask.inference.variational.memoized import PATIENCE
 from bnp_dask.initialize import BregmanKMeans, ContiguousBlocks, SampledTopics
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge

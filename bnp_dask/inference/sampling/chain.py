@@ -9,8 +9,7 @@ import numpy as np
 from bnp_dask.allocation import SampledAllocation
 from bnp_dask.core import RunningTotal, Summary
 from bnp_dask.inference.chains import TABLES, Chain, Pins, Sweep, empty_of_chain
-from bnp_dask.inference.sampling.reseating import Others
-from bnp_dask.inference.sampling.sweep import Drawn
+from bnp_dask.inference.sampling.sweep import Drawn, Others
 from bnp_dask.inference.sampling.visit import PARAMETERS, WEIGHTS, Assigned, generator
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels import exp, log_gammas, log_shares

@@ -26,10 +26,9 @@ from bnp_dask.inference.sampling.chain import (
     others,
 )
 from bnp_dask.inference.sampling.draws import Draws, draw_to_arrays, draws_from
-from bnp_dask.inference.sampling.reseating import is_counted, reseat
 from bnp_dask.inference.sampling.sequences import draw_states, end_states, first_states, states_of, sweep_of_states
 from bnp_dask.inference.sampling.split_merge import split_and_unite
-from bnp_dask.inference.sampling.sweep import sweep
+from bnp_dask.inference.sampling.sweep import is_counted, reseat, sweep
 from bnp_dask.inference.sampling.topics import (
     draw_topics,
     end_topics,

@@ -49,7 +49,7 @@ from bnp_dask.allocation import SampledAllocation, UrnAllocation
 from bnp_dask.core import Batch, Summary
 from bnp_dask.execute import in_order
 from bnp_dask.inference.chains import Chain, Pins
-from bnp_dask.inference.sampling.reseating import is_counted, urn_of
+from bnp_dask.inference.sampling.sweep import is_counted, urn_of
 from bnp_dask.inference.sampling.visit import (
     ALLOCATE,
     DECIDE,

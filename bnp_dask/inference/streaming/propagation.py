@@ -16,18 +16,21 @@ from bnp_dask.execute import Task, in_order
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.lap import trim
 from bnp_dask.inference.state import State, Work, recall, recall_more, remember
-from bnp_dask.inference.streaming.halves import (
+from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold
+from bnp_dask.inference.streaming.unite import (
     ONE,
     OTHER,
     concerned,
     generator,
+    grown,
     look,
+    pair_gains,
+    rows,
     split_gains,
     take_apart,
+    unions,
     with_cluster,
 )
-from bnp_dask.inference.streaming.task import SeatedGiven, Site, check_urn, seat_task, settle, threshold
-from bnp_dask.inference.streaming.unite import grown, pair_gains, rows, unions
 from bnp_dask.inference.visit import request_of
 from bnp_dask.inputs import hold, number_from, share_below_one, whole_number
 from bnp_dask.kernels import RaggedResp
@@ -222,7 +225,7 @@ def _unite(model: Model, state: State, least: float | None, before: Summary | No
 def _split(work: Work, state: State, window: int) -> list[dict[str, Any]]:
     """Split clusters that are two, in the total and in every site; records of the splits.
 
-    One batch proposes, and all batches are read once more if it does; see :mod:`bnp_dask.inference.streaming.halves`.
+    One batch proposes, and all batches are read once more if it does; see :mod:`bnp_dask.inference.streaming.unite`.
     If a batch cannot be read, nothing is split; the next lap handles the batch.
     """
     total, model, lap = without_data(work.model, state.total.value()), work.model, state.lap

@@ -12,13 +12,12 @@ from bnp_dask.allocation import StickAllocation
 from bnp_dask.core import Batch, RunningTotal, Summary, register, require_finite_arrays
 from bnp_dask.errors import NumericalError, SettingError
 from bnp_dask.execute import Task
-from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.drive import Flight, OneByOne, Results, Step, Told, drive
 from bnp_dask.inference.state import State, Stream, Work
 from bnp_dask.inference.streaming.learners import Draws, TopicLearner, by_size, mixture_learner, weights_of
 from bnp_dask.inference.streaming.unite import Newborn, Opened
 from bnp_dask.inference.variational.memoized import lap_order
-from bnp_dask.inference.visit import Request, request_of, visit
+from bnp_dask.inference.visit import Request, remaining_weight, request_of, visit
 from bnp_dask.inputs import as_a, flag, hold, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial, require_exact_atoms

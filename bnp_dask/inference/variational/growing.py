@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 
 from bnp_dask.core import NO_PARTS, WORDS, Fade, RunningTotal, Summary, Take, Unite, Widen
-from bnp_dask.inference.bad_batches import instead, subtract
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.lap import plan_context, trim
 from bnp_dask.inference.local_steps import LocalStep, lose_batch
 from bnp_dask.inference.state import SEALED, Loss, Sealed, State, Work, recall_parts, remember
 from bnp_dask.inference.variational.arrivals import Round, abandon
 from bnp_dask.inference.variational.lineage import Lineage
-from bnp_dask.inference.visit import Request
+from bnp_dask.inference.visit import Request, instead, subtract
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves import Judge, Merge, MergeProposal, Plan, best_share, pair_empty, record
 

@@ -8,12 +8,11 @@ from typing import Literal
 
 from bnp_dask.core import Summary, register
 from bnp_dask.errors import SettingError
-from bnp_dask.inference.bad_batches import remaining_weight
 from bnp_dask.inference.drive import Flight, Step, Told, drive
 from bnp_dask.inference.local_steps import LocalSteps, Taken
 from bnp_dask.inference.state import State, Work, remember
-from bnp_dask.inference.variational.memoized import lap_order
-from bnp_dask.inference.variational.stopping import decide_to_stop, hold_common
+from bnp_dask.inference.variational.memoized import decide_to_stop, hold_common, lap_order
+from bnp_dask.inference.visit import remaining_weight
 from bnp_dask.inputs import hold, number_from, one_of
 from bnp_dask.model import Posterior
 
