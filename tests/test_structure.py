@@ -70,8 +70,8 @@ NOT_TUNED = {
 NAMES = {"create.py": ["WORDS", "RUNS", "NEWBORN"], "memory.py": ["WHOLE"]}
 """Constants of modules of ``moves/`` that are numbers: they stand for things among ids and counts."""
 
-POLICIES = ("policy.py", "random_keys.py")
-"""Files of numbers: those that were tuned, and the names of streams of random numbers."""
+POLICIES = ("policy.py",)
+"""File of numbers: those that were tuned, and the names of streams of random numbers."""
 
 
 def found(pattern: re.Pattern[str]) -> dict[str, int]:

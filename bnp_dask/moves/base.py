@@ -18,50 +18,8 @@ from bnp_dask.inputs import MOST, hold, shown, whole_number
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
 from bnp_dask.moves.pairs import PairGains
-from bnp_dask.moves.policy import DECISION, LAP, SmallRunPolicy
+from bnp_dask.moves.policy import DECISION, LAP, PLANNING, SmallRunPolicy
 from bnp_dask.structure import MovePolicy, Trial
-
-# =====================================================================================================================
-# Names of the streams of random numbers that moves draw from: one number each, part of the key.
-#
-# The numbers name streams and measure nothing.  Changing one gives other draws, and so other bits.
-# =====================================================================================================================
-
-PLANNING = 7
-"""Draws of a lap's plan itself; the purpose follows in the key."""
-
-SPLIT_BATCHES = 1
-"""Planning: batches that may split a cluster."""
-
-ABSORBED = 19
-"""Planning: atoms of a delete's target and of its absorbing clusters."""
-
-WINDOW_BATCHES = 23
-"""Planning: batches whose sequences are looked into."""
-
-BIRTH = 11
-"""Small run of a birth, by target."""
-
-BIRTH_BESIDE = 31
-"""Births beside neighbours, by target."""
-
-BESIDE_START = 1
-"""Births beside neighbours: draws of the starts of one target; the number of the start follows in the key."""
-
-SPLIT = 17
-"""Split of a cluster at one batch, by batch."""
-
-WINDOW = 29
-"""Windows of one batch, by batch."""
-
-DOCUMENT_TOPICS = 23
-"""New topics of whole documents."""
-
-SPLIT_BY_NEW = 37
-"""Split of a cluster by atoms of new batches, by target and round."""
-
-
-# -- proposals and plans ----------------------------------------------------------------------------------------------
 
 
 # -- proposals ------------------------------------------------------------------------------------------------------

@@ -32,25 +32,21 @@ from bnp_dask.execute import Task
 from bnp_dask.initialize import child_rng
 from bnp_dask.inputs import hold, number_from, one_of, positive_number, shown, whole_number
 from bnp_dask.model import Model
-from bnp_dask.moves.base import (
-    BIRTH,
-    BIRTH_BESIDE,
-    SPLIT,
-    SPLIT_BATCHES,
-    SPLIT_BY_NEW,
-    BirthProposal,
-    PlanContext,
-    Planning,
-    Split,
-    Turn,
-    acts,
-    hold_laps,
-    usual_number,
-)
+from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Split, Turn, acts, hold_laps, usual_number
 from bnp_dask.moves.create import WORDS, Forecast, Sample, Surroundings, create, most_steps
 from bnp_dask.moves.memory import Basis
 from bnp_dask.moves.pairs import rough_allocation_gains
-from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy, hold_policy
+from bnp_dask.moves.policy import (
+    BIRTH,
+    BIRTH_BESIDE,
+    LAP,
+    SPLIT,
+    SPLIT_BATCHES,
+    SPLIT_BY_NEW,
+    BirthPolicy,
+    SmallRunPolicy,
+    hold_policy,
+)
 from bnp_dask.moves.pools import counting
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation import numbers_per_cluster

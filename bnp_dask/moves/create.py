@@ -26,10 +26,10 @@ from bnp_dask.initialize import (
 )
 from bnp_dask.kernels import Stop, scale_rows
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import BESIDE_START, Gather, Split
+from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
-from bnp_dask.moves.policy import LAP, SmallRunPolicy
+from bnp_dask.moves.policy import BESIDE_START, LAP, SmallRunPolicy
 from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, small_rounds, value_with
 from bnp_dask.observation import KNOWN, numbers_per_cluster
 from bnp_dask.structure import Trial, Visit, at_most

@@ -13,9 +13,9 @@ from bnp_dask.execute import Task
 from bnp_dask.inputs import hold, number_from, whole_number
 from bnp_dask.kernels import matmul
 from bnp_dask.model import Model
-from bnp_dask.moves.base import ABSORBED, BirthProposal, DeleteProposal, PlanContext, Planning, Turn, hold_laps
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, PlanContext, Planning, Turn, hold_laps
 from bnp_dask.moves.memory import WHOLE
-from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy, hold_policy
+from bnp_dask.moves.policy import ABSORBED, DECISION, LAP, DeletePolicy, hold_policy
 from bnp_dask.moves.pools import a_step, best_value, climb, counting
 from bnp_dask.observation import Labelled, numbers_per_cluster
 from bnp_dask.structure import Trial, at_most

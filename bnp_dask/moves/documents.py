@@ -33,9 +33,9 @@ from bnp_dask.initialize import (
 from bnp_dask.inputs import MOST, flag, hold, whole_number
 from bnp_dask.kernels import exp, log
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import DOCUMENT_TOPICS, BirthProposal, PlanContext, Planning, Turn, hold_laps, usual_number
+from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Turn, hold_laps, usual_number
 from bnp_dask.moves.memory import WHOLE
-from bnp_dask.moves.policy import DocumentBirthPolicy, hold_policy
+from bnp_dask.moves.policy import DOCUMENT_TOPICS, DocumentBirthPolicy, hold_policy
 from bnp_dask.structure import Trial
 
 SHARPENED, SMOOTHED = "documents sharpened", "documents smoothed"

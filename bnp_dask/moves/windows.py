@@ -22,8 +22,8 @@ from bnp_dask.initialize import child_rng
 from bnp_dask.inputs import as_a
 from bnp_dask.kernels import exp, inner, log, matmul
 from bnp_dask.model import Model, Posterior
-from bnp_dask.moves.base import WINDOW, WINDOW_BATCHES, BirthProposal, PlanContext
-from bnp_dask.moves.policy import WindowPolicy
+from bnp_dask.moves.base import BirthProposal, PlanContext
+from bnp_dask.moves.policy import WINDOW, WINDOW_BATCHES, WindowPolicy
 from bnp_dask.structure import Trial
 
 KIND = "window"
