@@ -9,10 +9,12 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
+from numbers import Integral
 from types import FrameType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=type)
 
 HIDDEN = "***"
 """Stands in messages, logs, run directories and pages for a password, a signature or a header."""
@@ -163,7 +165,7 @@ def near(word: str, known: Iterable[str]) -> str | None:
     return None if best is None else best[1]
 
 
-THROUGH = frozenset((__name__.split(".")[0], "contextlib", "functools", "sklearn"))
+THROUGH = frozenset((__name__.split(".")[0], "contextlib", "functools", "joblib", "sklearn"))
 """Packages whose lines are never the user's: this one, and packages that call it on the user's behalf."""
 
 
@@ -241,6 +243,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     ),
     "max_iter n_iter max_iterations n_epochs num_epochs epochs passes iterations n_laps laps max_laps": (
         "max_laps=",
+        "Birth Delete DocumentBirth Merge: laps=(first, last), the laps in which it is tried",
         "laps=",
         "passes=",
         "schedule=bnp_dask.Memoized(laps=...)",
@@ -255,7 +258,13 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "learning_rate learning_decay lr": ("decay=", "schedule=bnp_dask.Stochastic(decay=...)"),
     "learning_offset": ("delay=", "schedule=bnp_dask.Stochastic(delay=...)"),
     "burnin n_burn warmup n_warmup tune": ("burn_in=", "schedule=bnp_dask.Gibbs(burn_in=...)"),
-    "n_samples num_samples n_draws draws size": ("n=", "samples=", "laps=", "schedule=bnp_dask.Gibbs(laps=...)"),
+    "n_samples num_samples n_draws draws size": (
+        "n=",
+        "n_samples=",
+        "samples=",
+        "Gibbs: laps=",
+        "schedule=bnp_dask.Gibbs(laps=...)",
+    ),
     "n_chains num_chains": ("chains=", "schedule=bnp_dask.Gibbs(chains=...)"),
     "verbose verbose_interval progress callbacks": (
         "callbacks=[bnp_dask.Progress()]",
@@ -268,10 +277,10 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "gamma": ("alpha=",),
     "discount sigma d": ("discount=", "sigma="),
     "doc_topic_prior transmat_prior startprob_prior": ("alpha=",),
-    "stickiness sticky self_transition": ("kappa=",),
+    "stickiness sticky self_transition": ("HDPHMM FiniteHMM FiniteHMT SequenceModel: kappa=",),
     "topic_word_prior word_topic_prior eta beta": ("word_prior=", "lam="),
     "mean mu loc mu0 mean_prior means_prior": ("m=, the prior mean of the clusters' means", _PRIOR),
-    "kappa0 mean_precision_prior": ("kappa=", _PRIOR),
+    "kappa0 mean_precision_prior": ("DiagGaussian FixedVarianceGaussian Gaussian: kappa=", _PRIOR),
     "covariance cov scale psi Psi covariance_prior covars_prior reg_covar min_covar": (
         "B=, the scale of the prior of the precisions",
         "beta=, the scale of the prior of the precisions",
@@ -279,9 +288,10 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
         _PRIOR,
     ),
     "sigma2 var": ("variance=",),
-    "rate lambda_ lam": ("a= and b=, the prior of the rates",),
+    "rate lambda_ lam": ("NegativeBinomial Poisson: a= and b=, the prior of the rates",),
     "dof df nu0 degrees_of_freedom degrees_of_freedom_prior covars_weight": ("nu=", _PRIOR),
-    "order lag n_lags ar_order": ("lags=", _SOURCE.format("order")),
+    "lag n_lags ar_order": ("lags=",),
+    "order": ("lags=", _SOURCE.format("order")),
     "covariance_type emissions distribution": ("observation=bnp_dask.Gaussian() or bnp_dask.DiagGaussian()",),
     "prior alloc mixture": ("allocation=",),
     "likelihood obs emission": ("observation=",),
@@ -293,24 +303,31 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "warm_start learning_method total_samples": ("partial_fit(X)", "resume="),
     "init_params means_init weights_init precisions_init initial start": ("init=, such as bnp_dask.BregmanKMeans(25)",),
     "n_restarts restarts": ("n_init=",),
-    "X x dataset": ("data=", "source="),
+    "X x dataset data docs documents texts corpus": ("X=", "data=", "source=", "fit(X)"),
     "model estimator params": ("posterior=", "model="),
     "observation allocation": ("model=bnp_dask.Model(allocation, observation)",),
-    "groups group_column lengths": ("groups=", "group_column=", _SOURCE.format("groups")),
+    "groups group_column lengths": ("groups=", "group_column=", "lengths=", _SOURCE.format("groups")),
     "columns": (_SOURCE.format("columns"),),
     "text": (_SOURCE.format("text"),),
     "gaps": (_SOURCE.format("gaps"),),
-    "sample_weight sample_weights": ("weights=",),
+    "sample_weight sample_weights weights": ("weights=", "sample_weight="),
     "y target": ("labels=",),
     "batchsize chunk_size chunksize chunks": ("batch_size=",),
     "proba probabilities return_proba": ("soft=True",),
     "run run_dir directory output_dir checkpoint_dir": ("store=",),
     "output out_path filename file": ("out=", "path="),
+    "id2word dictionary": ("TopicModel: posterior_.topics(10, words=dictionary)",),
+    "min_topic_size min_cluster_size eps min_samples": ("gamma=, the prior of how many there are",),
+    "embeddings embedding_model umap_model hdbscan_model": (
+        'TopicModel: bnp_dask.DirichletProcessMixture("von_mises_fisher").fit(embeddings), clusters of documents',
+    ),
+    "figsize figure fig axes title": ("ax=, such as matplotlib.pyplot.subplots(figsize=(8, 4))[1]",),
+    "metric": ("column=",),
     "topn top_n num_words n_top_words": ("n=", "n_words="),
 }
 """Parameters, by the names that other programs have for them.  Of several calls for a name, the first that a class or
 function takes counts: one whose parameter it has, and None for it where the call says so, one whose method it has, or
-one that names no parameter."""
+one that names no parameter.  Where classes stand before a call, it is one of these."""
 
 
 def no_parameter(of: str, name: str, signature: inspect.Signature, owner: type | None = None) -> str:
@@ -328,8 +345,11 @@ def no_parameter(of: str, name: str, signature: inspect.Signature, owner: type |
         The class, whose methods may be meant.
     """
     known = {key: value.default for key, value in signature.parameters.items() if key != "self" and key[0] != "_"}
-    calls = [call for names, answers in PARAMETERS.items() if name in names.split() for call in answers]
-    for call in calls:
+    answers = [answer for names, answers in PARAMETERS.items() if name in names.split() for answer in answers]
+    for answer in answers:
+        classes, call = re.match(r"(?:([A-Z][\w ]*): )?(.*)", answer).groups()  # type: ignore[union-attr]
+        if classes is not None and getattr(owner, "__name__", "") not in classes.split():
+            continue
         parameter, method = re.match(r"(\w+)=(; None)?", call), re.match(r"(\w+)\(", call)
         if parameter is not None:
             takes = parameter[1] in known and (parameter[2] is None or known[parameter[1]] is None)
@@ -341,7 +361,7 @@ def no_parameter(of: str, name: str, signature: inspect.Signature, owner: type |
 
 
 def answering(called: F) -> F:
-    """Let a function or class answer calls that do not fit its parameters with what is meant; else it is unchanged.
+    """Let a function, method or class answer calls that do not fit with what is meant; else it is unchanged.
 
     Python itself finds that a call does not fit: a call that fits costs no check.
     """
@@ -363,11 +383,31 @@ def answering(called: F) -> F:
     return call  # type: ignore[return-value]
 
 
+def not_how_many(cls: T) -> T:
+    """Let a model of a fixed number of clusters refuse a whole number by its place: users mean how many there are."""
+    built = cls.__init__  # type: ignore[misc]
+
+    @wraps(built)
+    def made(self: Any, *args: Any, **named: Any) -> None:
+        if args and isinstance(args[0], Integral) and int(args[0]) > 1:
+            first = next(name for name in inspect.signature(built).parameters if name != "self")
+            raise SettingError(
+                f"{cls.__name__}({args[0]}) would be {first}={args[0]}, the mass of its prior; write "
+                f"{cls.__name__}({first}={args[0]}) for that; how many clusters, topics or states there are is {_START}"
+            )
+        built(self, *args, **named)
+
+    cls.__init__ = made  # type: ignore[misc]
+    return cls
+
+
 def _does_not_fit(called: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> str | None:
     """What to say of a call that does not fit; None if Python says it well: an argument is missing or given twice."""
     signature = inspect.signature(called)
-    owner = type(args[0]) if called.__name__ == "__init__" else None
+    owner = type(args[0]) if args and next(iter(signature.parameters), None) == "self" else None
     of = f"{called.__name__}()" if owner is None else owner.__name__
+    if owner is not None and called.__name__ != "__init__":
+        of = f"{of}.{called.__name__}()"
     many = [name for name, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
     wrong = next((name for name in named if name not in signature.parameters or name in many), None)
     if wrong is not None:

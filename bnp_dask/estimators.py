@@ -637,6 +637,10 @@ LEARNED = {
     "score_samples(X)": "log_prob logpdf decision_function",
     "score([x]) for each sequence": "score_samples",
     "np.exp(-score(X))": "perplexity perplexity_ bound",
+    "score(X)": "log_perplexity evaluate",
+    "partial_fit(X)": "update update_many learn_one",
+    "bnp_dask.tree(posterior_).cut(n)": "reduce_topics merge_topics hierarchical_topics",
+    "bnp_dask.top_words(posterior_)": "find_topics coherence",
     "history_ and converged_": "monitor_ history losses_",
     "lower_bound_": "bound_ elbo log_likelihood_ inertia_",
     "bound_": "lower_bound_ elbo_ score_",
@@ -655,6 +659,12 @@ a name, the first that an estimator has counts."""
 
 class Estimator:
     """What scikit-learn's base does not say: parameters of parts, and what the names of other programs are here."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        for name, method in list(vars(cls).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(cls, name, answering(method))
+        super().__init_subclass__(**named)  # scikit-learn puts its own around ``transform``
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep`` also the settings of parts, such as ``observation__kappa``."""

@@ -39,7 +39,7 @@ from bnp_dask.core import (
     require_finite_terms,
     thawed,
 )
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.inputs import as_a, flag, is_a, one_of, require, require_sound
 from bnp_dask.kernels import RaggedResp, Resp, SmallRun, SparseResp, cluster_sums, fixed_order
 from bnp_dask.observation import (
@@ -272,6 +272,7 @@ class Posterior:
         with fixed_order(self.model.reproducible):
             return self.model.allocation.weights(self.allocation)
 
+    @answering
     def positions(self, ids: np.ndarray | Sequence[int]) -> np.ndarray:
         """Positions of cluster ids, in the shape of ``ids``; SettingError for one that is not there."""
         place, asked = {int(c): k for k, c in enumerate(self.ids)}, np.ravel(ids)
@@ -293,6 +294,7 @@ class Posterior:
         return replace(self.light(), observation=self.model.lean(self.observation, n_atoms))
 
     # the rest is for interactive use, implemented in modules that build on this one
+    @answering
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as Zarr and JSON; see :func:`bnp_dask.save`.  :func:`bnp_dask.load` reads it."""
         method("save")(self, path)
@@ -302,6 +304,7 @@ class Posterior:
         found: xarray.Dataset = method("to_xarray")(self)
         return found
 
+    @answering
     def topics(self, n: int = 10, words: Iterable[str] | Mapping[Any, Any] | None = None) -> TopicList:
         """Topics, largest first, with the ``n`` most characteristic words of each; prints as a table.
 

@@ -9,6 +9,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.chain_step import ChainSteps, stationary, transition_counts
 from bnp_dask.core import Summary, register
+from bnp_dask.errors import not_how_many
 from bnp_dask.inputs import hold, mass_or_zero, positive_mass
 from bnp_dask.kernels import inner, log, matmul
 from bnp_dask.structure import Chains
@@ -25,6 +26,7 @@ class StateRows:
     log_trans: np.ndarray
 
 
+@not_how_many
 @register
 @dataclass(frozen=True)
 class FiniteHMM(ChainSteps):

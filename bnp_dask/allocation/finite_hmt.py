@@ -23,7 +23,7 @@ from scipy.special import xlogy
 
 from bnp_dask.allocation.finite_hmm import FiniteHMM, StateRows
 from bnp_dask.core import Batch, GroupStates, register
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, not_how_many
 from bnp_dask.inputs import hold, whole_number
 from bnp_dask.kernels import exp, inner, log, matmul
 from bnp_dask.structure import (
@@ -125,6 +125,7 @@ class Levels(NamedTuple):
     group: np.ndarray
 
 
+@not_how_many
 @register
 @dataclass(frozen=True)
 class FiniteHMT(FiniteHMM):

@@ -11,6 +11,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
 from bnp_dask.core import Batch, Field, Summary, register
+from bnp_dask.errors import not_how_many
 from bnp_dask.inputs import hold, positive_mass, whole_or_none
 from bnp_dask.kernels import log, log_gammas, matmul
 from bnp_dask.structure import Independent, LocalStep, LogLik
@@ -25,6 +26,7 @@ class DirichletParams:
     log_pi: np.ndarray
 
 
+@not_how_many
 @register
 @dataclass(frozen=True)
 class FiniteMixture:

@@ -21,7 +21,7 @@ from bnp_dask.allocation.response import (
     response_terms,
 )
 from bnp_dask.core import OPTIONAL, Batch, Field, GroupStates, Summary, register
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, not_how_many
 from bnp_dask.inputs import LEAST_MASS, hold, positive_mass, shown
 from bnp_dask.kernels import log, matmul
 from bnp_dask.structure import NO_DONORS, Groups, GroupStep, Receivers, Tokens
@@ -36,6 +36,7 @@ class TopicShares:
     response: Any = field(default=None, metadata=OPTIONAL)
 
 
+@not_how_many
 @register
 @dataclass(frozen=True)
 class LDA(concentrations.LearnedConcentrations):

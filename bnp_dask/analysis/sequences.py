@@ -599,6 +599,7 @@ class Durations:
             mean = np.where(runs > 0, steps / np.maximum(runs, 1), np.nan)
         return Durations(ids, steps, runs, ended, mean, levels, quantiles, counts)
 
+    @answering
     def lengths(self, state: int) -> tuple[np.ndarray, np.ndarray]:
         """Lengths of the runs of a state and their counts, ``(m,)`` both."""
         own = self.counts.state == state

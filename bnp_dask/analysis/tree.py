@@ -357,11 +357,13 @@ class Tree:
             node[union.keep] = self.n_clusters + number
         return rows
 
+    @answering
     def size_at(self, loss: float) -> int:
         """Least number of clusters with at most ``loss`` nats lost."""
         number_from("loss", loss, 0.0)
         return int(np.flatnonzero(self.losses <= loss)[0]) + 1
 
+    @answering
     def members(self, n_clusters: int) -> dict[int, tuple[int, ...]]:
         """Ids of the leaves in each cluster of ``cut(n_clusters)``, by the id of the cluster, in their order."""
         n_clusters = self._size(n_clusters)
@@ -371,6 +373,7 @@ class Tree:
         order = {int(i): k for k, i in enumerate(self.posterior.ids)}
         return {i: tuple(sorted(own, key=lambda one: order[one])) for i, own in found.items()}
 
+    @answering
     def cut(self, n_clusters: int | None = None, *, loss: float | None = None) -> Posterior:
         """Posterior with ``n_clusters`` clusters, or with as few as lose at most ``loss`` nats.
 

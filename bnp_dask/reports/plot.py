@@ -14,7 +14,7 @@ import numpy as np
 from bnp_dask.analysis import TopicShares, Tree, in_tables, require_posterior
 from bnp_dask.analysis.predict import predict
 from bnp_dask.analysis.tree import tree as grown
-from bnp_dask.errors import DataError, SettingError
+from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.inputs import number_from, plain, whole_number
 from bnp_dask.inputs import shown as in_words
 from bnp_dask.model import Posterior
@@ -53,6 +53,7 @@ SHOWN = 2000
 """Most atoms in a scatter plot: evenly spaced ones."""
 
 
+@answering
 def history(what: TrainResult | History, column: str = "elbo", ax: Axes | None = None) -> Axes:
     """The objective, or another column of the history, over laps; see :attr:`bnp_dask.History.columns`."""
     if isinstance(what, TrainResult):
@@ -62,6 +63,7 @@ def history(what: TrainResult | History, column: str = "elbo", ax: Axes | None =
     return plot_history(what, column, ax)
 
 
+@answering
 def clusters(
     what: TrainResult | Posterior,
     kind: str = "auto",
@@ -93,6 +95,7 @@ def clusters(
     return plot_clusters(_posterior(what), kind, whole_number("limit", limit, 1), shape, ax)
 
 
+@answering
 def segmentation(
     labels: Any,
     sequences: Any = None,
@@ -127,6 +130,7 @@ def segmentation(
     return plot_segments(labels, sequences, truth, x=x, names=names, limit=limit, ax=ax)
 
 
+@answering
 def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, ax: Axes | None = None) -> Axes:
     """The foremost words of the largest topics, side by side, each with its probability in the topic as a bar.
 
@@ -156,6 +160,7 @@ def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, 
     return ax
 
 
+@answering
 def topic_map(what: TrainResult | Posterior, n_labels: int = 20, ax: Axes | None = None) -> Axes:
     """Topics as circles in the plane: near one another if their words are alike, with areas by their shares.
 
@@ -173,6 +178,7 @@ def topic_map(what: TrainResult | Posterior, n_labels: int = 20, ax: Axes | None
     return plot_topic_map(_posterior(what), whole_number("n_labels", n_labels), ax)
 
 
+@answering
 def topics_over(shares: TopicShares, n_topics: int = 8, ax: Axes | None = None) -> Axes:
     """Shares of topics over times and numbers as lines, by texts as stacked bars.
 
@@ -190,6 +196,7 @@ def topics_over(shares: TopicShares, n_topics: int = 8, ax: Axes | None = None) 
     return plot_topics_over(shares, whole_number("n_topics", n_topics, 1), ax)
 
 
+@answering
 def tree(
     what: Tree | TrainResult | Posterior, limit: int = SHOWN_LEAVES, nats: float = NATS, ax: Axes | None = None
 ) -> Axes:
@@ -210,6 +217,7 @@ def tree(
     return draw_tree(found, whole_number("limit", limit, 1), number_from("nats", nats, 0.0), ax)
 
 
+@answering
 def mixture(
     what: TrainResult | Posterior,
     x: Any = None,

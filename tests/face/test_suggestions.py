@@ -12,7 +12,7 @@ import yaml
 import bnp_dask as bnp
 from bnp_dask._names import PUBLIC
 from bnp_dask.cli import main
-from bnp_dask.errors import PARAMETERS, StoreError, near, nearest
+from bnp_dask.errors import PARAMETERS, StoreError, near, nearest, no_parameter
 from bnp_dask.reports.pages import page_target
 
 
@@ -181,6 +181,81 @@ def test_every_public_function_and_class_of_settings_answers():
     for name in [*made, "Model", "Memoized", "Gibbs", "Filter", "BregmanKMeans", "Birth", "Text", "Patches", "Shadow"]:
         with pytest.raises(TypeError, match=r"has no parameter 'no_such_thing'; it has "):
             getattr(bnp, name)(no_such_thing=3)
+
+
+METHODS = [
+    (bnp.DirichletProcessMixture, "fit", "sample_weights", "here it is sample_weight="),
+    (bnp.DirichletProcessMixture, "sample", "size", "here it is n_samples="),
+    (bnp.DirichletProcessMixture, "predict", "data", "here it is X="),
+    (bnp.DirichletProcessMixture, "score_samples", "zzz", "it has X"),
+    (bnp.SequenceModel, "fit", "groups", "here it is lengths="),
+    (bnp.SequenceModel, "sample", "n_draws", "here it is n_samples="),
+    (bnp.TopicModel, "fit", "documents", "here it is X="),
+    (bnp.TopicModel, "__init__", "corpus", "here it is fit(X)"),
+    (bnp.TopicModel, "__init__", "id2word", "here it is posterior_.topics(10, words=dictionary)"),
+    (bnp.TopicModel, "fit", "embeddings", 'here it is bnp_dask.DirichletProcessMixture("von_mises_fisher").fit('),
+    (bnp.DirichletProcessMixture, "__init__", "eps", "here it is gamma=, the prior of how many there are"),
+    (bnp.Posterior, "topics", "n_top_words", "here it is n="),
+    (bnp.Posterior, "save", "file", "here it is path="),
+    (bnp.Tree, "cut", "k", "here it is n_clusters="),
+]
+
+
+@pytest.mark.parametrize(("owner", "method", "name", "said"), METHODS)
+def test_methods_answer_as_functions_do(owner, method, name, said):
+    made = object.__new__(owner)
+    of = owner.__name__ if method == "__init__" else f"{owner.__name__}.{method}()"
+    with pytest.raises(TypeError, match=re.escape(f"{of} has no parameter '{name}'; {said}")):
+        getattr(made, method)(**{name: 3})
+
+
+@pytest.mark.parametrize("name", sorted(bnp.plot.__all__))
+def test_pictures_answer_as_functions_do(name):
+    with pytest.raises(TypeError, match=re.escape(f"{name}() has no parameter 'figsize'; here it is ax=, such as")):
+        getattr(bnp.plot, name)(figsize=(3, 3))
+
+
+@pytest.mark.parametrize(("cls", "name"), [("FiniteMixture", "gamma"), ("LDA", "alpha"), ("FiniteHMM", "alpha")])
+def test_a_number_of_clusters_is_not_taken_for_a_prior(cls, name):
+    with pytest.raises(bnp.errors.SettingError, match=rf"{cls}\(7\) would be {name}=7.*init=bnp_dask.BregmanKMeans"):
+        getattr(bnp, cls)(7)
+    assert getattr(bnp, cls)(7.0) == getattr(bnp, cls)(**{name: 7})
+
+
+def doors():
+    """Public functions, classes and methods that answer, each with the class that it belongs to."""
+    for name in sorted(PUBLIC):
+        value = getattr(bnp, name)
+        if inspect.isfunction(value):
+            yield name, value, None
+        elif isinstance(value, type) and hasattr(value.__init__, "__wrapped__"):
+            yield name, value.__init__, value
+            methods = [(key, way) for key, way in vars(value).items() if inspect.isfunction(way) and key[0] != "_"]
+            yield from ((f"{name}.{key}", way, value) for key, way in methods if hasattr(way, "__wrapped__"))
+    yield from ((name, getattr(bnp.plot, name), None) for name in bnp.plot.__all__)
+
+
+def test_every_answer_of_the_table_is_given_and_names_what_is_there():
+    given = {}
+    for of, called, owner in doors():
+        signature = inspect.signature(called)
+        for name in {word for words in PARAMETERS for word in words.split()} - set(signature.parameters):
+            said = no_parameter(of, name, signature, owner).partition("; here it is ")[2]
+            given.setdefault(said, []).append((of, signature))
+    written = {re.sub(r"^[A-Z][\w ]*: ", "", call) for calls in PARAMETERS.values() for call in calls}
+    assert written - set(given) == set()
+    for said, places in given.items():
+        for name in re.findall(r"(?:^|and )(\w+)=", said):
+            assert all(name in signature.parameters for _, signature in places), said
+
+
+@pytest.mark.parametrize(
+    ("called", "name"), [("VonMisesFisher", "rate"), ("Gaussian", "sticky"), ("update", "n_samples"), ("plan", "lag")]
+)
+def test_what_another_part_calls_by_that_name_is_no_answer(called, name):
+    with pytest.raises(TypeError) as caught:
+        getattr(bnp, called)(**{name: 3})
+    assert "here it is" not in str(caught.value)
 
 
 def test_too_many_arguments_by_their_places_are_answered_with_names():

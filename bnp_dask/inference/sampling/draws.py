@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bnp_dask.core import Columns, Summary, Words, register
-from bnp_dask.errors import SettingError
+from bnp_dask.errors import SettingError, answering
 from bnp_dask.inference.sampling.chain import drawn_parameters
 from bnp_dask.inference.sampling.visit import PARAMETERS, generator
 from bnp_dask.inputs import whole_number
@@ -110,6 +110,7 @@ class Draws:
         found = replace(empty, values={name: np.asarray(value) for name, value in values.items()})
         return found.take(found.ids[np.argsort(-found["N"], kind="stable")])
 
+    @answering
     def posterior(self, chain: int, draw: int) -> Posterior:
         """Posterior of weights and parameters given a draw's partition, for :func:`bnp_dask.score` and all others."""
         found = self.model.global_step(self.summary(chain, draw))
