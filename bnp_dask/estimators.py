@@ -803,9 +803,9 @@ class DirichletProcessMixture(Estimator, TransformerMixin, ClusterMixin, BaseEst
         Stop when a lap changes the objective by less, in nats per unit of weight; default as :class:`bnp_dask.Memoized`
         does.
     init
-        Initialisation; default ``BregmanKMeans(n_clusters)``; if their number is learned as in
-        :func:`bnp_dask.train`: of 25 clusters, of one for two rows where these are fewer than 50, and
-        ``UnitedKMeans()`` from 40,000 dense rows on.
+        Initialisation.  Default: ``BregmanKMeans(n_clusters)``.  If their number is learned, as in
+        :func:`bnp_dask.train`: ``BregmanKMeans(25)``, or half as many clusters as there are rows if these are fewer
+        than 50; ``UnitedKMeans()`` from 40,000 dense rows on.
     n_init
         Number of starts; the one with the highest objective after ten laps continues.
     shadow

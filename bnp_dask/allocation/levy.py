@@ -85,7 +85,9 @@ class Intensity(Protocol):
 @register
 @dataclass(frozen=True)
 class GeneralizedGamma:
-    """``rho(s) = a / Gamma(1 - sigma) s^(-1 - sigma) exp(-tau s)``: psi and kappa are known in closed form.
+    """Intensity of the masses of a normalised generalized gamma process: a power law, tilted by an exponential.
+
+    ``rho(s) = a / Gamma(1 - sigma) s^(-1 - sigma) exp(-tau s)``, for masses s > 0.
 
     Parameters
     ----------
@@ -95,6 +97,16 @@ class GeneralizedGamma:
         Discount, 0 to less than 1: 0 is a gamma process, 0.5 an inverse Gaussian process.
     tau
         Rate of the exponential tilting, >= 0; > 0 if ``sigma`` is 0.
+
+    Notes
+    -----
+    Its Laplace exponent and cumulants are known in closed form, so that :class:`~bnp_dask.NGGPMixture`, the mixture
+    with this intensity, integrates nothing numerically.
+
+    References
+    ----------
+    James, Lijoi & Pruenster, "Posterior analysis for normalized random measures with independent increments", 2009;
+    Tank, Foti & Fox 2015, supplement S2.1.
     """
 
     a: float = 1.0

@@ -41,7 +41,8 @@ class PitmanYorMixture(concentrations.LearnedConcentrations):
     The objective is exact, as with ``DPMixture``: births, merges and deletes are accepted only if it rises.
     ``Model(..., learn_prior="diagonal")`` learns ``gamma``, and leaves the discount.  Filters, expectation propagation
     and Gibbs sampling use the predictive rule, which gives a cluster of n_k atoms ``n_k - discount`` and a new one
-    ``gamma + K discount``; in K filters count each cluster of earlier batches as one.
+    ``gamma + K discount``.  Filters know only expected counts: for them K is the number of clusters that earlier
+    batches left, whatever the probability that one of these is empty.
 
     References
     ----------

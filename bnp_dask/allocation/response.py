@@ -274,6 +274,16 @@ class GaussianResponse:
     shape, rate
         Gamma prior of the noise's precision, > 0; ``rate`` in squared units of the response.  None: half the variance
         of the observed responses.
+
+    Notes
+    -----
+    ``y_d ~ Normal(eta . zbar_d, variance)``, with zbar_d the shares of topics among the tokens of the document.  Here
+    coefficients and variance have conjugate priors and posteriors, where the paper estimates numbers, and
+    ``E[zbar zbar^T]`` is bounded (:mod:`bnp_dask.allocation.response`).
+
+    References
+    ----------
+    Blei & McAuliffe, "Supervised topic models", 2007.
     """
 
     mean: float | None = None
@@ -444,6 +454,16 @@ class CategoricalResponse:
         Prior probability of each class, ``(C,)`` > 0; None: its share of the observed responses, with one more of each.
     kappa
         Prior precision of the coefficients, > 0.
+
+    Notes
+    -----
+    The probability of class c is proportional to ``shares[c] exp(eta_c . zbar_d)``, with zbar_d the shares of topics
+    among the tokens of the document.  Its normaliser is bounded by a quadratic function of the coefficients.
+
+    References
+    ----------
+    Blei & McAuliffe, "Supervised topic models", 2007, whose generalized linear models include this one; the bound:
+    Boehning, "Multinomial logistic regression algorithm", 1992.
     """
 
     classes: tuple[str | int, ...] | None = None

@@ -222,8 +222,9 @@ class StrataMixture:
     References
     ----------
     Teh, Jordan, Beal & Blei, "Hierarchical Dirichlet processes", 2006; ordered: Ren, Dunson & Carin, "The dynamic
-    hierarchical Dirichlet process", 2008, and Ahmed & Xing, "Dynamic non-parametric mixture models", 2008, in whose
-    place stand Dirichlet weights around the ones before.  Thesis 8.4.
+    hierarchical Dirichlet process", 2008, and Ahmed & Xing, "Dynamic non-parametric mixture models", 2008.  Their
+    chains of strata have other transitions; here each stratum's weights are Dirichlet around those before, as in thesis
+    8.4.
     """
 
     gamma: float = 1.0

@@ -570,13 +570,15 @@ def train(
     model
         Allocation times observation model; prior settings that are None are set from the data.
     data
-        Path or URL (Zarr, Parquet, .npy), NumPy array, ``scipy.sparse`` counts, dask Array or DataFrame, pandas
-        DataFrame, or a Source.  The posterior keeps the names of columns (``posterior.columns``).
+        Path or URL (Zarr, Parquet, .npy), NumPy array, list of sequences, texts, ``scipy.sparse`` counts, dask Array or
+        DataFrame, pandas or Arrow table, or a source: whatever :func:`bnp_dask.as_source` takes, and so is read with
+        other settings.  The posterior keeps the names of columns (``posterior.columns``).
     init
-        Starting point.  Default: ``SampledTopics()`` for topics of words, ``ContiguousBlocks(10)`` for states of
-        sequences whose number is learned (and blocks for all autoregressive ones), else ``BregmanKMeans(25)``, of
-        fewer for less than 50 rows, or ``UnitedKMeans()`` for mixtures of 40,000 rows and more whose number of clusters
-        is learned; ``FromNothing()`` for schedules that open clusters themselves.
+        Starting point.  Default, by the model: topics of words, ``SampledTopics()``; states of sequences,
+        ``ContiguousBlocks(10)`` if their number is learned (for autoregressive ones blocks in any case); clusters,
+        ``BregmanKMeans(25)``, or half as many as there are rows if these are fewer than 50; mixtures of 40,000 rows
+        and more whose number of clusters is learned, ``UnitedKMeans()``; schedules that open clusters themselves,
+        ``FromNothing()``.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()``, ``ExpectationPropagation()`` or
         ``Gibbs(...)``, the only ones for ``NGGPMixture``; ``TruncationFreeSVI()``, which opens clusters too.
@@ -645,8 +647,8 @@ def train(
         single rows: see :mod:`bnp_dask.structure.linked`.  With ``labels``, a label that is known of a row is known of
         its group.
     responses
-        Numbers that are observed for some documents: an array ``(n,)`` in the order of the documents, NaN where none is
-        known, or the path of a .npy file.  Topic models of counts, ``HDPTopics()`` and ``LDA()``: their topics and a
+        Numbers, or classes with :class:`bnp_dask.CategoricalResponse`, that are observed for some documents: an array
+        ``(n,)`` in the order of the documents, NaN or None where none is known, or the path of a .npy file.  Topic models of counts, ``HDPTopics()`` and ``LDA()``: their topics and a
         regression of the response on the shares of topics are learned together, by one objective with the term
         ``response``; see :class:`bnp_dask.GaussianResponse` (``HDPTopics(response=GaussianResponse(...))`` for its
         prior) and :func:`bnp_dask.predict_response`.

@@ -48,7 +48,7 @@ BLOCK = 16
 @register
 @dataclass(frozen=True)
 class ExpectationPropagation:
-    """Filter atoms again and again: take an atom's share out of the total, seat it given all others, put it back.
+    """Expectation propagation: filter atoms again and again: take an atom's share out of the total, seat it given all others, put it back.
 
     Parameters
     ----------
@@ -85,6 +85,11 @@ class ExpectationPropagation:
 
     The history's objective is the log predictive density of the batches so far in the lap, given all others, in nats:
     it is no bound, and need not rise.  Columns besides the usual: ``log_predictive``, the same number.
+
+    References
+    ----------
+    Tank, Foti & Fox, "Streaming variational inference for Bayesian nonparametric mixture models", 2015: Alg. 2, with
+    the seating of Alg. 1.
     """
 
     laps: int = 20

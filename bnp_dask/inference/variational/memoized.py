@@ -245,8 +245,8 @@ class Memoized:
 
     References
     ----------
-    Thesis 3.5; Hughes & Sudderth 2013, "Memoized online variational inference for Dirichlet process mixture
-    models".
+    Thesis Alg. 3.3 and 3.5; Hughes & Sudderth 2013, "Memoized online variational inference for Dirichlet process
+    mixture models".
     """
 
     laps: int = 50
@@ -330,7 +330,7 @@ class FullBatch:
 
     References
     ----------
-    Thesis 3.5.
+    Thesis Alg. 3.1.
     """
 
     laps: int = 100

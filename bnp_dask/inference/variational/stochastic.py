@@ -48,7 +48,7 @@ class Stochastic:
 
     References
     ----------
-    Thesis 3.5.
+    Thesis Alg. 3.2 and 3.5.
     """
 
     laps: int = 20
