@@ -48,7 +48,7 @@ BLOCK = 16
 @register
 @dataclass(frozen=True)
 class ExpectationPropagation:
-    """Expectation propagation: filter atoms again and again: take an atom's share out of the total, seat it given all others, put it back.
+    """Expectation propagation: take an atom's share out of the total, seat it given all others, put it back.
 
     Parameters
     ----------

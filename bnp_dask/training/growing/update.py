@@ -686,7 +686,9 @@ def update(
     resulting change of the objective.  Earlier versions keep their vocabulary.  ``fresh`` is scored with the new words,
     at their prior values.
 
-    Hughes (2016), 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
+    References
+    ----------
+    Thesis 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
     """
     rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version, dormant)
     rules = replace(rules, seals=revisit == 0 and laps == 0 and keep is None)
