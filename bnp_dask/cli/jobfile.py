@@ -768,8 +768,8 @@ class Job:
         )
 
     def _data(self) -> tuple[Any, dict[str, Any]]:
-        """The data for ``train``: a path that it opens itself, so that the run knows how to open it again; or a source,
-        where more than the path, ``batch_size`` and ``weights`` says how to read it."""
+        """The data for ``train``: a path that it opens itself; or a source, where more than the path, ``batch_size`` and
+        ``weights`` says how to read it."""
         if not isinstance(self.data, DataSpec):
             return self.data, {}
         data = self.data

@@ -454,6 +454,10 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
     return {"files": count, "bytes": total, "crc32": crc}
 
 
+FROM = "_from"
+"""Attribute of sources that path, ``batch_size``, ``weights`` and columns open again: these arguments but columns."""
+
+
 def opened_as(
     data: Any,
     source: Source,
@@ -465,9 +469,12 @@ def opened_as(
 ) -> dict[str, Any] | None:
     """Facts to reopen data in another process and recognise them; JSON-able, None for data in memory.
 
-    For a folder or a pattern it lists the files, so that later files can be told apart.
+    A source counts as its path if that, with the columns that the posterior keeps, opens it again.  For a folder or a
+    pattern it lists the files, so that later files can be told apart.
     """
     places = (str, os.PathLike)
+    if batch_size is None and weights is None:
+        data, batch_size, weights = getattr(data, FROM, (data, None, None))
     beside = (weights, labels, responses, links)
     if not isinstance(data, places) or not all(a is None or isinstance(a, places) for a in beside):
         return None

@@ -650,8 +650,9 @@ def train(
         Numbers, or classes with :class:`bnp_dask.CategoricalResponse`, that are observed for some documents: an array
         ``(n,)`` in the order of the documents, NaN or None where none is known, or the path of a .npy file.  Topic
         models of counts, ``HDPTopics()`` and ``LDA()``: their topics and a regression of the response on the shares of
-        topics are learned together, by one objective with the term ``response``; see :class:`bnp_dask.GaussianResponse` (``HDPTopics(response=GaussianResponse(...))`` for its
-        prior) and :func:`bnp_dask.predict_response`.
+        topics are learned together, by one objective with the term ``response``; see
+        :class:`bnp_dask.GaussianResponse` (``HDPTopics(response=GaussianResponse(...))`` for its prior) and
+        :func:`bnp_dask.predict_response`.
     batch_size
         Atoms per batch; default: the chunks of the data, or batches of about 32 MB.
     checkpoint_minutes

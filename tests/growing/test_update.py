@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+from bnp_dask.data import as_source
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import FullBatch
@@ -29,6 +30,34 @@ def test_totals_are_the_sum_of_all_batches_for_every_kind_of_model(tmp_path, kin
         assert gap(tmp_path / "run") < 1e-12
     n_atoms = {"mixture": 720, "topics": 3 * 40 * 60, "chains": 360}[kind]
     assert load(tmp_path / "run").summary["N"].sum() == pytest.approx(n_atoms, rel=1e-9)
+
+
+HOW = {
+    "columns": {"columns": ["b", "a"]},
+    "groups": {"columns": ["a", "b"], "groups": "rec", "order": "t"},
+    "blocks": {"columns": ["a"], "groups": "rec", "order": "t", "cut": 10},
+    "weights": {"columns": ["a"], "weights": "t"},
+}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("how", HOW)
+def test_a_source_of_a_file_is_opened_again_with_its_columns_and_groups(tmp_path, how, kind):
+    pd = pytest.importorskip("pandas")
+    paths = []
+    for number in (0, 1):
+        rng = np.random.default_rng(number)
+        table = pd.DataFrame(rng.normal(size=(60, 3)) + 8 * (np.arange(60) // 30)[:, None], columns=list("abc"))
+        table = table.assign(rec=np.repeat([0, 1], 30) + 2 * number, t=np.tile(np.arange(30), 2))
+        paths.append(str(tmp_path / f"{number}.{kind}"))
+        table.to_parquet(paths[-1]) if kind == "parquet" else table.to_csv(paths[-1], index=False)
+    model = MODELS["chains"] if "groups" in HOW[how] else MODELS["mixture"]
+    source = as_source(paths[0], batch_size=30, **HOW[how])
+    begin(tmp_path / "run", source, model=model, moves=())
+    assert grow(tmp_path / "run", paths[0], batch_size=30).known == (paths[0],)
+    found = grow(tmp_path / "run", paths[1], batch_size=30, revisit=9)
+    assert (found.new, found.revisited) == ((paths[1],), source.n_batches)
+    assert gap(tmp_path / "run") < 1e-12
 
 
 def test_what_is_given_twice_is_taken_once(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from scipy import sparse
 from bnp_dask.core import ON_BAD_CELL, WHOLE, Chosen, Columns, Cutting, Gaps, Location, Roles, Words
 from bnp_dask.core.columns import few
 from bnp_dask.data.base import (
+    FROM,
     PIECE_BYTES,
     Source,
     check_batch_size,
@@ -760,6 +761,7 @@ def as_source(
             f"text= is for texts, and data is {type(data).__name__}; files of texts are ingested: bnp_dask.ingest"
         )
     data, labels = unlabelled(data)
+    path = data
     data = place_of_node(as_table(data if format is not None else recordings(data)))
     location = Location.of(data, storage_options, "data") if isinstance(data, (str, os.PathLike)) else None
     within = data if isinstance(data, InStore) else None
@@ -785,9 +787,16 @@ def as_source(
         found = columns_of(source)
         is_new = wanted.levels is None and len(reading.levels) > 0 and found is not None
         source = matched(source, wanted.with_levels(found.coded) if is_new and found is not None else wanted)
-        if wanted.levels is not None:
-            return source
-    return with_levels(source, reading.levels)
+    if not isinstance(wanted, Columns) or wanted.levels is None:
+        source = with_levels(source, reading.levels)
+    if isinstance(path, (str, os.PathLike)) and format is None and not storage_options:
+        # columns keep their groups, order and gaps where one file is read; recordings of several files have none
+        in_rows = (groups, order, gaps, step, cut) if location is None else ()
+        in_columns = columns_of(source) is not None and (keys is None or keys.column is not None)
+        apart = in_rows if in_columns else (wanted, groups, order, gaps, step, cut, on_bad_cell, levels or None)
+        if all(given is None for given in apart):
+            object.__setattr__(source, FROM, (path, batch_size, weights))
+    return source
 
 
 def keys_of_levels(levels: Any) -> tuple[Key, ...]:
