@@ -768,7 +768,7 @@ class Job:
         )
 
     def _data(self) -> tuple[Any, dict[str, Any]]:
-        """The data for ``train``: a path that it opens itself; or a source, where more than the path, ``batch_size`` and
+        """The data for ``train``: a path that it opens itself; or a source, where more than path, ``batch_size`` and
         ``weights`` says how to read it."""
         if not isinstance(self.data, DataSpec):
             return self.data, {}

@@ -32,9 +32,22 @@ def plain(value: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{name}: a {type(value).__name__} that is no array of numbers: {error}") from error
+        kind = type(value).__name__
+        raise DataError(
+            f"{name}: a {kind} that is no array of numbers{_as_recordings(value, name)}: {error}"
+        ) from error
     require_held(array, name)
     return array
+
+
+def _as_recordings(value: Any, name: str) -> str:
+    """The call, for a message, that makes sequences of lists of different lengths; empty for anything else."""
+    lists = (list, tuple, np.ndarray)
+    if not isinstance(value, lists) or not all(isinstance(x, lists) for x in value):
+        return ""
+    is_rows = any(isinstance(x[0], lists) for x in value if len(x))
+    call = "numpy.array(x)" if is_rows else "numpy.reshape(x, (-1, 1))"
+    return f"; if each of the {len(value)} is a sequence, give [{call} for x in {name}] to a model of sequences"
 
 
 def require_held(array: np.ndarray, name: str) -> None:

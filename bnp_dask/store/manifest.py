@@ -237,7 +237,7 @@ class LabelsContent(TypedDict):
     """Fields of the labels of some data."""
 
     place: str | None
-    names: list[str] | None
+    names: list[str | int] | None
 
 
 @dataclass(frozen=True, eq=False)

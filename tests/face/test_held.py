@@ -317,6 +317,7 @@ NO_DATA = {
     "a number": (3, "X is 3; needs"),
     "a mapping": ({"a": 1}, r"X is \{'a': 1\}; needs"),
     "complex": (np.ones((30, 2)) + 1j, r"complex128 of shape \(30, 2\); .*column_stack\(\[X.real, X.imag\]\)"),
+    "lazy": (of_module("LazyFrame", "polars.lazyframe.frame")(), r"data.collect\(\) has them"),
     "no rows": (np.zeros((0, 2)), r"shape \(0, 2\); needs 2 or more rows"),
     "no columns": (np.zeros((30, 0)), r"shape \(30, 0\); needs 2 or more rows"),
     "one row": (np.zeros((1, 2)), r"shape \(1, 2\); needs 2 or more rows"),
@@ -325,6 +326,8 @@ NO_DATA = {
     "dates": (np.full((30, 2), "2024-01-01", "M8[D]"), r"\(X - X.min\(\)\) / np.timedelta64"),
     "infinite": (np.full((30, 2), np.inf), r"pass X\[np.isfinite\(X\).all\(axis=1\)\]"),
     "nothing but NaN": (np.full((30, 2), np.nan), r"NaN"),
+    "ragged lists": ([[1.0, 2.0, 3.0], [2.0, 3.0]], r"\[numpy.reshape\(x, \(-1, 1\)\) for x in X\]"),
+    "lists of steps": ([[[1.0, 2.0], [3.0, 4.0]], [[2.0, 3.0]]], r"\[numpy.array\(x\) for x in X\]"),
     "sparse": (sparse.csr_array(np.ones((30, 2))), r"sparse matrix \(csr\) of shape \(30, 2\); .*X.toarray\(\)"),
 }
 

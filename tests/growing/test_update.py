@@ -10,7 +10,8 @@ import pytest
 from bnp_dask.data import as_source
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.execute.serial import ThreadExecutor
-from bnp_dask.inference import FullBatch
+from bnp_dask.inference import FullBatch, Memoized
+from bnp_dask.initialize import RandomExamples
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import growing_run
 from bnp_dask.training.growing import growing_run as looking
@@ -30,6 +31,16 @@ def test_totals_are_the_sum_of_all_batches_for_every_kind_of_model(tmp_path, kin
         assert gap(tmp_path / "run") < 1e-12
     n_atoms = {"mixture": 720, "topics": 3 * 40 * 60, "chains": 360}[kind]
     assert load(tmp_path / "run").summary["N"].sum() == pytest.approx(n_atoms, rel=1e-9)
+
+
+@pytest.mark.parametrize("kinds", [(0, 1), ("left", "right")])
+def test_data_with_labels_of_either_type_are_not_the_last(tmp_path, kinds):
+    labels = np.array(kinds, object if isinstance(kinds[0], str) else None)[(day(0)[:, 0] > 0).astype(int)]
+    with_labels = {"labels": labels, "init": RandomExamples(2), "schedule": Memoized(laps=30), "moves": ()}
+    train(MODELS["mixture"], day(0), store=tmp_path / "run", **with_labels)
+    for number in (1, 2):
+        found = grow(tmp_path / "run", day(number), labels=labels[: len(day(number))])
+        assert found.version == number
 
 
 HOW = {

@@ -448,10 +448,12 @@ def _ids(payload: bytes, name: str, keys: tuple[Any, ...], cutting: Cutting) -> 
 
 
 def refuse_promises(data: Any) -> None:
-    """DataError for what Dask computes later and what has no rows yet, alone or in a list, with the call that gives
-    some; collections with rows, and all else, pass."""
+    """DataError for what Dask or polars computes later and what has no rows yet, alone or in a list, with the call that
+    gives some; collections with rows, and all else, pass."""
     part = data[0] if isinstance(data, (list, tuple)) and len(data) else data
     kind = type(part).__name__
+    if kind == "LazyFrame" and part is data:
+        raise DataError("data is a LazyFrame, which has no rows yet; data.collect() has them; files are read by path")
     if not (is_dask(part) or (kind == "Future" and hasattr(part, "client"))):
         return
     if part is not data:
