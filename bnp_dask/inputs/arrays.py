@@ -32,10 +32,8 @@ def plain(value: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
-        kind = type(value).__name__
-        raise DataError(
-            f"{name}: a {kind} that is no array of numbers{_as_recordings(value, name)}: {error}"
-        ) from error
+        what = f"a {type(value).__name__} that is no array of numbers{_as_recordings(value, name)}"
+        raise DataError(f"{name}: {what}: {error}") from error
     require_held(array, name)
     return array
 

@@ -77,6 +77,10 @@ It begins with two random atoms: Bregman k-means split off single atoms, which n
 SAME_MASS = 1e-6
 """Share of the weight of the data by which the sum of the counts of clusters may differ by rounding."""
 
+SAME_TOTALS = 1e-4
+"""Share of its size by which a sum over the data, such as that of all rows, may differ: rounding, and the little mass
+of clusters that a schedule gave up."""
+
 SMALL = 0.25
 """Share of the mean count below which a cluster of such a run does not count, unless the posterior has one as small.
 
@@ -423,6 +427,20 @@ def _opened(posterior: Posterior, data: Any, batch_size: int | None, labels: Any
     return source if responses is None else responding_as(posterior, source, responses)
 
 
+def _difference_of_totals(a: Posterior, b: Posterior) -> float:
+    """Largest difference of statistics of the likelihood, summed over all clusters, relative to their size.
+
+    These sums are the same for all assignments of the same data, unless the likelihood integrates over missing entries.
+    """
+    assert a.summary is not None and b.summary is not None
+    pairs = [(np.asarray(a.summary[name]), np.asarray(b.summary[name])) for name in a.model.observation.fields]
+    # of centred columns a single cluster has the sum zero, to rounding, which says nothing about their size
+    sizes = [max(float(np.abs(part).sum(axis=0).max(initial=0.0)) for part in pair) for pair in pairs]
+    least = 1e-9 * max(sizes, default=0.0)
+    gaps = [float(np.abs(own.sum(axis=0) - other.sum(axis=0)).max(initial=0.0)) for own, other in pairs]
+    return max((gap / size for gap, size in zip(gaps, sizes, strict=True) if size > least), default=0.0)
+
+
 # -- by the objective -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Agreement:
@@ -669,11 +687,17 @@ class _Nearby:
             now = run(FromPosterior(tree(now).cut(more)))
         assert now.summary is not None, "a run has statistics"
         there, own_mass = float(now.summary["N"].sum()), float(counts.sum())
+        differ = 0.0 if model.marginalises else _difference_of_totals(posterior, now)
         if abs(there - own_mass) > SAME_MASS * own_mass:
             warn(
                 f"the data have a weight of {there:,.6g} in all, and the clusters of the posterior {own_mass:,.6g}: "
                 "losses compare it with runs on other data. Give the data of training with their weights, "
                 "as_source(data, weights=...)"
+            )
+        elif differ > SAME_TOTALS:
+            warn(
+                f"sums over the data differ by {differ:.2g} of their size from those of the posterior: it was trained "
+                "on other data, or by Stochastic(), whose sums are estimates. Losses compare it with runs on these data"
             )
         return found
 

@@ -322,6 +322,14 @@ def test_weights_of_training_that_are_left_out_are_told():
         bnp.certainty(result, x)
 
 
+def test_other_data_of_the_same_size_are_told():
+    x = three(15)
+    result = bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x)
+    bnp.certainty(result, x[::-1])
+    with pytest.warns(UserWarning, match=r"differ by 0\.\d+ of their size.*trained on other data"):
+        bnp.certainty(result, x + np.random.default_rng(5).normal(size=x.shape))
+
+
 def test_settings_without_meaning_are_refused(result):
     with pytest.raises(SettingError, match="needs the data"):
         bnp.certainty(result, starts=2)
