@@ -28,7 +28,7 @@ from bnp_dask.data.output import write
 from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import flag, unlabelled, whole_number
-from bnp_dask.model import Posterior
+from bnp_dask.model import Posterior, brief
 from bnp_dask.structure import require_linkable
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ class TopResponsibilities:
 
     label: Any
     resp: Any
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True)

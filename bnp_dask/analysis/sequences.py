@@ -34,7 +34,7 @@ from bnp_dask.errors import DataError, SettingError, answering
 from bnp_dask.execute import Executor, Load, in_order, load_of
 from bnp_dask.inputs import plain, shown, to_float, whole_number
 from bnp_dask.kernels import lagged_rows, matmul, spread
-from bnp_dask.model import Posterior
+from bnp_dask.model import Posterior, brief
 from bnp_dask.structure import chances_of, path_densities, sequence_offsets
 
 if TYPE_CHECKING:
@@ -235,6 +235,9 @@ class Transitions:
     start: np.ndarray
     unused: np.ndarray
     counts: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def stay(self) -> np.ndarray:
@@ -574,6 +577,9 @@ class Durations:
     quantiles: np.ndarray
     counts: RunCounts
 
+    def __repr__(self) -> str:
+        return brief(self)
+
     @staticmethod
     def of(counts: RunCounts, ids: np.ndarray | None = None, levels: Sequence[float] = LEVELS) -> Durations:
         """From counts of runs; ``ids`` are the states to list, by default all states that occur."""
@@ -905,6 +911,9 @@ class SequenceSurvey:
     n_cuts: int
     durations: Durations
     shown: tuple[ShownSequence, ...]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @answering

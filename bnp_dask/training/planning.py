@@ -753,6 +753,9 @@ class Plan:
     n_atoms_is_estimated: bool
     costs: UnitCosts
 
+    def __repr__(self) -> str:
+        return str(self)
+
     @property
     def fits(self) -> bool:
         """Whether a worker can hold its part."""

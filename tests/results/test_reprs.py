@@ -49,6 +49,26 @@ def test_reprs_are_short_and_without_arrays(learned):
         assert "array([" not in text and "<bnp_dask" not in text, (name, text)
 
 
+def test_what_analyses_give_is_short(learned):
+    _, result, _ = learned
+    model = bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian())
+    states = bnp.train(model, [ROWS], init=bnp.ContiguousBlocks(3), moves=()).posterior
+    texts = ["open the socket port", "write the file disk"] * 20
+    topics = bnp.train(bnp.Model(bnp.LDA(), bnp.Multinomial()), texts, init=bnp.SampledTopics(2)).posterior
+    for thing in (
+        bnp.predict(result.posterior, ROWS, top=2),
+        bnp.transitions(states),
+        bnp.state_durations(bnp.predict(states, [ROWS]), [0, 60]),
+        bnp.survey_sequences(states, [ROWS]),
+        bnp.top_words(topics, 3),
+        bnp.survey_documents(topics, texts),
+        bnp.topics_over(topics, texts, by=list(range(40))),
+    ):
+        assert len(repr(thing)) < 400 and "array([" not in repr(thing), repr(thing)
+    plan = bnp.plan(result.posterior.model, ROWS)
+    assert repr(plan) == str(plan)
+
+
 def test_notebooks_show_small_tables(learned):
     for name, thing in things(learned).items():
         page = thing._repr_html_()

@@ -36,7 +36,7 @@ from bnp_dask.errors import DataError, SettingError, answering, nearest
 from bnp_dask.execute import Executor, in_order
 from bnp_dask.inputs import is_whole, number_from, one_of, plain, shown, whole_number
 from bnp_dask.kernels import matmul, resp_from_weights
-from bnp_dask.model import Posterior
+from bnp_dask.model import Posterior, brief
 from bnp_dask.observation import Multinomial
 from bnp_dask.structure import (
     as_documents,
@@ -147,6 +147,9 @@ class TopWords:
     score: np.ndarray
     probability: np.ndarray
     words: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def names(self, position: int) -> list[str]:
         """Words of the topic at a position."""
@@ -554,6 +557,9 @@ class TopicSurvey:
     length: np.ndarray
     pairs: Pairs | None
     windows: Windows | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def documents(self, ids: Sequence[str] | None = None) -> pa.Table:
         """One row for each topic and document: topic, rank (from 1), row, share, tokens, and id where ids are given."""
@@ -1134,6 +1140,9 @@ class TopicShares:
     tokens: np.ndarray
     weight: Weight
     n_without: int
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def on_line(self) -> bool:
