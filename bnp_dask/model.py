@@ -95,7 +95,8 @@ def brief(value: Any) -> str:
         settings = ", ".join(f"{f.name}={brief(getattr(value, f.name))}" for f in changed)
         return f"{type(value).__name__}({settings})"
     if isinstance(value, (np.ndarray, np.generic)):
-        return f"{value.item():.6g}" if np.size(value) == 1 else f"array {np.shape(value)}"
+        is_number = np.size(value) == 1 and value.dtype.kind in "iuf"
+        return f"{value.item():.6g}" if is_number else f"array {np.shape(value)}"
     if isinstance(value, (list, tuple)):
         more = [f"... {len(value) - ITEMS} more"] if len(value) > ITEMS else []
         inside = ", ".join([*map(brief, value[:ITEMS]), *more])

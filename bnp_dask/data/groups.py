@@ -50,7 +50,10 @@ def times_of(order: pa.Array, column: str, name: str) -> np.ndarray:
     if pa.types.is_temporal(order.type):
         order = order.cast(pa.int32() if order.type.bit_width == 32 else pa.int64())
     if not is_numeric(order.type):
-        raise DataError(f"{name}: order column {column!r} is {order.type}; needs numbers, dates or times")
+        raise DataError(
+            f"{name}: order column {column!r} is {order.type}; needs numbers, dates or times: "
+            f"pandas.to_datetime(table[{column!r}])"
+        )
     values = numbers(order)
     if values.dtype.kind in "bi" or (values.dtype.kind == "u" and values.dtype.itemsize < 8):
         return values.astype(INT)

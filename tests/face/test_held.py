@@ -327,7 +327,7 @@ NO_DATA = {
     "infinite": (np.full((30, 2), np.inf), r"pass X\[np.isfinite\(X\).all\(axis=1\)\]"),
     "nothing but NaN": (np.full((30, 2), np.nan), r"NaN"),
     "ragged lists": ([[1.0, 2.0, 3.0], [2.0, 3.0]], r"\[numpy.reshape\(x, \(-1, 1\)\) for x in X\]"),
-    "lists of steps": ([[[1.0, 2.0], [3.0, 4.0]], [[2.0, 3.0]]], r"\[numpy.array\(x\) for x in X\]"),
+    "lists of steps": ([[[1.0, 2.0], [3.0]], [[2.0, 3.0]]], r"\[numpy.array\(x\) for x in X\]"),
     "sparse": (sparse.csr_array(np.ones((30, 2))), r"sparse matrix \(csr\) of shape \(30, 2\); .*X.toarray\(\)"),
 }
 
@@ -340,6 +340,26 @@ def test_what_no_estimator_takes_is_refused_with_what_to_call(what, kind):
         return  # counts
     with pytest.raises(DataError, match=match):
         ESTIMATORS[what]().fit(data)
+
+
+@LAST
+def test_lists_of_steps_are_sequences_as_json_has_them():
+    arrays = [walk[:n] for walk, n in zip(WALKS, (20, 12, 7), strict=True)]
+    lists = [walk.tolist() for walk in arrays]
+    ours, theirs = (bnp.SequenceModel(max_laps=3, random_state=0).fit(data) for data in (lists, arrays))
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+    for a, b in zip(ours.predict(lists), theirs.predict(arrays), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(states(lists).posterior.summary["N"], states(arrays).posterior.summary["N"])
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), [("a.json", "read_json"), ("a.pkl", "read_pickle"), ("a.XLSX", "read_excel")]
+)
+def test_files_of_other_programs_are_told_what_reads_them(tmp_path, name, call):
+    (tmp_path / name).write_bytes(b"PK\x03\x04 or something" if "XLSX" in name else b"{}")
+    with pytest.raises(DataError, match=rf"pandas\.{call}\(path\)"):
+        clusters(str(tmp_path / name))
 
 
 def test_data_of_another_width_and_below_zero_are_told_so_and_topics_how_to_label():

@@ -49,6 +49,10 @@ def test_reprs_are_short_and_without_arrays(learned):
         assert "array([" not in text and "<bnp_dask" not in text, (name, text)
 
 
+def test_an_array_of_one_text_has_a_line():
+    assert brief(np.array(["2024"])) == "array (1,)" and brief(np.array([0.5])) == "0.5"
+
+
 def test_what_analyses_give_is_short(learned):
     _, result, _ = learned
     model = bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import lzma
 import math
@@ -263,6 +264,18 @@ FORMATS: tuple[str, ...] = get_args(Format)
 STREAMED = ("csv", "tsv", "idx", "images", "docword", "ldac", "svmlight", "svmlight0")
 """Formats that can only be read from front to back."""
 
+READERS = {
+    "read_json": ".json",
+    "read_pickle": ".pkl .pickle",
+    "read_excel": ".xlsx .xls .ods",
+    "read_stata": ".dta",
+    "read_sas": ".sas7bdat .xpt",
+    "read_spss": ".sav",
+    "read_orc": ".orc",
+    "read_xml": ".xml",
+}
+"""What reads files of other programs, by the endings of their names."""
+
 TEXT_TABLES: Mapping[str, str] = MappingProxyType({"csv": ",", "tsv": "\t"})
 """Streamed formats of tables, with their column separators."""
 
@@ -352,7 +365,13 @@ def detect(location: Location) -> str:
     for ending, kind in _ENDINGS.items():
         if base.endswith(ending):
             return kind
-    return _sniff(location)
+    reader = next((verb for verb, ends in READERS.items() if base.endswith(tuple(ends.split()))), None)
+    if reader is None:
+        return _sniff(location)
+    with contextlib.suppress(DataError):
+        if (kind := _sniff(location)) != "npz":  # sheets of Excel are packed as arrays of NumPy are
+            return kind
+    raise DataError(f"{location.name}: such files are not read here; give the table: pandas.{reader}(path)")
 
 
 def detect_text(location: Location, text: Text) -> str:

@@ -289,6 +289,18 @@ def documents_in(data: Any) -> Documents | None:
     return None
 
 
+def _are_lists_of_steps(data: Any) -> bool:
+    """Whether data are lists of lists of equally many numbers: sequences of steps, as JSON has them."""
+    lists = (list, tuple)
+    if not isinstance(data, lists) or not data or not all(isinstance(x, lists) and x for x in data):
+        return False
+    steps = [step for x in data for step in x]
+    if not all(isinstance(step, lists) for step in steps):
+        return False
+    numbers = all(isinstance(value, (int, float, np.number)) for step in steps for value in step)
+    return numbers and len({len(step) for step in steps}) == 1
+
+
 def _is_dict(data: Any) -> bool:
     """Whether data are a dict of something; matrices of SciPy by keys are dicts, too, and are none here."""
     return isinstance(data, Mapping) and not sparse.issparse(data) and len(data) > 0
@@ -438,6 +450,8 @@ def plain_form(data: Any, needs: Needs | None = None, text: Text | None = None) 
                 f"data is a dict of {len(values)} tables; if each is a recording, give list(data.values()), "
                 "else one of them"
             )
+    if needs is not None and needs.in_order and _are_lists_of_steps(data):
+        return [np.array(x, np.float64) for x in data]
     if type(data).__name__ == "DataFrameGroupBy":
         raise DataError("data is a DataFrameGroupBy; needs a list of its tables: [table for _, table in data]")
     if needs is not None and needs.in_order and _are_series(data):
