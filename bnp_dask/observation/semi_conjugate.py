@@ -28,7 +28,9 @@ from bnp_dask.kernels import (
     nodes_of,
     pack,
 )
+from bnp_dask.kernels.gaussian import learned
 from bnp_dask.observation import wishart
+from bnp_dask.observation.base import ScaleShape
 from bnp_dask.observation.dependence import without_null
 from bnp_dask.observation.gaussian import FIELDS, Gaussian
 from bnp_dask.observation.interface import (
@@ -168,6 +170,25 @@ class _Prior(NamedTuple):
     least: float
 
 
+class _GivenW(NamedTuple):
+    """xbar - mu of a cluster given each of some w, in coordinates: Gaussian, with independent entries.
+
+    ``t = log w`` and its probabilities ``mass``, ``(m,)``; mean and variance, ``(m, D)``; the log of the integral over
+    w; and E[log(1 + q)].
+    """
+
+    t: np.ndarray
+    mass: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    log_integral: float
+    log_spread: float
+
+    def squares(self, weights: np.ndarray) -> np.ndarray:
+        """Sum over w of ``weights (m,)`` times the second moments, ``(D, D)``."""
+        return np.asarray(matmul(self.mean.T, self.mean * weights[:, None]) + np.diag(matmul(weights, self.variance)))
+
+
 class _Places(NamedTuple):
     """Statistics of clusters in coordinates; see :class:`IndependentWishart`."""
 
@@ -222,7 +243,14 @@ class SemiConjugateGaussian:
     summaries alone, higher than that of a product, and Gibbs sampling draws (mu, Lam) at once, not in turn.
 
     A global step costs an eigendecomposition for each cluster, and a predictive density some 80 times the sums over
-    features that of :class:`Gaussian` costs.  The prior is not learned.  Missing entries are refused.
+    features that of :class:`Gaussian` costs.  The prior is learned if ``Model(..., learn_prior="diagonal")`` or
+    ``"full"`` asks for it, not by default.
+
+    Missing entries are refused; :class:`Gaussian` and :class:`DiagGaussian` integrate over them.  Statistics could be
+    completed as theirs are, but an atom with the entries O alone has no predictive density of one integral: integrated
+    over mu_M, Lam and x_M, the posterior leaves ``(1 + q)^-(nu / 2)`` in all of mu beside powers of forms in mu_O
+    alone, a positive one among them.  Each needs a w of its own, nested, since N(m, V) and A have no common axes within
+    O.  Scores of such atoms would be no ratio of evidences, and would not integrate to one.
 
     References
     ----------
@@ -272,22 +300,19 @@ class SemiConjugateGaussian:
         precision, pull = np.empty((k, d, d)), np.empty((k, d))
         for i in range(k):
             a, n, inverse, axes = 0.5 * at.nu[i], at.n[i], at.inverse[i], matmul(known("V", self.V), at.W[i].T)
-            log_integral[i], t, mass = self._nodes(a, n, inverse, at.away[i], 1.0)
-            w = exp(t)
-            # given w: xbar - mu is Gaussian in the coordinates, with independent entries
-            variance = inverse / (inverse + 2.0 * n * w[:, None])
-            mean = at.away[i] * variance
-            by_w = mass * w
+            given = self._given_w(a, n, inverse, at.away[i])
+            log_integral[i], mass, mean = given.log_integral, given.mass, given.mean
             deviation[i] = matmul(mass, mean)
-            scatter = matmul(mean.T, mean * mass[:, None]) + np.diag(matmul(mass, variance))
+            scatter = given.squares(mass)
+            by_w = mass * exp(given.t)
             first = matmul(by_w, mean)
-            second = matmul(mean.T, mean * by_w[:, None]) + np.diag(matmul(by_w, variance))
+            second = given.squares(by_w)
             # E[Lam | mu] = nu (A + n d d')^-1 = nu A^-1 - 2 E[w | mu] n A^-1 d d' A^-1, with d = xbar - mu
             inner = np.diag(at.nu[i] / inverse) - 2.0 * n * second / np.outer(inverse, inverse)
             precision[i] = matmul(at.W[i].T, matmul(inner, at.W[i]))
             pull[i] = matmul(at.W[i].T, 2.0 * first / inverse)  # E[Lam d]
             form[i] = 2.0 * np.sum(np.diag(second) / inverse)  # E[d' Lam d]
-            log_det_mean[i] = psi(a) - np.sum(mass * t)  # E[log(1 + q)]
+            log_det_mean[i] = given.log_spread
             covariance[i] = at.scale[i] + n * matmul(axes, matmul(scatter, axes.T))
             deviation[i] = matmul(axes, deviation[i])
         precision = 0.5 * (precision + precision.transpose(0, 2, 1))
@@ -451,6 +476,53 @@ class SemiConjugateGaussian:
         size = np.abs(nu * log_det) + nu * (d + np.einsum("nd,nd,d->n", away, away, 1.0 / inverse)) - level
         return SingleAtoms(away, inverse, nu, deviation, share, level, np.abs(size))
 
+    # -- a learned prior ------------------------------------------------------------------------------------------
+    # With q(mu_k, Lam_k) held fixed, the terms of the objective that depend on the prior are those of a Wishart, see
+    # bnp_dask.kernels.gaussian.learned, and
+    #
+    #     -K/2 log|V| - tr(V^-1 G) / 2,      G = sum_k Cov[mu_k] + (E[mu_k] - m) (E[mu_k] - m)',
+    #
+    # largest at ``m = sum_k E[mu_k] / K``.  V^-1 has the hyperprior of a column precision there, about the V that
+    # learning began with: it counts as one mean more, ``V = (G + V0) / (K + 1)``.
+    @property
+    def learns_by_default(self) -> bool:
+        return False
+
+    def learned(self, params: IndependentWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, shape, calm=False)
+
+    def learned_when_calm(self, params: IndependentWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        return self._learned(params, used, start, shape, calm=True)
+
+    def _learned(
+        self, params: IndependentWishart, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool
+    ) -> Self:
+        prior, places = self._gaussian._prior, np.flatnonzero(used)
+        d = params.bar.shape[1]
+        own, start_V = params.mean[places] - prior.center, known("V", start.V)
+        spread, log_spread = np.zeros((d, d)), 0.0
+        for i in places:
+            given = self._given_w(0.5 * params.nu[i], params.n[i], params.inverse[i], params.away[i])
+            axes, mean = matmul(known("V", self.V), params.W[i].T), matmul(given.mass, given.mean)
+            about = given._replace(mean=given.mean - mean).squares(given.mass)
+            spread += matmul(axes, matmul(about, axes.T))
+            log_spread += given.log_spread
+        found = wishart.precisions(params.expected.theta[places, d + 1 :], params.nu[places], params.log_det[places], d)
+        found = replace(found, log_det=found.log_det - log_spread)
+        first = wishart.expected_scale(start._gaussian._prior.nu, start._gaussian._prior.B)
+        nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full", calm)
+        # as for Gaussian, the prior mean stays with few atoms
+        few = wishart.has_few_atoms(float(params.n[places].sum()), d)
+        mean = prior.m - prior.center if few else own.mean(axis=0)
+        spread += matmul((own - mean).T, own - mean)
+        V = learned.column_covariance(len(places), 0.5 * (spread + spread.T), start_V, shape == "full")
+        return replace(self, nu=nu, B=scale, m=mean + prior.center, V=V)
+
+    def log_hyperprior(self, start: Self) -> float:
+        prior, first = self._gaussian._prior, start._gaussian._prior
+        own = learned.log_wishart_hyperprior(prior.nu, prior.B, wishart.expected_scale(first.nu, first.B))
+        return own + learned.log_covariance_hyperprior(known("V", self.V), known("V", start.V))
+
     # -- descriptions ---------------------------------------------------------------------------------------------
     def estimates(self, params: IndependentWishart, names: Names) -> Estimates:
         square = (Axis("feature", names), Axis("feature", names))
@@ -495,6 +567,12 @@ class SemiConjugateGaussian:
         W = matmul(vectors.transpose(0, 2, 1), derived.root)
         away = np.einsum("kij,kj->ki", W, bar - (prior.m - prior.center))
         return _Places(n, bar, prior.nu + n, scale, log_det, np.maximum(values, ROOM * derived.least), away, W)
+
+    @classmethod
+    def _given_w(cls, a: float, n: float, inverse: np.ndarray, away: np.ndarray) -> _GivenW:
+        log_integral, t, mass = cls._nodes(a, n, inverse, away, 1.0)
+        variance = inverse / (inverse + 2.0 * n * exp(t)[:, None])
+        return _GivenW(t, mass, away * variance, variance, log_integral, float(psi(a) - np.sum(mass * t)))
 
     @staticmethod
     def _log_integrals(at: _Places) -> np.ndarray:

@@ -59,7 +59,7 @@ def require_learning(model: WholeModel) -> None:
     if model.estimate == "map":
         why = OF_POINTS
     elif not isinstance(model.observation, LearningObservation):
-        able = "Gaussian(), DiagGaussian(), ZeroMeanGaussian() or AutoRegressiveGaussian()"
+        able = "Gaussian(), DiagGaussian(), SemiConjugateGaussian(), ZeroMeanGaussian() or AutoRegressiveGaussian()"
         why = f"the prior of {name} cannot be learned; leave it out, or use {able}"
     if why:
         raise SettingError(f"learn_prior={model.learn_prior!r}: {why}")

@@ -14,7 +14,15 @@ from bnp_dask.errors import SettingError
 from bnp_dask.kernels.gaussian import learned as rules
 from bnp_dask.model import Model
 from bnp_dask.moves.prior import better_prior
-from bnp_dask.observation import AutoRegressiveGaussian, DiagGaussian, Gaussian, Poisson, ZeroMeanGaussian, wishart
+from bnp_dask.observation import (
+    AutoRegressiveGaussian,
+    DiagGaussian,
+    Gaussian,
+    Poisson,
+    SemiConjugateGaussian,
+    ZeroMeanGaussian,
+    wishart,
+)
 from bnp_dask.structure.prior import prior_terms, scale_shape
 from tests.pairwise import in_pairs
 
@@ -108,6 +116,45 @@ def test_an_optimizer_finds_no_better_settings_of_independent_features():
     assert loss(ours) <= theirs.fun + 1e-6
 
 
+@pytest.mark.parametrize("shape", ["diagonal", "full"])
+def test_an_optimizer_finds_no_better_prior_of_means_apart_from_covariances(shape):
+    model, summary = fitted(SemiConjugateGaussian(nu=9.0), shape=shape)
+    params = model.observation_step(summary)
+    n_root = D if shape == "diagonal" else D * (D + 1) // 2
+    # means over draws of the posterior, without the rule's own expectations
+    rng = np.random.default_rng(3)
+    draws = [model.observation.at_draw(params, rng) for _ in range(400)]
+    mu = np.array([each.mean for each in draws])
+    lam = np.linalg.inv(np.array([each.covariance for each in draws]))
+    log_det, total = np.linalg.slogdet(lam)[1].mean(axis=0).sum(), lam.mean(axis=0).sum(axis=0)
+
+    def parts(z):
+        scales, m = z[1 : 2 * n_root + 1].reshape(2, n_root), z[2 * n_root + 1 :]
+        if shape == "diagonal":
+            psi, V = (np.diag(np.exp(each)) for each in scales)
+        else:
+            psi, V = (square(each) for each in scales)
+        return D + np.exp(z[0]), psi, V, model.observation.center + m
+
+    def loss(z):
+        nu, psi, V, m = parts(z)
+        wish = 0.5 * nu * (log_det - np.sum(psi * total)) - K * wishart.prior_normalizer(nu, nu * psi)
+        away = mu - m
+        normal = -0.5 * np.einsum("ski,ij,skj->", away, np.linalg.inv(V), away) / len(mu)
+        normal -= 0.5 * K * np.linalg.slogdet(V)[1]
+        own = replace(model.observation, nu=nu, B=nu * psi, V=V, m=m)
+        return -(wish + normal + own.log_hyperprior(model.reference))
+
+    found = better(model, params)
+    for _ in range(20):
+        found = better(found, params)
+    own = found.observation
+    scales = [np.log(each.diagonal()) if shape == "diagonal" else triangle(each) for each in (own.B / own.nu, own.V)]
+    ours = np.array([np.log(own.nu - D), *np.concatenate(scales), *(own.m - own.center)])
+    theirs = minimize(loss, ours, method="BFGS", options={"gtol": 1e-5, "maxiter": 2000})
+    assert loss(ours) - theirs.fun < 1.0  # of draws
+
+
 def regressions(shape, seed=0):
     """A model of K regressions of unlike noise to learn, and statistics of the clusters."""
     rng = np.random.default_rng(seed)
@@ -192,7 +239,13 @@ def test_a_feature_in_which_all_clusters_are_alike_costs_little():
 @pytest.mark.parametrize(
     *in_pairs(
         seed=range(3),
-        observation=[Gaussian(), ZeroMeanGaussian(), Gaussian(nu=9.0, B=np.eye(3) + 0.3), DiagGaussian()],
+        observation=[
+            Gaussian(),
+            ZeroMeanGaussian(),
+            Gaussian(nu=9.0, B=np.eye(3) + 0.3),
+            DiagGaussian(),
+            SemiConjugateGaussian(),
+        ],
         shape=["diagonal", "full"],
     )
 )

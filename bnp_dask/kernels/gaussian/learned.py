@@ -237,6 +237,16 @@ def column_precision(n_rows: int, spread: np.ndarray, start: np.ndarray, is_full
     return np.diag((n_rows + 1.0) / (spread.diagonal() + 1.0 / start.diagonal()))
 
 
+def column_covariance(n_rows: int, spread: np.ndarray, start: np.ndarray, is_full: bool) -> np.ndarray:
+    """The covariance V^-1, ``(D, D)``, of the same rule as :func:`column_precision`, with ``start`` V0^-1.
+
+    It is ``(G + V0^-1) / (n_rows + 1)``, or the diagonal: of means with a prior of their own, n_rows are clusters.
+    """
+    total = spread + start
+    is_full = is_full or bool(start[~np.eye(len(start), dtype=np.bool_)].any())
+    return (total if is_full else np.diag(total.diagonal())) / (n_rows + 1.0)
+
+
 # -- features that are independent ------------------------------------------------------------------------------------
 def gamma_settings(
     found: Widths, nu: np.ndarray, start: np.ndarray, calm: bool = False
@@ -345,3 +355,8 @@ def log_scale_hyperprior(scale: np.ndarray, start: np.ndarray) -> float:
     """``log p(Psi)``, nats, 0 at ``Psi = Psi0``; ``scale`` and ``start`` are Psi and Psi0, or V and V0, ``(D, D)``."""
     inverse, first = _inverse(start)
     return 0.5 * (_inverse(scale)[1] - first - inner(inverse, scale) + len(start))
+
+
+def log_covariance_hyperprior(covariance: np.ndarray, start: np.ndarray) -> float:
+    """The same of precisions, from their inverses ``(D, D)``."""
+    return log_scale_hyperprior(_inverse(covariance)[0], _inverse(start)[0])
