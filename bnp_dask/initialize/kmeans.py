@@ -434,7 +434,7 @@ class BregmanKMeans:
             More clusters than atoms, or atoms that the likelihood cannot have produced.
         """
         require_enough_atoms(self.n_clusters, context, "BregmanKMeans")
-        chosen = choose_atoms(context, self._sample_size(context))
+        chosen = choose_atoms(context, sample_size(context, self.n_clusters, self.sample))
         executor = context.executor
         model = executor.share("init-model", context.model)
         parts = submit_atoms(context, model, chosen)
@@ -445,11 +445,12 @@ class BregmanKMeans:
         warn_if_fewer(context.model, summary, self.n_clusters, f"the {len(chosen)} sampled atoms")
         return summary
 
-    def _sample_size(self, context: InitContext) -> int:
-        size = self.sample
-        if size is None:
-            size = min(SAMPLE, SAMPLE_NUMBERS // numbers_per_cluster(context.model.observation))
-        return min(max(size, PER_CLUSTER * self.n_clusters), context.survey.n_atoms)
+
+def sample_size(context: InitContext, n_clusters: int, size: int | None = None) -> int:
+    """Atoms to sample for clusters, at least ten each; of ``size``, by default :data:`SAMPLE` if memory allows."""
+    if size is None:
+        size = min(SAMPLE, SAMPLE_NUMBERS // numbers_per_cluster(context.model.observation))
+    return min(max(size, PER_CLUSTER * n_clusters), context.survey.n_atoms)
 
 
 def warn_if_fewer(model: Model, summary: Summary, wanted: int, where: str) -> None:
