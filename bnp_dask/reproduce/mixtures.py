@@ -99,7 +99,9 @@ def letters_optima(task: Task) -> Outcome:
         "that more can win only where those decay. That depends on the prior, which the text does not give: with 160 "
         "degrees of freedom around "
         ".05 I in place of 66, up to 90 of 100 stay and 40 are better by 1.9 nats an atom (random, three runs); "
-        "with 1,066 three stay.",
+        "with 1,066 three stay. Of chapter 4 the text says that priors were chosen for each data set in an empirical "
+        "Bayes manner; a prior that is learned, with a full matrix, leaves 98 of 100 random clusters and 92 from "
+        "k-means++ in use after 25 laps, 10.1 and 8.4 nats an atom below 40.",
     )
 
 

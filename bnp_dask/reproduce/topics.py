@@ -322,5 +322,6 @@ def image_topics(task: Task) -> Outcome:
         picture=picture,
         differences=f"Patches each {stride} pixels of {images} images in place of 3.5 million patches of 400; half of "
         "a held-out image's patches tell its weights, and the score of both models is the mean of the other half. "
-        "Where merges cost predictions, there are too few patches to tell the topics apart.",
+        "The mixture scores 1.1 nats less with merges than without, and its objective .3 less: in the first laps they "
+        "unite clusters that are not formed yet. Given the mixture's clusters, the HDP is .9 nats ahead of it.",
     )
