@@ -34,8 +34,8 @@ FACTS = {
     "cli/look.py": 1,
     "reports/run_page.py": 1,
     "training/growing/growing_run.py": 1,
-    # which models have no windows of sequences to start from
-    "initialize/given.py": 2,
+    # which models have no windows of sequences to start from, and whose groups settle for topics of one atom each
+    "initialize/given.py": 3,
     # data must say which rows belong together, and which follow one another; sequences are asked for by name
     "analysis/base.py": 3,
     # whether topics of tokens are drawn, or clusters of atoms
