@@ -143,6 +143,17 @@ def test_the_files_nearest_to_a_module_and_the_module_exist():
     assert [test for tests in NEAR.values() for test in tests if not (ROOT / "tests" / test).is_file()] == []
 
 
+@pytest.mark.parametrize("folder", MEASURED)
+def test_the_modules_and_files_of_tests_that_a_score_names_exist(folder):
+    """Where a module was renamed or went into another, so are its mutants."""
+    report = json.loads((SCORES / f"{folder}.json").read_text())
+    named = shown if isinstance(shown := report.get("tests shown"), dict) else {}
+    keys = [*report["found since"], *report["equivalent"], *(one["mutant"] for one in report["survivors"])]
+    modules = {*named, *(key.split(": ")[0] for key in keys)}
+    assert sorted(module for module in modules if not (ROOT / module).is_file()) == []
+    assert sorted({test for tests in named.values() for test in tests if not (ROOT / "tests" / test).is_file()}) == []
+
+
 @pytest.mark.parametrize("folder", ["core", "moves", "growing", "engine", "sampling"])
 def test_a_folder_that_is_measured_with_the_nearest_files_names_them_for_each_module(folder):
     modules = [file for file in ROOT.glob(FOLDERS[folder].sources) if file.name != "__init__.py"]

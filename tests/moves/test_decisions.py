@@ -10,12 +10,12 @@ import pytest
 from benchmarks.certainty import lines
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange, Merge, RunningTotal, replay
+from bnp_dask.core.summary import Exchange, Links, Merge, RunningTotal, Summary, replay
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.initialize import Responsibilities
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
-from bnp_dask.moves.judge import Judge, _Clusters, _Shares, _sorted, _steps_to_come
+from bnp_dask.moves.judge import Judge, _Clusters, _links_to, _Shares, _sorted, _steps_to_come, gains_of
 from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.observation import DiagGaussian
@@ -136,6 +136,46 @@ def test_a_birth_that_gains_nothing_is_not_taken(two_blobs):
     (record,) = decision.records
     assert abs(record["gain"]) < 1e-12 * abs(objective(model, value))
     assert not record["accepted"] and not decision.edits
+
+
+def test_a_gain_that_is_not_finite_is_refused_remembered_and_changes_nothing(two_blobs, monkeypatch):
+    model, batch = two_blobs
+    value = assigned(model, batch, (0, 1), np.eye(2)[np.arange(70) // 40])
+    part, memory, plain = value.take([1]), Memory(9), Model.allocation_terms
+
+    def cursed(self, summary):
+        return {**plain(self, summary), "entropy": np.inf} if summary.n_clusters == 1 else plain(self, summary)
+
+    monkeypatch.setattr(Model, "allocation_terms", cursed)
+    plan = Plan(proposals=(DeleteProposal((0,), (1,), Exchange("t", (0, 1))),))
+    decision = Judge(model, memory).decide(value, {"t": part}, plan)
+    (record,) = decision.records
+    assert not record["accepted"] and record["gain"] is None and not decision.edits
+    assert record["why"].startswith("refused: the gain of the edit 'Exchange' is")
+    assert memory.failed("delete", (0,), [40.0], 0.1) == 1
+
+
+def test_gains_of_edits_alone_are_those_of_decisions(two_blobs):
+    model, batch = two_blobs
+    value = assigned(model, batch, (0, 1, 2), np.eye(3)[np.arange(70) // 25])
+    part = assigned(model, batch, (0,), np.ones((70, 1)))
+    pairs = np.array([[0, 1]])
+    tracked = replace(value.with_pairs(pairs), pair_values={"H": np.zeros(1)})
+    edits = [Merge(0, 1), Exchange("t", (1, 2, 0))]
+    found = gains_of(model, tracked, {"t": part}, edits)
+    assert found[0] == pytest.approx(objective(model, tracked.merge(0, 1)) - objective(model, value))
+    assert found[1] == pytest.approx(objective(model, part) - objective(model, value))
+
+
+def test_links_of_newborn_clusters_are_zero_to_what_the_batch_did_not_know():
+    part = Summary(np.array([-1, -2]), {}, {})
+    values = {"steps": np.arange(12.0).reshape(2, 2, 3) + 1.0}
+    part = replace(part, links=Links(np.array([6, 1, 3]), np.array([8]), values))
+    found = _links_to(np.array([1, 8, 3, 5, 6]), [8], part)
+    assert found.rest.tolist() == [1, 3, 5, 6] and found.donors.tolist() == [8]
+    assert found.values["steps"][:, :, [0, 1, 3]].tolist() == values["steps"][:, :, [1, 2, 0]].tolist()
+    assert not found.values["steps"][:, :, 2].any()
+    assert _links_to(np.array([1, 8]), [8], replace(part, links=None)) is None
 
 
 # -- births at a batch --------------------------------------------------------------------------------------------

@@ -140,6 +140,26 @@ def test_rejected_births_that_exclude_others_are_taken_best_first():
     assert as_start(model, [part, value.take([1])]).ids.tolist() == [5, 6, 1]
 
 
+def test_what_is_known_of_a_cluster_goes_with_it():
+    _, part = of_two((5, 6))
+    memory = Memory(9, rejected={})
+    for donors in ((0,), (0, 1), (2,)):
+        memory.note_rejected(donors, part, -1.0)
+        memory.remember_failure("birth", donors, [1.0] * len(donors))
+    memory.young = {0: 0.5, 1: 0.25}
+    memory.forget_dead(np.array([0, 2]))
+    assert list(memory.rejected) == [(0,), (2,)]
+    assert list(memory.failures) == [("birth", (0,)), ("birth", (2,))]
+    assert memory.young == {0: 0.5}
+
+
+def test_new_ids_were_never_used():
+    memory = Memory(9)
+    assert memory.new_ids(2) == (9, 10)
+    assert memory.new_ids(0) == ()
+    assert memory.new_ids(3) == (11, 12, 13) and memory.next_id == 14
+
+
 # -- atoms that are drawn -----------------------------------------------------------------------------------------
 def test_atoms_of_all_clusters_are_drawn_up_to_a_limit_by_the_key_of_the_lap():
     model, _ = near_blobs(9.0)

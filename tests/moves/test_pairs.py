@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from bnp_dask.allocation import DPMixture
+from bnp_dask.allocation import HDPHMM, DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.model import Model
+from bnp_dask.moves import pairs
 from bnp_dask.moves.create import Forecast
 from bnp_dask.moves.pairs import absorbed, all_pairs, best_first, data_gains, matched_in_turn, side_by_side, unions
 from bnp_dask.observation import Gaussian
+from bnp_dask.structure import without_data
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +101,86 @@ def test_clusters_of_a_small_run_are_united_as_if_each_union_were_scored_anew(fa
     np.testing.assert_array_equal(found.ids, wanted.ids)
     for name in wanted.values:
         np.testing.assert_array_equal(found[name], wanted[name])
+
+
+def test_rows_of_words_are_alike_by_their_shares_however_many_words_they_have(monkeypatch):
+    monkeypatch.setattr(pairs, "LAP", replace(pairs.LAP, alike=1))
+    counts = np.array([[4.0, 4, 1], [900, 950, 150], [1, 4, 4], [90, 350, 360], [1e6, 0, 2e6]])
+    first, second = pairs.alike(counts)
+    # the longest row has the largest products with all others, but no other has its shares
+    assert {(0, 1), (2, 3)} <= set(zip(first.tolist(), second.tolist(), strict=True))
+    assert not {(1, 4), (3, 4)} <= set(zip(first.tolist(), second.tolist(), strict=True))
+    assert len(first) == 3 and (first < second).all()
+    empty = pairs.alike(np.array([[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]))
+    assert len(empty[0]) == 2  # rows without words are no error
+
+
+def parts_of(model, x, labels, ids):
+    return model.summarize(np.array(ids), Batch(x), np.eye(len(ids))[labels])
+
+
+@pytest.fixture(scope="module")
+def places():
+    """A mixture of three far clusters of 40 atoms: the model, and atoms of each."""
+    rng = np.random.default_rng(0)
+    x = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])[:, None] + rng.normal(size=(3, 40, 2))
+    return Model(DPMixture(1.0), Gaussian()).with_prior(survey_batch(Batch(x.reshape(-1, 2)))), x
+
+
+def test_newborn_clusters_have_the_ids_of_dormant_ones_that_they_look_like(places):
+    model, x = places
+    a, b, c = (parts_of(model, some, np.zeros(40, int), [0]) for some in x)
+    dormant = {7: replace(a, ids=np.array([7])), 4: replace(c, ids=np.array([4]))}
+    newborn = parts_of(model, x[[1, 2, 0], :20].reshape(-1, 2), np.repeat([0, 1, 2], 20), [30, 31, 32])
+    assert pairs.returning(model, dormant, newborn) == {1: 4, 2: 7}
+    twice = parts_of(model, x[0], np.arange(40) % 2, [30, 31])
+    assert len(pairs.returning(model, dormant, twice)) == 1  # an id is given once
+    assert pairs.returning(model, {7: dormant[7]}, newborn.take([30])) == {}
+    assert pairs.returning(model, {}, newborn) == pairs.returning(model, dormant, newborn.take([])) == {}
+    assert b.n_clusters == 1
+
+
+def test_clusters_are_one_where_all_are_alike_in_some_order(places):
+    model, x = places
+    one = parts_of(model, x[:2, ::2].reshape(-1, 2), np.repeat([0, 1], 20), [5, 6])
+    other = parts_of(model, x[[1, 0], 1::2].reshape(-1, 2), np.repeat([0, 1], 20), [5, 6])
+    assert pairs.alike_in_turn(model, one, other).tolist() == [1, 0]
+    assert pairs.alike_in_turn(model, one, one).tolist() == [0, 1]
+    assert pairs.alike_in_turn(model, one, one.take([5])) is None
+    lopsided = parts_of(model, x[[1, 2], 1::2].reshape(-1, 2), np.repeat([0, 1], 20), [5, 6])
+    assert pairs.alike_in_turn(model, one, lopsided) is None  # the first is like none
+    halves = parts_of(model, x[0, 1::2], np.arange(20) % 2, [5, 6])
+    assert pairs.alike_in_turn(model, halves, one) is None  # both are like the same one
+
+
+def test_one_cluster_among_others_that_is_better_united_makes_two_sets_alike(places):
+    model, x = places
+    some = parts_of(model, x[:2, ::2].reshape(-1, 2), np.repeat([0, 1], 20), [5, 6])
+    assert pairs.are_alike(model, some, parts_of(model, x[[2, 1], 1::2].reshape(-1, 2), np.repeat([0, 1], 20), [1, 2]))
+    assert not pairs.are_alike(model, some, parts_of(model, x[2], np.zeros(40, int), [1]))
+    # the place of each atom must be told: near clusters of different atoms stay two though a union costs nats
+    rng = np.random.default_rng(1)
+    near = parts_of(model, rng.normal(size=(40, 2)) + [1.8, 0.0], np.zeros(40, int), [1])
+    first = some.take([5])
+    lost = pairs.evidence_gains(model, first, replace(near, ids=first.ids))[0]
+    counts = np.array([20.0, 40.0])
+    told = 60.0 * np.log(60.0) - (counts * np.log(counts)).sum()
+    assert -told < lost < 0.0 and pairs.are_alike(model, first, near)
+
+
+def test_gains_of_the_weights_of_states_are_those_of_united_transitions():
+    rng = np.random.default_rng(0)
+    batch = Batch(rng.normal(size=(60, 2)), groups=np.array([0, 25, 60]))
+    model = Model(HDPHMM(), Gaussian()).with_prior(survey_batch(batch))
+    value = model.summarize(np.array([4, 7, 2]), batch, np.eye(3)[rng.integers(3, size=60)])
+    posterior = model.global_step(value)
+    value = model.local_step(posterior, batch, np.array([[4, 2], [7, 2]])).without_pairs()
+    found = pairs.allocation_gains(model, value, np.array([[4, 2], [7, 2]]))
+
+    def term(summary):
+        return model.allocation_terms(without_data(model, summary))["allocation"]
+
+    for gain, (keep, drop) in zip(found, ((4, 2), (7, 2)), strict=True):
+        union = value.with_pairs(np.array([[keep, drop]])).merge(keep, drop)
+        assert gain == pytest.approx(term(union) - term(value), rel=1e-9)
+    assert found[0] != pytest.approx(found[1])

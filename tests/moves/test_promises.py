@@ -17,14 +17,16 @@ from bnp_dask.inference import FullBatch
 from bnp_dask.inference import lap as laps
 from bnp_dask.inference.variational.growing import fade
 from bnp_dask.kernels.numeric.arithmetic import fixed_order
+from bnp_dask.kernels.gaussian.rounds import Stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
-from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, Plan
-from bnp_dask.moves.create import Forecast
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, Plan, Split
+from bnp_dask.moves.create import WORDS, Forecast, Sample, create, newborn_of, visit_and_split
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import allocation_gains, data_gains, gains_of_pairs, rough_allocation_gains
-from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, counting
+from bnp_dask.moves.policy import SmallRunPolicy
+from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, counting, small_rounds
 from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.visit import MOSTLY
@@ -60,15 +62,22 @@ def test_a_sample_of_a_clusters_atoms_counts_as_much_as_all_of_them(weights):
     assert_allclose(found.weights / found.weights[0], np.ones(4) if weights is None else weights)
 
 
-def test_numbers_of_samples_are_compiled_where_they_can_be_and_the_same_where_not(monkeypatch):
-    _, batch = near_blobs(9.0)
-    model = Model(DPMixture(1.0), Gaussian()).with_prior(survey_batch(batch))
-    value = of_labels(model, batch, (0, 1), np.arange(70) // 40)
+@pytest.mark.parametrize("learns", ["never", "always"])
+def test_numbers_of_samples_are_compiled_where_they_can_be_and_the_same_where_not(monkeypatch, learns):
+    _, batch = near_blobs(3.0)
+    batch = replace(batch, weights=0.5 + np.arange(70) % 3)
+    model = Model(DPMixture(1.0), Gaussian(), learn_concentrations=learns).with_prior(survey_batch(batch))
+    assert (model.prior_term != 0.0) is (learns == "always")
+    value, pairs = of_labels(model, batch, (4, 2, 7), np.arange(70) // 25), np.array([[7, 2]])
+    stop, some = Stop(most=2, least=0.0), Batch(batch.x[:50], batch.weights[:50])
     calls = {
         "best terms": lambda: best_terms(model, value),
         "best value": lambda: np.array(best_value(model, value)),
         "a step": lambda: a_step(model, value, batch)["x"],
+        "entropy of a union": lambda: a_step(model, value, batch, pairs).pair_values["H"],
         "rounds": lambda: np.array(climb(model, value.scale(0.0), value, batch, 0.0, 3, 0.0)[1]),
+        "rounds beside others": lambda: climb(model, value, value, some, -300.0, 3, 0.0, 1.0)[0]["x"],
+        "their gain": lambda: np.array(climb(model, value, value, some, -300.0, 9, 0.5)[1]),
     }
     with monkeypatch.context() as patch:
         for name in ("best_data_terms", "objective_with", "local_step", "best_objective"):
@@ -77,6 +86,54 @@ def test_numbers_of_samples_are_compiled_where_they_can_be_and_the_same_where_no
     with fixed_order(True):
         for name, call in calls.items():
             assert_allclose(call(), compiled[name], rtol=1e-9, err_msg=name)
+        assert small_rounds(model, value, batch, stop) is None
+    found, reached = small_rounds(model, value, batch, stop)
+    assert found.ids.tolist() == [4, 2, 7] and reached == pytest.approx(objective(model, found), rel=1e-12)
+
+
+@pytest.mark.parametrize("model", [Model(DPMixture(1.0), DiagGaussian()), Model(HDPTopics(), Multinomial(lam=0.1))])
+def test_a_split_looks_at_a_cluster_from_its_least_number_of_atoms_on(model):
+    """In new batches together, and in one batch of a run."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(15, 2)), rng.normal(size=(15, 2)) + 40.0])
+    if model.structure.has_shares:
+        x = sparse.csr_array(rng.multinomial(50, [0.25] * 4, 30) * np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 15, axis=0))
+    batch = Batch(x * 1.0)
+    model = model.with_prior(survey_batch(batch))
+    mass = model.mass(batch)
+    posterior = model.global_step(model.summarize(np.array([7]), batch, np.ones((batch.n_atoms, 1))))
+    for least, looks in ((batch.n_atoms, True), (batch.n_atoms + 1, False)):
+        split = Split(7, 3, 5, 1000, least, (1,))
+        found = newborn_of(model, batch, 3.0 * mass, split, 0)
+        assert (found is not None) is looks
+        if looks:
+            assert (found.ids < 0).all() and found.n_clusters == 2
+            assert found["N"] == pytest.approx([1.5 * mass] * 2, rel=0.1)
+        visit = visit_and_split(posterior, batch, np.zeros((0, 2), np.int64), (), split, 0)
+        assert visit.split == 7 and (visit.newborn is not None) is looks
+        if looks:
+            assert (visit.newborn.ids < 0).all()
+            assert visit.newborn["N"] == pytest.approx([mass / 2] * 2, rel=0.1)
+    alike = newborn_of(model, batch.take(np.arange(10)), 60.0, Split(7, 3, 5, 1000, 10, (1,)), 0)
+    assert alike.ids.tolist() == [-1] and alike["N"] == pytest.approx([60.0])  # one cluster of all, at their mass
+
+
+def test_topics_of_anchor_words_take_the_place_of_one_that_mixes_them():
+    rng = np.random.default_rng(0)
+    topics = np.kron(np.eye(2), np.full(4, 0.25))
+    mixed, pure = (
+        sparse.csr_array(np.array([rng.multinomial(40, topics[k]) for k in rng.integers(of, size=120)], np.float64))
+        for of in (2, 1)
+    )
+    for counts, expected in ((mixed, 2), (pure, 1)):
+        batch = Batch(counts)
+        model = Model(HDPTopics(), Multinomial(lam=0.1)).with_prior(survey_batch(batch))
+        found = create(model, Sample(batch, 2.0 * model.mass(batch), (WORDS,), 5, few=60), 0, (1,), SmallRunPolicy())
+        assert (1 if found is None else found.n_clusters) == expected
+        if found is not None:  # of 60 documents, each of which counts for four
+            assert found["N"].sum() == pytest.approx(2.0 * model.mass(batch), rel=1e-9)
+            words = found["x"] > 0.02 * found["x"].sum()
+            assert (words.sum(axis=1) == 4).all() and (words.sum(axis=0) == 1).all()
 
 
 def test_of_two_new_clusters_of_a_batch_one_at_most_joins_what_another_batch_found():

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
@@ -17,7 +19,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, PlanContext, Turn
 from bnp_dask.moves.delete import SET
-from bnp_dask.moves.memory import Memory
+from bnp_dask.moves.memory import Memory, Sweep
 from bnp_dask.moves.pairs import gains_of_pairs
 from bnp_dask.moves.policy import DECISION
 from bnp_dask.observation import DiagGaussian, Multinomial
@@ -67,9 +69,9 @@ class Asks:
         self.told.append(f"{self.kind} ends")
 
 
-def context_of(executor, calm=False, grows=False):
+def context_of(executor, calm=False, grows=False, model=None, batches=None):
     """A context in which four clusters are free, with atoms of each."""
-    work = prepare(Model(DPMixture(2.0), DiagGaussian()), blobs(), moves=(), executor=executor)
+    work = prepare(model or Model(DPMixture(2.0), DiagGaussian()), batches or blobs(), moves=(), executor=executor)
     state = start_random(work, 4)
     for _ in Memoized(1, window=2).run(work, state):
         pass
@@ -160,6 +162,63 @@ def test_small_clusters_leave_their_prior_mass_to_future_ones_in_one_trial_of_a_
     (trial,) = context.trials
     assert trial.donors[0] == 3 and trial.freed == (() if is_taken else (3,))
     assert context.proposals[-1].edit.shifts is not is_taken
+
+
+def test_deletes_that_are_refined_are_proposed_again_first():
+    """As many as a lap has, with their statistics, where they and their receivers are free; splits are not deletes."""
+    context = context_of(SerialExecutor())
+    part = context.value.take([3])
+    context.memory.sweeps = {
+        0: Sweep((3,), part, -1.0, 0.0, 1),
+        1: Sweep((), part, -1.0, 0.0, 1, remembered_as="birth"),
+        2: Sweep((9,), part, -1.0, 0.0, 1),  # a receiver that another move has
+    }
+    assert Delete().turn(context) is Turn.REFINED
+    for _ in Delete(per_lap=1).plan(context):
+        pass
+    (proposal,), (trial,) = context.proposals, context.trials
+    assert (proposal.targets, proposal.others, proposal.remembered_as) == ((0,), (3,), "delete")
+    assert trial.donors == (0, 3) and trial.beliefs.ids.tolist() == [3]
+    assert context.free == {1, 2}
+
+
+def test_a_set_of_clusters_vanishes_in_one_trial_of_all_others():
+    context = context_of(SerialExecutor())
+    context.memory.sweeps = {1: Sweep((0, 3), context.value.take([0, 3]), -1.0, 0.0, 1, (2,), SET)}
+    for _ in Delete(per_lap=1).plan(context):
+        pass
+    proposal, trial = context.proposals[0], context.trials[0]
+    assert (proposal.targets, proposal.others, proposal.remembered_as) == ((1, 2), (0, 3), SET)
+    assert proposal.edit.shifts and proposal.is_set and proposal.sweeps == Delete().sweeps
+    assert trial.donors == (1, 2, 0, 3) and trial.freed == (1, 2) and trial.beliefs.ids.tolist() == [0, 3]
+    assert trial.name == proposal.edit.trial and not context.free & {1, 2}
+
+
+@pytest.mark.parametrize("calm", [True, False])
+def test_topics_that_hold_next_to_nothing_go_as_a_set_once_clusters_are_calm(calm):
+    rng = np.random.default_rng(0)
+    batches = [Batch(sparse.csr_array(rng.poisson(2.0, (20, 8)).astype(float))) for _ in range(2)]
+    context = context_of(SerialExecutor(), calm, model=Model(HDPTopics(), Multinomial(lam=0.1)), batches=batches)
+    value = context.value
+    value.values["N"][...] = [400.0, 0.1, 500.0, 300.0]
+    for _ in Delete().plan(context):
+        pass
+    sets = [(p.targets, p.others) for p in context.proposals if p.remembered_as == SET]
+    assert sets == ([((1,), (0, 2, 3))] if calm else [])
+
+
+def test_splits_at_batches_take_clusters_in_turn():
+    """The number of the lap says which comes first, so that none is always last."""
+    context = context_of(SerialExecutor())
+    birth = Birth(where="batch", per_lap=4, min_atoms=1.0)
+    firsts = []
+    for lap in range(2, 6):
+        context.lap, context.draft = lap, Draft(free=set(range(4)))
+        birth.plan_at(context, [0, 4, 5])
+        splits = context.draft.splits
+        assert set(splits) == {0, 4, 5} and len({split.target for split in splits.values()}) == 3
+        firsts.append(splits[0].target)
+    assert sorted(firsts) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("succeeds", [True, False])
