@@ -24,6 +24,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_reach.py",
         "schedules/test_window.py",
         "schedules/test_groups.py",
+        "growing/test_ages.py",
     ),
     "inference/chains.py": ("sampling/test_runs.py", "sampling/test_draws.py"),
     "inference/checkpoint.py": (
@@ -37,6 +38,8 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_rows.py",
         "schedules/test_window.py",
         "schedules/test_groups.py",
+        "sampling/test_runs.py",
+        "train/test_shared_reads.py",
     ),
     "inference/fold.py": (
         "schedules/test_drive.py",
@@ -47,7 +50,12 @@ NEAR: dict[str, tuple[str, ...]] = {
         "memory/test_gathered.py",
     ),
     "inference/gathered.py": ("memory/test_gathered.py", "growing/test_waiting.py"),
-    "inference/lap.py": ("schedules/test_rows.py", "moves/test_bookkeeping.py", "moves/test_side_by_side.py"),
+    "inference/lap.py": (
+        "schedules/test_rows.py",
+        "moves/test_bookkeeping.py",
+        "moves/test_side_by_side.py",
+        "growing/test_pure_stream.py",
+    ),
     "inference/local_steps.py": (
         "schedules/test_drive.py",
         "schedules/test_groups.py",
@@ -71,7 +79,12 @@ NEAR: dict[str, tuple[str, ...]] = {
     "inference/sampling/topics.py": ("sampling/test_top_levels.py",),
     "inference/sampling/visit.py": ("sampling/test_exact.py", "sampling/test_runs.py"),
     "inference/shared_reads.py": ("train/test_shared_reads.py",),
-    "inference/sides.py": ("sampling/test_split_merge.py", "streaming/test_halves.py", "sampling/test_exact.py"),
+    "inference/sides.py": (
+        "sampling/test_split_merge.py",
+        "streaming/test_halves.py",
+        "sampling/test_exact.py",
+        "sampling/test_runs.py",
+    ),
     "inference/sound.py": ("schedules/test_sound.py",),
     "inference/state.py": (
         "schedules/test_rows.py",
@@ -79,6 +92,8 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_schedules.py",
         "growing/test_waiting.py",
         "faults/test_sealed.py",
+        "growing/test_pure_stream.py",
+        "growing/test_ages.py",
     ),
     "inference/verify.py": ("faults/test_bound.py", "train/test_same_bits.py"),
     "inference/visit.py": (
@@ -103,6 +118,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "moves/test_calm.py",
         "chains/test_births.py",
         "topics/test_document_births.py",
+        "moves/test_side_by_side.py",
     ),
     "moves/create.py": (
         "moves/test_promises.py",
@@ -170,6 +186,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "growing/test_aside.py",
         "growing/test_new_words.py",
         "face/test_partial_fit.py",
+        "observation/test_linked_atoms.py",
     ),
     "training/growing/incoming.py": (
         "growing/test_aside.py",
@@ -198,7 +215,10 @@ NEAR: dict[str, tuple[str, ...]] = {
         "growing/test_aside.py",
         "growing/test_new_words.py",
         "growing/test_retire.py",
+        "growing/test_pure_stream.py",
+        "growing/test_dormant.py",
+        "growing/test_unions.py",
     ),
-    "training/growing/versions.py": ("growing/test_versions.py", "growing/test_update.py"),
+    "training/growing/versions.py": ("growing/test_versions.py", "growing/test_update.py", "face/test_formats.py"),
 }
 """Files below ``tests`` by files below ``bnp_dask``."""

@@ -242,6 +242,19 @@ def test_the_row_of_an_order_says_whether_the_objective_rises(two_blobs, monkeyp
     assert _sorted(_Clusters(model, value, {}, 0.0)) == []
 
 
+def test_newborn_clusters_are_put_where_their_size_is_expected(two_blobs):
+    """They come last, but the one that stays is the smallest."""
+    model, batch = two_blobs
+    value = assigned(model, batch, (0, 1), np.eye(2)[(np.arange(70) >= 66).astype(int)])
+    part = assigned(model, Batch(batch.x[:66]), (6, 7), np.eye(2)[(np.arange(66) >= 40).astype(int)])
+    plan = Plan(proposals=(BirthProposal((0,), (6, 7), Exchange("t", (0,))),))
+    decision = Judge(model, Memory(9)).decide(value, {"t": part}, plan)
+    after = replay(value, decision.edits, {"t": part})
+    assert after.ids.tolist() == [6, 7, 1]
+    gained = sum(row["gain"] for row in decision.records if row["accepted"])
+    assert objective(model, after) - objective(model, value) == pytest.approx(gained)
+
+
 # -- several proposals in a lap -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", KINDS)
 def test_trials_of_sequences_are_decided_after_others_were_accepted(kind):

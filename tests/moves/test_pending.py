@@ -160,6 +160,7 @@ def test_what_looks_the_same_is_put_together_and_accidents_are_left_out():
     found = best_basis(model, [apart], 1000.0, 20.0, SmallRunPolicy())
     assert found.n_clusters == 2
     assert found["N"].sum() == pytest.approx(1000.0)
+    assert best_basis(model, [apart], 1000.0, 48.0, SmallRunPolicy()).n_clusters == 2
     assert best_basis(model, [apart], 1000.0, 49.0, SmallRunPolicy()) is None
     close(pending, 0)
     note(model, pending, visit_of(model, Batch(x), labels))

@@ -13,6 +13,7 @@ from bnp_dask.errors import StoreError
 from bnp_dask.inference import state_from_saved, state_to_arrays, state_to_json
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan, Proposal, named_by
+from bnp_dask.moves.delete import SET
 from bnp_dask.moves.judge import Judge
 from bnp_dask.moves.memory import Memory
 from bnp_dask.observation import DiagGaussian
@@ -40,6 +41,8 @@ def test_births_that_take_from_all_are_decided_first_and_pairs_of_every_lap_last
     decision = Judge(state.model, Memory(99)).decide(state.posterior.summary, {}, Plan(proposals=merges))
     rows = [(row["kind"], row["targets"]) for row in decision.records if row["kind"] != "sort"]
     assert rows == [("own", [1, 2]), ("merge", [0, 1]), ("merge", [0, 1])]
+    a_set = replace(PROPOSALS[1], targets=(1, 3), remembered_as=SET)  # leaves its atoms to all others
+    assert a_set.priority > max(p.priority for p in PROPOSALS if p.kind != "merge") > PROPOSALS[-1].priority
     assert min(PROPOSALS, key=lambda p: p.priority) is PROPOSALS[-1]
     assert max(PROPOSALS, key=lambda p: p.priority) is PROPOSALS[0]
 

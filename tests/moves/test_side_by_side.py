@@ -20,8 +20,9 @@ from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, PlanContext, Turn
 from bnp_dask.moves.delete import SET
 from bnp_dask.moves.memory import Memory, Sweep
+from bnp_dask.moves.merge import pair_empty
 from bnp_dask.moves.pairs import gains_of_pairs
-from bnp_dask.moves.policy import DECISION
+from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.observation import DiagGaussian, Multinomial
 from tests.moves.parts import blobs, paused, prepare, start_random
 
@@ -180,6 +181,30 @@ def test_deletes_that_are_refined_are_proposed_again_first():
     assert (proposal.targets, proposal.others, proposal.remembered_as) == ((0,), (3,), "delete")
     assert trial.donors == (0, 3) and trial.beliefs.ids.tolist() == [3]
     assert context.free == {1, 2}
+
+
+@pytest.mark.parametrize("targets", [(0,), (0, 2)])
+def test_atoms_of_a_small_target_that_no_receiver_has_go_to_the_nearest(targets):
+    context = context_of(SerialExecutor())
+    gains = context.pair_gains()[0]
+    receivers = [i for i in range(4) if i not in targets]
+    for order in (receivers, receivers[::-1]):
+        Delete(sweeps=5)._propose(context, targets, context.value.take(order))
+        assert context.trials[-1].rest == max(receivers, key=lambda i: gains[i])
+        assert context.proposals[-1].sweeps == (5 if len(targets) == 1 else 1)  # what failed together is tried alone
+
+
+def test_a_cluster_of_less_than_half_an_atom_is_paired_in_every_lap():
+    context = context_of(SerialExecutor())
+    counts = context.value["N"]
+    counts[2] = LAP.unused
+    pair_empty(context)
+    assert not context.proposals
+    counts[2] = 0.99 * LAP.unused
+    pair_empty(context)
+    (proposal,) = context.proposals
+    gains = context.pair_gains()[2]
+    assert (proposal.edit.keep, proposal.edit.drop, proposal.again) == (int(gains.argmax()), 2, True)
 
 
 def test_a_set_of_clusters_vanishes_in_one_trial_of_all_others():

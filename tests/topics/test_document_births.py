@@ -172,10 +172,15 @@ def test_words_of_all_topics_are_sharpened_and_then_smoothed_once_for_each_numbe
     assert tried == [SHARPENED, SMOOTHED, SHARPENED, SMOOTHED]
 
 
-@pytest.mark.parametrize(("n_words", "tried"), [(400, True), (60_000_000, False)])
-def test_words_of_all_topics_change_only_where_tables_of_all_words_may_take_memory(n_words, tried):
+@pytest.mark.parametrize(
+    ("n_words", "k", "tried"), [(400, 12, True), (400, 2, True), (400, 1, False), (6e7, 12, False)]
+)
+def test_words_of_all_topics_change_where_there_are_two_whose_tables_may_take_memory(n_words, k, tried):
     context = SimpleNamespace(
-        value=SimpleNamespace(n_clusters=12), calm=True, memory=Memory(12), source=SimpleNamespace(n_features=n_words)
+        value=SimpleNamespace(n_clusters=k),
+        calm=True,
+        memory=Memory(12),
+        source=SimpleNamespace(n_features=int(n_words)),
     )
     assert (DocumentBirth()._next_change(context) is not None) is tried
 
@@ -204,7 +209,9 @@ def sizes(k, calm=True, moves=None, n_tokens=384_400.0):
     context = SimpleNamespace(
         value=SimpleNamespace(n_clusters=k), tokens=n_tokens, survey=SimpleNamespace(n_atoms=2250, total_weight=2250.0)
     )
-    return [(size.name, size.total) for size in (moves or DocumentBirth())._sizes(context, calm)]
+    found = (moves or DocumentBirth())._sizes(context, calm)
+    assert all(size.anew is (size.name == "documents anew") for size in found)  # the others keep existing topics
+    return [(size.name, size.total) for size in found]
 
 
 def test_candidates_have_several_sizes():
