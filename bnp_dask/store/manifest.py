@@ -237,7 +237,7 @@ class LabelsContent(TypedDict):
     """Fields of the labels of some data."""
 
     place: str | None
-    names: list[str | int] | None
+    names: list[str | int] | None  # a whole number is a label too
 
 
 @dataclass(frozen=True, eq=False)

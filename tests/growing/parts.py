@@ -72,7 +72,7 @@ MODELS = {
 }
 
 
-def begin(store, data, laps=3, batch_size=60, model=None, moves=None, k=2, weights=None):
+def begin(store, data, laps=3, batch_size=60, model=None, moves=None, k=2, **beside):
     """Train a run on its first data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -85,7 +85,7 @@ def begin(store, data, laps=3, batch_size=60, model=None, moves=None, k=2, weigh
             client=SerialExecutor(),
             store=store,
             batch_size=None if isinstance(data, Source) else batch_size,
-            weights=weights,
+            **beside,
         )
 
 

@@ -6,19 +6,22 @@ import os
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+import bnp_dask as bnp
 from bnp_dask.data import as_source
-from bnp_dask.errors import DataError, StoreError
+from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.initialize import RandomExamples
+from bnp_dask.observation import KNOWN
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import growing_run
 from bnp_dask.training.growing import growing_run as looking
 from bnp_dask.training.growing.incoming import Known, Piece, pieces_of
 from bnp_dask.training.growing.versions import load
 from bnp_dask.training.train import ConvergenceWarning, train
-from tests.growing.parts import MODELS, begin, bits_of, day, day_of, files, gap, grow
+from tests.growing.parts import MODELS, begin, bits_of, counts_of, day, day_of, files, gap, grow
 
 
 @pytest.mark.first_case
@@ -347,3 +350,83 @@ def test_a_folder_is_taken_file_by_file_and_a_store_of_any_name_as_one(tmp_path)
         pieces_of(f"{folder}/*.csv")
     (piece,) = pieces_of(np.zeros((3, 2)))
     assert piece.place is None
+
+
+# -- what lies beside the rows ------------------------------------------------------------------------------------
+def beside(kind):
+    """A model, rows of four days of two batches, something beside each row, and what the totals have of that."""
+    rng = np.random.default_rng(6)
+    if kind == "responses":
+        rows, given = [counts_of(n) for n in range(4)], [rng.normal(size=40) for _ in range(4)]
+        model, field = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(lam=0.1)), "responses"
+        return model, rows, given, field, [40.0] * 4
+    rows = [day(n, n=120) for n in range(4)]
+    if kind == "labels":
+        given = [np.where(np.arange(120) % 6 == 0, np.where(x[:, 0] < 0, 0, 1), -1) for x in rows]
+        return MODELS["mixture"], rows, given, KNOWN, [20.0] * 4
+    given = [np.where(np.arange(120) < 40, np.arange(120) // 2, -1) for _ in rows]
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian(), linked=True)
+    return model, rows, given, "units", [100.0] * 4
+
+
+@pytest.mark.parametrize("kind", ["labels", "links", "responses"])
+def test_what_lies_beside_rows_is_opened_again_with_them(tmp_path, kind, caplog):
+    """From files, with the first data and with later ones; what was an array in memory is not there again."""
+    caplog.set_level("INFO")
+    model, rows, given, field, held = beside(kind)
+    size, places = 20 if kind == "responses" else 60, []
+    for n, (x, more) in enumerate(zip(rows, given, strict=True)):
+        places.append((tmp_path / f"{n}.{'npz' if kind == 'responses' else 'npy'}", tmp_path / f"beside{n}.npy"))
+        sparse.save_npz(places[n][0], x.tocsr()) if kind == "responses" else np.save(places[n][0], x)
+        np.save(places[n][1], more)
+
+    def total(found):
+        return pytest.approx(found.posterior.summary[field].sum(), rel=1e-12)
+
+    store = tmp_path / "run"
+    begin(store, places[0][0], model=model, laps=2, batch_size=size, **{kind: str(places[0][1])})
+    assert total(grow(store, places[1][0], batch_size=size, revisit=9, **{kind: str(places[1][1])})) == sum(held[:2])
+    found = grow(store, places[2][0], batch_size=size, revisit=9, **{kind: given[2]})
+    assert total(found) == sum(held[:3]) and found.revisited == 4
+    found = grow(store, places[3][0], batch_size=size, revisit=9)
+    alone = 120.0 if kind == "links" else 0.0
+    assert total(found) == sum(held[:3]) + alone
+    assert found.revisited == 4  # the batches of the third day stay as they were
+    assert "2 of 6 older batches cannot be visited again" in caplog.text
+    assert f"its {kind} were given as an array in memory" in caplog.text
+    assert gap(store) < 1e-12
+    if kind != "labels":
+        return
+    np.save(places[1][1], given[1][:100])  # no longer a label for each row
+    found = grow(store, day(9, n=60), revisit=9)
+    assert total(found) == sum(held[:3]) and found.revisited == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("labels", r"labels: the run was begun without; begin a new one with train\(..., labels=known\)"),
+        ("links", r"links: the run was begun without, and counts rows one by one"),
+        ("responses", r"responses: the run was begun without; begin a new one with train\(..., responses=y\)"),
+    ],
+)
+def test_what_a_run_was_begun_without_is_refused_beside_later_rows(tmp_path, kind, message):
+    begin(tmp_path / "run", day(0), laps=1)
+    with pytest.raises(SettingError, match=message):
+        grow(tmp_path / "run", day(1), **{kind: np.zeros(240, np.int64)})
+    with pytest.raises(SettingError, match=f"{kind}.*one"):
+        grow(tmp_path / "run", files(tmp_path / "in", 2)[0].parent, **{kind: np.zeros(240, np.int64)})
+    assert bnp.load(tmp_path / "run").summary["N"].sum() == pytest.approx(240)
+
+
+def test_an_update_tells_what_it_did(tmp_path):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0], laps=1)
+    (tmp_path / "in" / "rubbish.npy").write_bytes(b"no array")
+    found = grow(tmp_path / "run", tmp_path / "in", on_bad="set aside", revisit=1)
+    assert repr(found).startswith(
+        "UpdateResult: version 1, 2 new in 8 batches, 8 older visited, 1 known already, 1 set"
+    )
+    assert "8 older visited" in found._repr_html_() or "8" in found._repr_html_()
+    again = grow(tmp_path / "run", day(7, n=60), revisit=0)
+    assert repr(again).startswith("UpdateResult: version 2, 1 new in 1 batch, 0 older visited\n  ")

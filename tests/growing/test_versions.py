@@ -15,6 +15,7 @@ from bnp_dask.errors import SettingError, StoreError
 from bnp_dask.store import RunStore, Versions
 from bnp_dask.training.growing import versions as reading
 from bnp_dask.training.growing.versions import changes_between
+from bnp_dask.training.survey_pass import GROWTH
 from tests.growing.parts import begin, bits_of, day, files, gap, grow
 from tests.growing.test_new_clusters import rows
 
@@ -66,6 +67,13 @@ def test_rollback_to_what_train_left(tmp_path):
     again = grow(tmp_path / "run", paths[1])
     assert again.version == 2
     assert again.posterior.summary["N"].tobytes() == first.posterior.summary["N"].tobytes()
+    begin(tmp_path / "other", paths[0])
+    grow(tmp_path / "other", paths[1])
+    ends = [RunStore.view(tmp_path / name).load() for name in ("run", "other")]
+    facts = [{**end.state[GROWTH], "version": 0, "newest": 0, "seconds": 0.0, "rows": {}} for end in ends]
+    assert facts[0] == facts[1]  # nothing is left of the version that is gone
+    arrays = [{n: a.tobytes() for n, a in end.arrays.items() if n.startswith(GROWTH)} for end in ends]
+    assert arrays[0] == arrays[1] and arrays[0]
 
 
 @pytest.mark.parametrize("version", [0, 1])
