@@ -357,9 +357,9 @@ def beside(kind):
     """A model, rows of four days of two batches, something beside each row, and what the totals have of that."""
     rng = np.random.default_rng(6)
     if kind == "responses":
-        rows, given = [counts_of(n) for n in range(4)], [rng.normal(size=40) for _ in range(4)]
+        rows, given = [counts_of(n)[:20] for n in range(4)], [rng.normal(size=20) for _ in range(4)]
         model, field = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(lam=0.1)), "responses"
-        return model, rows, given, field, [40.0] * 4
+        return model, rows, given, field, [20.0] * 4
     rows = [day(n, n=120) for n in range(4)]
     if kind == "labels":
         given = [np.where(np.arange(120) % 6 == 0, np.where(x[:, 0] < 0, 0, 1), -1) for x in rows]
@@ -374,7 +374,7 @@ def test_what_lies_beside_rows_is_opened_again_with_them(tmp_path, kind, caplog)
     """From files, with the first data and with later ones; what was an array in memory is not there again."""
     caplog.set_level("INFO")
     model, rows, given, field, held = beside(kind)
-    size, places = 20 if kind == "responses" else 60, []
+    size, places = 10 if kind == "responses" else 60, []
     for n, (x, more) in enumerate(zip(rows, given, strict=True)):
         places.append((tmp_path / f"{n}.{'npz' if kind == 'responses' else 'npy'}", tmp_path / f"beside{n}.npy"))
         sparse.save_npz(places[n][0], x.tocsr()) if kind == "responses" else np.save(places[n][0], x)
@@ -425,8 +425,8 @@ def test_an_update_tells_what_it_did(tmp_path):
     (tmp_path / "in" / "rubbish.npy").write_bytes(b"no array")
     found = grow(tmp_path / "run", tmp_path / "in", on_bad="set aside", revisit=1)
     assert repr(found).startswith(
-        "UpdateResult: version 1, 2 new in 8 batches, 8 older visited, 1 known already, 1 set"
+        "UpdateResult: version 1, 2 new in 8 batches, 4 older visited, 1 known already, 1 set"
     )
-    assert "8 older visited" in found._repr_html_() or "8" in found._repr_html_()
+    assert "<table" in found._repr_html_()
     again = grow(tmp_path / "run", day(7, n=60), revisit=0)
     assert repr(again).startswith("UpdateResult: version 2, 1 new in 1 batch, 0 older visited\n  ")
