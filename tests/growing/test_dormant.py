@@ -68,6 +68,18 @@ def test_a_cluster_that_returns_has_its_old_id(stream):
     assert ("returned", old) in [(change.kind, change.cluster) for change in bnp.changes(folder, since=3)]
 
 
+def test_a_cluster_that_faded_is_laid_away_where_that_is_said(tmp_path):
+    ends = {}
+    for dormant in (None, 30):
+        store = tmp_path / str(dormant)
+        begin(store, rows(0, [0, 1])[:100], model=bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), batch_size=50)
+        facts = {"half_life": "1 batches", "batch_size": 50, "revisit": 0, "dormant": dormant}
+        found = grow(store, rows(1, [0]), **facts)
+        ends[dormant] = [row["action"] for row in found.history], bnp.load(store).n_clusters
+    assert "dormant" not in ends[None][0] and ends[None][1] == 2
+    assert "dormant" in ends[30][0] and ends[30][1] == 1
+
+
 def test_leaving_has_a_row_with_what_the_objective_changed(stream):
     folder, out = stream
     for found in out:

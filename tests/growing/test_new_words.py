@@ -222,6 +222,18 @@ def test_tables_of_counts_grow_where_that_is_said(tmp_path):
     assert found.new == ()
 
 
+def test_tables_for_a_run_whose_words_are_those_of_a_store_are_refused_by_name(tmp_path):
+    begin(tmp_path / "run", store(tmp_path, 0, WORDS[:6]), model=MODELS["mixture"], batch_size=None)
+    before, whole = bits_of(tmp_path / "run"), pd.DataFrame(counts(1, 9), columns=WORDS[:9])
+    with pytest.raises(DataError, match="word05"):  # is missing
+        grow(tmp_path / "run", whole[WORDS[:5]], batch_size=20)
+    with pytest.raises(DataError, match="word06"):  # is new
+        grow(tmp_path / "run", whole[WORDS[:7]], batch_size=20)
+    with pytest.raises(DataError, match="has 6 columns of dense rows, and the run 6 words of sparse counts"):
+        grow(tmp_path / "run", whole[WORDS[5::-1]], batch_size=20)
+    assert bits_of(tmp_path / "run") == before
+
+
 def test_columns_without_names_are_new_only_where_that_is_said(tmp_path):
     begin(tmp_path / "run", rows(0, 16), model=MODELS["mixture"])
     before = bits_of(tmp_path / "run")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.data import as_source
 from bnp_dask.errors import DataError, SettingError, StoreError
-from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized
 from bnp_dask.initialize import RandomExamples
 from bnp_dask.observation import KNOWN
@@ -20,6 +21,7 @@ from bnp_dask.training.growing import growing_run
 from bnp_dask.training.growing import growing_run as looking
 from bnp_dask.training.growing.incoming import Known, Piece, pieces_of
 from bnp_dask.training.growing.versions import load
+from bnp_dask.training.memory_plan import KILLED_AT, PROGRAM_BYTES
 from bnp_dask.training.train import ConvergenceWarning, train
 from tests.growing.parts import MODELS, begin, bits_of, counts_of, day, day_of, files, gap, grow
 
@@ -430,3 +432,45 @@ def test_an_update_tells_what_it_did(tmp_path):
     assert "<table" in found._repr_html_()
     again = grow(tmp_path / "run", day(7, n=60), revisit=0)
     assert repr(again).startswith("UpdateResult: version 2, 1 new in 1 batch, 0 older visited\n  ")
+
+
+# -- all batches of a run -----------------------------------------------------------------------------------------
+def test_the_batches_of_a_run_are_those_of_its_data_one_after_the_other(tmp_path):
+    names = list("abc")
+    first = bnp.as_source(pd.DataFrame(day(0, n=60), columns=names), batch_size=20)
+    gone = growing_run.Absent("week.npy", 2, 3, False, "it is gone")
+    alone = growing_run.GrownSource("run", (first,))
+    assert (alone.n_batches, alone.n_features, alone.is_sparse) == (3, 3, False)
+    assert alone.columns.names == tuple(names)
+    grown = growing_run.GrownSource("run", (first, gone, bnp.as_source(day(1, n=60), batch_size=30)))
+    assert grown.n_batches == 7 and grown.columns.names == tuple(names)
+    assert grown.present.tolist() == [True] * 3 + [False] * 2 + [True] * 2
+    assert [grown.part_of(b) for b in range(7)] == [0, 0, 0, 1, 1, 2, 2]
+    np.testing.assert_array_equal(grown.reader(2)().x, day(0, n=60)[40:])
+    np.testing.assert_array_equal(grown.reader(6)().x, day(1, n=60)[30:])
+    with pytest.raises(DataError, match="week.npy batch 1: it is gone"):
+        grown.reader(4)()
+
+
+@pytest.mark.parametrize("on_bad", ["raise", "set aside"])
+def test_a_batch_that_no_worker_has_room_for_is_refused_before_it_is_read(tmp_path, on_bad):
+    begin(tmp_path / "run", day(0), laps=1)
+    np.save(tmp_path / "wide.npy", np.zeros((400_000, 3)))
+    executor = SerialExecutor()
+    executor.memory_limit = int((PROGRAM_BYTES + 1000) / KILLED_AT)
+    if on_bad == "raise":
+        with pytest.raises(SettingError, match="batch_size"):
+            grow(tmp_path / "run", tmp_path / "wide.npy", client=executor, batch_size=400_000)
+        return
+    found = grow(tmp_path / "run", tmp_path / "wide.npy", client=executor, batch_size=400_000, on_bad=on_bad)
+    assert [one.name for one in found.set_aside] == [str(tmp_path / "wide.npy")] and found.new == ()
+
+
+def test_older_batches_are_visited_only_where_that_is_said(tmp_path):
+    begin(tmp_path / "run", files(tmp_path / "in", 3)[0], laps=1)
+    found = grow(tmp_path / "run", tmp_path / "in" / "day1.npy", revisit=1)
+    assert found.revisited == found.new_batches == 4
+    found = grow(tmp_path / "run", tmp_path / "in" / "day2.npy", revisit=0.5)
+    assert found.revisited == 2
+    assert found.posterior.summary["N"].sum() == pytest.approx(720)
+    assert gap(tmp_path / "run") < 1e-12
