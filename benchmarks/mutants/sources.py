@@ -111,9 +111,11 @@ def _is_strict(node: cst.CSTNode) -> bool:
 
 
 def _drops_strict(node: cst.CSTNode, new: cst.CSTNode) -> bool:
+    """Whether a changed call lacks the argument, or has another value of it."""
     if not (isinstance(node, cst.Call) and isinstance(new, cst.Call)):
         return False
-    return any(map(_is_strict, node.args)) and not any(map(_is_strict, new.args))
+    before, after = ([arg for arg in call.args if _is_strict(arg)] for call in (node, new))
+    return [arg.value for arg in before] != [arg.value for arg in after]
 
 
 def _is_docstring(node: cst.CSTNode) -> bool:

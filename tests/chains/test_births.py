@@ -115,6 +115,24 @@ def test_a_stretch_like_all_others_of_its_state_is_no_window():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_evidence_of_a_piece_is_that_of_all_its_paths(kind):
+    """The forward recursion over steps, with the weights of states that a local step uses."""
+    batch = far_apart()
+    model = model_of(kind, batch)
+    true = (batch.x.sum(axis=1) > 9).astype(int)
+    both = model.global_step(model.summarize(np.array([3, 4]), batch, np.eye(2)[true]))
+    piece = batch.take_groups(np.array([0]))
+    fit = model.observation.expected_log_lik(both.observation, piece)
+    own, last = both.allocation, None
+    for row in fit:
+        moved = own.log_start if last is None else np.logaddexp.reduce(last[:, None] + own.log_trans, axis=0)
+        last = moved + row
+    part, value = windows._evidence(both, piece)
+    assert value == pytest.approx(np.logaddexp.reduce(last), rel=1e-9)
+    assert part["N"].sum() == pytest.approx(150)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_windows_are_tried_exactly(kind):
     """What a proposed window would give has the objective of the chains that it stands for."""
     batch = far_apart()
@@ -226,6 +244,46 @@ def test_the_best_windows_of_free_states_are_proposed(planning, per_lap, found):
     context, plan = planning
     assert plan(per_lap) == found
     assert (context.memory.failed(windows.KIND, (), [6.0], 0.0) > 0) == (not found)
+
+
+def test_windows_of_a_lap_are_trials_of_their_own_with_new_ids():
+    """Each keeps its donors and has new states, which no other window and no other cluster has."""
+    batch, proposed = far_apart(), []
+    posterior = one_state("sticky", batch)
+    basis = posterior.summary.insert_empty([-1])
+    context = SimpleNamespace(
+        memory=Memory(70), lap=3, model=posterior.model, propose=lambda *pair: proposed.append(pair)
+    )
+    for _ in range(2):
+        windows._propose(context, Window((10,), basis, 5.0))
+    (first, trial), (second, other) = proposed
+    assert (first.targets, first.others, first.remembered_as) == ((10,), (10, 70), windows.KIND)
+    assert second.others == (10, 71) and context.memory.next_id == 72
+    for proposal, own in ((first, trial), (second, other)):
+        assert proposal.edit.trial == own.name and proposal.edit.donors == own.donors == (10,)
+        assert own.beliefs.ids.tolist() == list(proposal.others)
+    assert trial.name != other.name
+
+
+@pytest.mark.parametrize("where", ["data", "batch"])
+def test_births_of_chains_look_at_windows_and_at_other_atoms(where):
+    """Single batches have every other lap to themselves; else what comes first changes from lap to lap."""
+    birth = Birth(where=where, windows=2)
+    of_chains = SimpleNamespace(has_windows=True, splits_at_batches=False)
+
+    def names(lap, policy=of_chains, pending=True, birth=birth):
+        context = SimpleNamespace(lap=lap, policy=policy, pending={} if pending else None)
+        return [source.__name__ for source in birth._sources(context)]
+
+    others = ["_of_clusters", "_of_pools"] if where == "data" else ["_of_batches"]
+    assert names(2) == [*others, "_of_windows"]
+    assert names(1) == (["_of_windows", *others] if where == "data" else others)
+    assert names(2, birth=replace(birth, windows=0)) == others
+    assert names(2, SimpleNamespace(has_windows=False, splits_at_batches=True), pending=False) == others
+    assert birth.at_batch is (where == "batch")
+    if where == "batch":
+        assert names(2, pending=False) == ["_of_windows"]
+        assert not birth.is_urgent(None)  # needs no look at what was gathered
 
 
 def test_states_whose_windows_failed_are_left_alone_until_their_counts_change(planning):

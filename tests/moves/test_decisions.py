@@ -196,6 +196,21 @@ def test_a_birth_at_a_batch_forgets_unions_of_its_target_and_leaves_the_total_al
     assert apart.total.high.pairs.tolist() == [[1, 2]]
 
 
+def test_of_newborn_clusters_the_one_most_like_the_target_stays_it_first(two_blobs):
+    model, batch = two_blobs
+    whole = Batch(np.concatenate([batch.x, batch.x[:20] - 40.0]))
+    value = assigned(model, whole, (0, 5), np.eye(2)[(np.arange(90) >= 70).astype(int)])
+    some = Batch(np.concatenate([batch.x[:6] + 30.0, batch.x[:30], batch.x[:4] - 40.0]))
+    newborn = assigned(model, some, (-1, -2, -3), np.eye(3)[np.repeat([0, 1, 2], [6, 30, 4])])
+    terms = model.elbo(model.global_step(value), value)
+    shares = _Shares(model, RunningTotal(value), terms, [(value, newborn)], 0)
+    homes = shares.likely_homes([5], stays=True)
+    assert homes[0] == (1, [0]) and sorted(j for j, _ in homes) == [0, 1, 2]
+    assert dict(homes)[2] == [5, 0]  # a recent cluster in the same place is tried before the target
+    assert shares.likely_homes([5], stays=False) == [(0, []), (1, []), (2, [5])]
+    assert shares.likely_homes([], stays=False) == [(0, []), (1, []), (2, [])]
+
+
 @pytest.mark.parametrize("share", [1e-9, 1e-3, 0.1])
 def test_a_birth_at_a_batch_of_parts_that_are_alike_is_not_taken(two_blobs, share):
     model, batch = two_blobs

@@ -108,6 +108,37 @@ def test_a_pool_is_remembered_by_its_clusters():
     assert [Birth()._failed(context, pool) for pool in ((1, 2), (1, 3))] == [1, 0]
 
 
+def test_pools_that_share_neighbours_are_looked_at_one_after_the_other_unless_taken(monkeypatch):
+    """Of what is found in a lap, all can be tried."""
+    monkeypatch.setattr(Birth, "_task_beside", lambda self, context, pool, others: (pool, others))
+    near = {(1,): [2, 3], (4,): [5], (6,): [3], (7,): [6, 4], (8,): [5], (9,): [8]}
+    looking = Birth()._look_beside(None, near)
+    assert [pool for pool, _ in next(looking)] == [(1,), (4,), (9,)]
+    found = SimpleNamespace(ids=np.array([-2, -1, 5]))
+    assert [pool for pool, _ in looking.send([None, found, None])] == [(6,)]  # 7 and 8 name what 4 takes
+    with pytest.raises(StopIteration) as end:
+        looking.send([None])
+    assert end.value.value == {(1,): None, (4,): found, (9,): None, (6,): None}
+
+
+def test_as_many_pools_are_proposed_as_a_lap_has_births():
+    proposed, given_up = [], []
+    pools = {(i, i + 1): SimpleNamespace(ids=np.array([-2, -1])) for i in range(0, 10, 2)}
+    pools[2, 3] = None
+    context = SimpleNamespace(
+        free=set(range(9)), atoms={}, proposals=[], give_up=lambda kind, pool, why, remembered_as: given_up.append(pool)
+    )
+    of_two = Birth(per_lap=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(birth, "_has_atoms", lambda context, i: True)
+        patch.setattr(Birth, "_pools", lambda self, context: {pool: [] for pool in pools})
+        patch.setattr(Birth, "_look_beside", lambda self, context, near: (yield from ()) or {p: pools[p] for p in near})
+        patch.setattr(Birth, "_propose", lambda self, context, pool, newborn: proposed.append(pool))
+        for _ in of_two._of_pools(context):
+            pass
+    assert proposed == [(0, 1), (4, 5)] and given_up == [(2, 3)]
+
+
 def test_what_few_atoms_fit_by_chance_is_no_gain():
     model, near = row_of([0, 1, 2])
     for seed in range(5):
