@@ -17,7 +17,12 @@ NEAR: dict[str, tuple[str, ...]] = {
     "core/summary.py": ("test_summary.py", "kernels/test_sparse_sums.py"),
     "core/survey.py": ("core/test_survey.py", "data/test_survey.py", "data/test_quantiles.py"),
     "core/table.py": ("core/test_topic_list.py", "results/test_reprs.py"),
-    "inference/bad_batches.py": ("faults/test_skip.py", "growing/test_assignments.py"),
+    "inference/bad_batches.py": (
+        "faults/test_skip.py",
+        "growing/test_assignments.py",
+        "schedules/test_rows.py",
+        "growing/test_pure_stream.py",
+    ),
     "inference/batch_memo.py": (
         "store/test_assignments.py",
         "growing/test_assignments.py",
@@ -48,6 +53,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_groups.py",
         "moves/test_bookkeeping.py",
         "memory/test_gathered.py",
+        "schedules/test_rows.py",
     ),
     "inference/gathered.py": ("memory/test_gathered.py", "growing/test_waiting.py"),
     "inference/lap.py": (
@@ -55,6 +61,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "moves/test_bookkeeping.py",
         "moves/test_side_by_side.py",
         "growing/test_pure_stream.py",
+        "memory/test_gathered.py",
     ),
     "inference/local_steps.py": (
         "schedules/test_drive.py",
@@ -62,6 +69,8 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_reach.py",
         "schedules/test_window.py",
         "faults/test_skip.py",
+        "schedules/test_posted.py",
+        "schedules/test_rows.py",
     ),
     "inference/prior.py": (
         "schedules/test_prior.py",
@@ -94,8 +103,9 @@ NEAR: dict[str, tuple[str, ...]] = {
         "faults/test_sealed.py",
         "growing/test_pure_stream.py",
         "growing/test_ages.py",
+        "initialize/test_from_sample.py",
     ),
-    "inference/verify.py": ("faults/test_bound.py", "train/test_same_bits.py"),
+    "inference/verify.py": ("faults/test_bound.py", "train/test_same_bits.py", "growing/test_holding.py"),
     "inference/visit.py": (
         "schedules/test_drive.py",
         "sampling/test_exact.py",

@@ -13,8 +13,9 @@ import bnp_dask as bnp
 from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.hdp_hmm import Concentrations, TransitionCounts
 from bnp_dask.cli.jobfile import read_job
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
-from bnp_dask.inference.prior import _better_concentrations
+from bnp_dask.inference.prior import _better_concentrations, _worth_of_allocation
 from bnp_dask.model import Model
 from bnp_dask.reports.run_page import page_html
 from bnp_dask.structure.prior import learner_of
@@ -25,6 +26,27 @@ STATES = (bnp.HDPHMM(3.0, 0.6, 4.0, 8.0), bnp.HDPHMM(3.0, 0.6, 4.0, 0.0))
 TOPICS = (bnp.HDPTopics(3.0, 0.6), bnp.LDA(0.7))
 MIXTURES = (bnp.DPMixture(2.0), bnp.PitmanYorMixture(2.0, 0.2))
 ALL = (*STATES, *TOPICS, *MIXTURES)
+
+
+@pytest.mark.parametrize("allocation", [bnp.LDA(1.0), bnp.HDPTopics(2.0, 1.0)], ids=lambda a: type(a).__name__)
+def test_concentrations_of_topics_go_further_where_the_objective_rises(allocation, monkeypatch):
+    """Steps are short, because shares of documents were found with the old ones; the logarithm moves further."""
+    model = Model(allocation, bnp.Multinomial(0.1), learn_concentrations="always")
+    batch = bnp.Batch(sparse.csr_array(words(0.4)[:60]))
+    model = model.with_prior(survey_batch(batch))
+    start = model.summarize(np.arange(4), batch, np.eye(4)[np.arange(60) % 4])
+    value = model.local_step(model.global_step(start), batch)
+    far = _better_concentrations(model, value)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(allocation), "further", 1.0)
+        near = _better_concentrations(model, value)
+    old, short, long = (learner_of(one).learnable for one in (model, near, far))
+    assert old.keys() == short.keys() == long.keys() and short != old
+    times = type(allocation).further
+    assert times > 1.0
+    expected = {name: old[name] * (short[name] / old[name]) ** times for name in old}
+    assert long == pytest.approx(expected, rel=1e-9)
+    assert _worth_of_allocation(far, value) > _worth_of_allocation(model, value)
 
 
 def named(allocation):

@@ -9,11 +9,14 @@ import shutil
 import warnings
 import zlib
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import bnp_dask as bnp
+from bnp_dask.core.summary import InsertEmpty, Merge
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.inference import verify
@@ -295,3 +298,27 @@ def test_sums_of_many_pieces_are_those_of_one(monkeypatch):
     assert [e.batch for p in pieces for e in p] == list(range(50))
     monkeypatch.setattr(verify, "PIECE_BYTES", 10**9)
     assert [len(p) for p in verify._pieces(listing, seen)] == [9] * 5 + [5]
+
+
+def test_what_is_no_summary_of_the_run_is_named_with_its_batch():
+    """A file whose checksum is right: of another program, of other clusters, or of a visit that left nothing."""
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_batch(bnp.Batch(np.eye(3))))
+    whole = model.summarize(np.arange(2), bnp.Batch(np.eye(3)), np.eye(2)[[0, 1, 1]])
+
+    def checked(*contents, edits=()):
+        shelf = SimpleNamespace(get=lambda batch, visit, receipt: (contents[batch], {}))
+        entries = [verify.Entry(b, 4, None, 0) for b in range(len(contents))]
+        return verify.check_summaries(model, shelf, edits, entries)
+
+    arrays = whole.to_arrays()
+    found = checked(arrays, {"states": np.zeros(3)}, arrays)
+    assert (found.problem, found.n_full) == ("", 2)
+    np.testing.assert_array_equal(found.total["N"], 2.0 * whole["N"])
+    np.testing.assert_allclose(found.size["x"], 2.0 * np.abs(whole["x"]))
+    lacking = {name: array for name, array in arrays.items() if "xx" not in name}
+    told = checked(arrays, lacking).problem
+    assert told.startswith("the summary of batch 1 at visit 4 is damaged (it is not of this run: ") and "xx" in told
+    told = checked(arrays, edits=(Merge(0, 5),)).problem
+    assert told.startswith("the summary of batch 0 at visit 4 is damaged (it is not of this run: ")
+    assert "Error" not in told.split("(it is")[1]  # the words of an error of ours, without its type
+    assert not checked(arrays, edits=(InsertEmpty((7,)),)).problem

@@ -105,6 +105,25 @@ def test_pieces_come_back_in_order(pieces, written_after):
     store.close()
 
 
+def test_atoms_get_the_columns_of_new_words_and_files_go_along_with_a_run():
+    first, second, gathered = MemoryStore(1), MemoryStore(1), Gathered()
+    gathered.add(7, SPARSE[:1])
+    gathered.write(first.part_files())
+    gathered.add(7, SPARSE[1:])
+    gathered.add(9, SPARSE[:1])
+    before = gathered.parts()
+    gathered.move(first.part_files(), second.part_files())
+    first.close()
+    assert [part.name for part in gathered.parts()] == [part.name for part in before]
+    gathered.widen(12)
+    found = GatheredAtoms(gathered, second.part_files, 10**6, width=12)
+    assert gathered.in_memory()[7].n_features == 12
+    np.testing.assert_array_equal(found[9].x.toarray(), SPARSE[0].widened(12).x.toarray())
+    wide = np.concatenate([piece.widened(12).x.toarray() for piece in SPARSE])
+    np.testing.assert_array_equal(found[7].x.toarray(), wide)
+    second.close()
+
+
 def test_what_was_read_is_kept_as_far_as_there_is_room():
     store, gathered, reads = MemoryStore(1), Gathered(), []
     for cluster in range(3):

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.inference import FullBatch, Memoized, Stochastic
+from bnp_dask.core.summary import Merge as MergeEdit
+from bnp_dask.errors import DataError
+from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
+from bnp_dask.inference.visit import require_enough
 from bnp_dask.inference.drive import history_row
-from bnp_dask.inference.lap import plan_context
-from bnp_dask.inference.state import Loss, Reach
+from bnp_dask.inference.fold import fold_again
+from bnp_dask.inference.lap import plan_context, settle_lap
+from bnp_dask.inference.local_steps import _effort
+from bnp_dask.inference.state import Loss, Reach, Sample
 from bnp_dask.inference.variational.memoized import PATIENCE, REFINING, decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
+from bnp_dask.moves.base import MergeProposal, Plan
 from bnp_dask.moves.memory import Sweep
 from bnp_dask.observation import DiagGaussian
 from tests.schedules.parts import rows_of, split, start, work_on
@@ -94,6 +101,60 @@ def test_moves_plan_from_the_state_as_it_is(calm):
     assert context.memory is state.memory and context.survey is work.survey and context.executor is work.executor
     np.testing.assert_array_equal(context.value["N"], state.posterior.summary["N"])
     assert context.model is state.model and context.source.n_batches == B and len(context.atoms) == 0
+
+
+@pytest.mark.parametrize("n_atoms", [40, 4_000_000])
+def test_the_effort_of_a_batch_is_that_of_its_average_number_of_atoms(n_atoms):
+    """However many batches there are; infinite where batches are large."""
+    work, _ = begun()
+    counts = np.full(B, n_atoms // B)
+    work = replace(work, survey=replace(work.survey, n_atoms=n_atoms, batch_atoms=tuple(counts), nbytes=16 * n_atoms))
+    expected = work.model.structure.effort(work.model, n_atoms / B, 3)
+    assert _effort(work, 3) == (expected if n_atoms == 40 else np.inf)
+
+
+# -- changes that would lower the objective -----------------------------------------------------------------------
+def test_a_group_is_visited_again_once_and_then_its_older_statistics_stay(monkeypatch):
+    """Nothing is decided at the end of such a lap, because a batch is missing in what trials found."""
+    work, state = begun()
+    rows_of(work, Memoized(1, window=2), state)
+    taken = SimpleNamespace(
+        has_lost=False, attempt=1, change=SimpleNamespace(with_clusters=lambda ids: SimpleNamespace(delta=None))
+    )
+    monkeypatch.setattr(State, "attempt", lambda self, change: False)
+    assert fold_again(work, state, taken) is None and not state.void
+    taken.attempt = 2
+    assert fold_again(work, state, taken) == {"action": "kept", "gain": 0.0, "moves": []} and state.void
+    work, before = replace(work, moves=(Merge(),)), state.total.value()
+    state.plan = Plan(np.array([[0, 1]]), (), (MergeProposal(MergeEdit(0, 1)),))
+    state.total.track(state.plan.pairs)
+    (row,) = settle_lap(work, state, None)
+    assert (row["accepted"], row["gain"], row["targets"]) == (False, None, [0, 1])
+    assert "kept its older summary" in row["why"]
+    assert state.total.value().ids.tolist() == before.ids.tolist() and not state.void and not state.plan.proposals
+    assert state.total.high.n_pairs == 0
+
+
+def test_too_many_bad_batches_are_an_error_that_names_the_last():
+    work, _ = begun()
+    few = {b: Loss(f"batch {b} is gone", 1, step) for b, step in ((0, 1), (3, 5), (2, 3))}
+    require_enough(work, few)
+    with pytest.raises(DataError, match=rf"6 of {B} batches have gone bad .* the last: batch 3 is gone"):
+        require_enough(work, {**few, **{b: Loss(f"batch {b} is gone", 1, 2) for b in (4, 5, 6)}})
+
+
+# -- samples of the batches ---------------------------------------------------------------------------------------
+def test_laps_on_samples_come_before_the_laps_of_a_schedule():
+    sizes = (2, 4, B)
+    stages = [Sample(sizes, 6, stage=stage, begun=3 * stage) for stage in range(3)]
+    assert [(s.size, s.before, s.is_whole) for s in stages] == [(2, 0, False), (4, 2, False), (B, 4, True)]
+    _, state = begun()
+    state.lap = 8
+    found = []
+    for sample in (None, *stages):
+        state.sample = sample
+        found.append(state.laps_before)
+    assert found == [0, 8, 8, 6]
 
 
 # -- stopping -----------------------------------------------------------------------------------------------------

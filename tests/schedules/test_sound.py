@@ -11,7 +11,7 @@ from bnp_dask.core.summary import RunningTotal
 from bnp_dask.errors import StoreError
 from bnp_dask.inference import Memoized
 from bnp_dask.inference.sound import TOLERANCE, require_sound
-from bnp_dask.inference.state import Loss
+from bnp_dask.inference.state import Loss, Sample, recall
 from tests.schedules.parts import rows_of
 from tests.schedules.test_rows import B, N, begun
 
@@ -110,3 +110,17 @@ def test_a_posterior_that_does_not_follow_from_the_total_is_told(known):
         name = next(name for name, value in vars(params).items() if isinstance(value, np.ndarray) and value.size > 1)
         state.posterior = replace(right, **{part: replace(params, **{name: getattr(params, name) * (1.0 + 1e-4)})})
         assert f"the {part} '{name}' of its posterior is not" in told(state, survey)
+
+
+def test_the_mass_of_a_sample_is_that_of_its_batches():
+    work, state = begun()
+    rows_of(work, Memoized(1, window=2), state)
+    survey, total = work.survey, RunningTotal(state.total.high.zeros())
+    for batch in (0, 1):
+        total.add(recall(work, state, batch))
+    state.total, state.visits[2:] = total, -1
+    state.settle()
+    state.sample = Sample((2, B), 6)
+    require_sound(state, survey, "this version")
+    state.sample = Sample((2, B), 6, stage=1)
+    assert f"its total is {2 * EACH:.10g}, and the weights of its {B} batches come to {N}" in told(state, survey)
