@@ -197,6 +197,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "growing/test_new_words.py",
         "face/test_partial_fit.py",
         "observation/test_linked_atoms.py",
+        "growing/test_pure_stream.py",
     ),
     "training/growing/incoming.py": (
         "growing/test_aside.py",

@@ -131,6 +131,9 @@ def test_retire_by_time_and_by_number(tmp_path):
     assert bnp.retire(tmp_path / "run", batches=[2]).summary["N"].sum() == pytest.approx(120, rel=1e-3)
     with pytest.raises(SettingError, match="batches=9: the run has 0 to 3"):
         bnp.retire(tmp_path / "run", batches=9)
+    for wrong in (True, [1.5], [0, -1], ["1"]):
+        with pytest.raises(SettingError, match=r"batches\["):
+            bnp.retire(tmp_path / "run", batches=wrong)
     with pytest.raises(SettingError, match="say which data are to go"):
         bnp.retire(tmp_path / "run")
     assert main(["retire", str(tmp_path / "run"), "--before", "2026-11-03"]) == 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.training.growing import incoming
 from bnp_dask.training.growing.update import follow
 from tests.growing.parts import begin, bits_of, day, files, grow
 
@@ -303,3 +305,17 @@ def test_a_job_file_says_what_to_do_with_bad_files(tmp_path):
         assert told.returncode == 0, told.stderr
     assert "1 set aside" in told.stdout and "day1.npy" in told.stdout
     assert bnp.load(tmp_path / "run").summary["N"].sum() == pytest.approx(480), told.stdout
+
+
+@pytest.mark.parametrize(("changes", "waits"), [(0, False), (1, True), (2, True)])
+def test_a_young_file_that_changes_while_it_is_looked_at_waits(tmp_path, monkeypatch, changes, waits):
+    """``changes``: before the first look, or between the two."""
+    path = tmp_path / "day.npy"
+    np.save(path, day(0))
+    piece = incoming.Piece(path, str(path))
+    whole, stamps = incoming.stamp_of(piece), iter([1, 1] if changes == 1 else [0, changes])
+    monkeypatch.setattr(incoming, "PAUSE", 0.0)
+    assert not incoming._is_unfinished(piece, whole)
+    monkeypatch.setattr(incoming, "stamp_of", lambda piece: next(stamps))
+    assert incoming._is_unfinished(piece, 0) is waits
+    assert not incoming._is_unfinished(replace(piece, place=None), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.data import as_source
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
@@ -386,7 +388,7 @@ def test_what_lies_beside_rows_is_opened_again_with_them(tmp_path, kind, caplog)
         return pytest.approx(found.posterior.summary[field].sum(), rel=1e-12)
 
     store = tmp_path / "run"
-    begin(store, places[0][0], model=model, laps=2, batch_size=size, **{kind: str(places[0][1])})
+    begin(store, places[0][0], model=model, laps=1, moves=(), batch_size=size, **{kind: str(places[0][1])})
     assert total(grow(store, places[1][0], batch_size=size, revisit=9, **{kind: str(places[1][1])})) == sum(held[:2])
     found = grow(store, places[2][0], batch_size=size, revisit=9, **{kind: given[2]})
     assert total(found) == sum(held[:3]) and found.revisited == 4
@@ -397,6 +399,8 @@ def test_what_lies_beside_rows_is_opened_again_with_them(tmp_path, kind, caplog)
     assert "2 of 6 older batches cannot be visited again" in caplog.text
     assert f"its {kind} were given as an array in memory" in caplog.text
     assert gap(store) < 1e-12
+    with pytest.raises(SettingError, match=rf"1.np[yz] came with {kind}; retire\(\) it, and update\(..., {kind}=\)"):
+        bnp.replace(store, places[1][0], client=SerialExecutor())
     if kind != "labels":
         return
     np.save(places[1][1], given[1][:100])  # no longer a label for each row
@@ -450,6 +454,20 @@ def test_the_batches_of_a_run_are_those_of_its_data_one_after_the_other(tmp_path
     np.testing.assert_array_equal(grown.reader(6)().x, day(1, n=60)[30:])
     with pytest.raises(DataError, match="week.npy batch 1: it is gone"):
         grown.reader(4)()
+
+
+def test_the_survey_of_a_run_that_grew_is_that_of_all_batches(tmp_path):
+    paths = files(tmp_path / "in", 3)
+    begin(tmp_path / "run", paths[0], laps=1)
+    grow(tmp_path / "run", paths[1])
+    grow(tmp_path / "run", paths[2])
+    with contextlib.closing(RunStore.open(tmp_path / "run")) as opened:
+        found = growing_run.GrowingRun.open(opened).survey()
+    sources = [bnp.as_source(str(path), batch_size=60) for path in paths]
+    whole = combine([survey_batch(source.reader(b)()) for source in sources for b in range(source.n_batches)])
+    for name in ("n_atoms", "total_weight", "nbytes", "n_groups", "n_batches", "batch_atoms", "batch_bytes"):
+        assert getattr(found, name) == getattr(whole, name), name
+    assert (found.checksums, found.batch_weights) == (whole.checksums, whole.batch_weights)
 
 
 @pytest.mark.parametrize("on_bad", ["raise", "set aside"])

@@ -63,6 +63,7 @@ def test_rollback_to_what_train_left(tmp_path):
         bnp.rollback(tmp_path / "run", 0)
     first = grow(tmp_path / "run", paths[1])
     bnp.rollback(tmp_path / "run", 0)
+    assert not RunStore.view(tmp_path / "run").load().state[GROWTH]["is_open"]  # no round of visits goes on
     assert bnp.load(tmp_path / "run").summary["N"].tobytes() == trained.summary["N"].tobytes()
     again = grow(tmp_path / "run", paths[1])
     assert again.version == 2
@@ -252,10 +253,14 @@ def test_changes_say_what_became_of_clusters():
     ]
 
 
-def test_a_cluster_that_gains_atoms_while_others_gain_more_has_a_smaller_share():
-    earlier, later = {"ids": [1, 2], "counts": [300.0, 300.0]}, {"ids": [1, 2], "counts": [600.0, 1800.0]}
+@pytest.mark.parametrize("each", [1.0, 2.0**-20])
+def test_a_cluster_that_gains_atoms_while_others_gain_more_has_a_smaller_share(each):
+    """However much an atom weighs."""
+    earlier, later = (
+        {"ids": [1, 2], "counts": [each * count for count in counts]} for counts in ((300.0, 300.0), (600.0, 1800.0))
+    )
     first, second = changes_between(earlier, later, [], 0.1)
-    assert (first.kind, first.before, first.after) == ("smaller share", 300.0, 600.0)
+    assert (first.kind, first.before, first.after) == ("smaller share", 300.0 * each, 600.0 * each)
     assert (first.share_before, first.share_after) == (0.5, 0.25)
     assert (second.kind, second.share_before, second.share_after) == ("larger share", 0.5, 0.75)
 

@@ -64,6 +64,25 @@ def test_a_table_is_replaced_with_its_weights(run, tmp_path):
     assert gap(store) < 1e-12
 
 
+def test_a_table_with_a_file_of_weights_is_replaced_after_words_have_come(tmp_path):
+    """Its columns are the words that the run had with it."""
+    paths = [written(tmp_path, number, WORDS[: 6 + 3 * number], 1.0) for number in (0, 1)]
+    for path in paths:
+        pd.read_parquet(path).drop(columns="often").to_parquet(path)
+    n = len(pd.read_parquet(paths[0]))
+    np.save(tmp_path / "weights.npy", np.arange(n) % 3 + 0.5)
+    begin(tmp_path / "run", paths[0], model=MODELS["mixture"], batch_size=20, weights=str(tmp_path / "weights.npy"))
+    grow(tmp_path / "run", paths[1], batch_size=20, new_words="add")
+    more = pd.read_parquet(paths[0])[WORDS[:6]] + 1.0
+    more.to_parquet(paths[0])
+    found = bnp.replace(tmp_path / "run", paths[0], client=SerialExecutor(), new_words="add")
+    expected = pd.read_parquet(paths[1]).sum().reindex(WORDS[:9], fill_value=0.0)
+    expected[WORDS[:6]] += more.mul(np.arange(n) % 3 + 0.5, axis=0).sum()
+    assert found.posterior.columns.names == tuple(WORDS[:9])
+    np.testing.assert_allclose(found.posterior.summary["x"].sum(axis=0), expected, rtol=1e-9)
+    assert gap(tmp_path / "run") < 1e-12
+
+
 def test_weights_of_tables_of_points_count(tmp_path):
     total = 0.0
     for number in (0, 1):

@@ -161,7 +161,7 @@ def _given_again(run: GrowingRun, source: str, new_words: NewWords | None) -> It
         else:
             columns = base.columns
             if columns is not None and widens(base.model):
-                columns = columns.first(known["n_words"])
+                columns = columns.first(dict(run.words_then())[known["place"]])
             opened = as_source(data, batch_size=size, weights=weights_in_file(weights), columns=columns)
             counts = Counts(as_modelled(opened, base.model.marginalises, base.model.lags))
         again = known if is_recording else opened_as(data, counts.source, size, weights) or {}
