@@ -15,14 +15,18 @@ import numpy as np
 import pytest
 
 import bnp_dask as bnp
-from bnp_dask.core.summary import InsertEmpty, Merge
+from bnp_dask.core.summary import InsertEmpty, Merge, RunningTotal
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import StoreError
 from bnp_dask.execute import SerialExecutor
-from bnp_dask.inference import verify
-from bnp_dask.store import RunStore, SharedFiles
+from bnp_dask.inference import Memoized, verify
+from bnp_dask.inference.checkpoint import checksums_of
+from bnp_dask.inference.state import recall
+from bnp_dask.store import DamagedError, Listing, RunStore, SharedFiles
 from bnp_dask.store.files import pack, seal, unpack
+from tests.schedules.parts import rows_of
 from tests.schedules.test_groups import CASES, bits, undisturbed
+from tests.schedules.test_rows import begun
 from tests.stopping import AfterLaps, AfterSteps
 
 KINDS = ["mixture", "births at batches", "topics", "chains"]
@@ -322,3 +326,30 @@ def test_what_is_no_summary_of_the_run_is_named_with_its_batch():
     assert told.startswith("the summary of batch 0 at visit 4 is damaged (it is not of this run: ")
     assert "Error" not in told.split("(it is")[1]  # the words of an error of ours, without its type
     assert not checked(arrays, edits=(InsertEmpty((7,)),)).problem
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_where_batches_left_assignments_the_sums_of_all_others_have_checksums(monkeypatch, damaged):
+    """Of such a batch counts alone are known without its data, and so are those of the sum."""
+    work, state = begun()
+    rows_of(work, Memoized(2, window=2), state)
+
+    def checked(model, shelf, edits, piece):
+        (entry,) = piece
+        own = recall(work, state, entry.batch)
+        own = own.value() if isinstance(own, RunningTotal) else own
+        own = verify._only(own, {"N", "H"}) if entry.batch in (2, 5) else own
+        return verify.Checked(1, own, own.absolute())
+
+    monkeypatch.setattr(verify, "MOST", 1)
+    monkeypatch.setattr(verify, "check_summaries", checked)
+    sums = checksums_of(state)
+    sums["total"] += damaged
+    listing = Listing.of_latest(state.visits, state.receipts)
+    checkpoint = SimpleNamespace(listing=listing, number=3, state={"checksums": sums})
+    store = SimpleNamespace(shared=None, summaries=None, path="folder")
+    if damaged:
+        with pytest.raises(DamagedError, match=r"checkpoint 3 of folder is damaged \(the sum 'total' over its batches"):
+            verify._verify(work, store, state, checkpoint)
+    else:
+        verify._verify(work, store, state, checkpoint)
