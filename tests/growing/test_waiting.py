@@ -15,12 +15,14 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, Fade, Forget, RunningTotal
 from bnp_dask.inference import state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.inference.checkpoint import checksums_of, require_sums
 from bnp_dask.inference.state import Loss, Sealed
 from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.inference.variational.growing import GROWN, MOST, WORTH, fade, lay_away, widen
 from bnp_dask.inference.variational.lineage import Lineage
 from bnp_dask.moves.base import Gather, record
 from bnp_dask.moves.memory import Basis, Rejected, Sweep
+from bnp_dask.store import DamagedError
 from bnp_dask.structure.base import Trial
 from tests.batches import Batches
 from tests.growing.test_names import counts
@@ -167,6 +169,40 @@ def test_a_checkpoint_brings_back_all_that_waits(state):
 
 
 # -- rounds -------------------------------------------------------------------------------------------------------
+def test_sums_whose_digits_have_changed_do_not_fit_their_checksums(state):
+    numbers = {"checksums": checksums_of(state)}
+    require_sums(state, numbers, "checkpoint 7")
+    for low in (False, True):
+        other = state.total.copy()
+        (other.low if low else other.high).values["x"][1, 2] += 1e-9
+        changed = replace(state, total=other)
+        with pytest.raises(DamagedError, match=r"checkpoint 7 is damaged \(the sum 'total' over its batches"):
+            require_sums(changed, numbers, "checkpoint 7")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"visits": None}, r"the array visits is missing"),
+        ({"visits": np.zeros(3)}, r"the array visits is float64 \(3,\); needs whole numbers"),
+        ({"seen": np.zeros((2, 2), np.int64)}, r"the array seen is int64 \(2, 2\); needs whole numbers"),
+        ({"total.ids": np.zeros((2, 2, 2))}, r"ids is float64 \(2, 2, 2\); needs whole numbers"),
+    ],
+)
+def test_arrays_that_are_no_state_are_named_with_the_checkpoint(state, change, told):
+    numbers = json.loads(json.dumps(state_to_json(state)))
+    arrays = {k: np.array(v) for k, v in state_to_arrays(state).items()}
+    place = next((name for name in arrays if name.startswith("total") and name.endswith("ids")), "total.ids")
+    for name, array in change.items():
+        arrays[place if name == "total.ids" else name] = array
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    with pytest.raises(
+        DamagedError, match=rf"^checkpoint 7 is damaged \(it is not a state of this run: {told}"
+    ) as error:
+        state_from_saved(state.model, numbers, arrays, place="checkpoint 7")
+    assert str(error.value).endswith("; its checksum is right, so that another program wrote it)")
+
+
 def test_batches_visited_longest_ago_are_due_and_none_twice_in_a_round():
     turn = Round(np.array([False, True, False, False]), np.array([5, 1, 3, 3]), np.zeros(4, np.bool_))
     every = np.ones(4, np.bool_)

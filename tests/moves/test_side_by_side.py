@@ -116,6 +116,18 @@ def test_moves_begin_while_tasks_of_others_run(together):
     assert sum(note == ("sent", "birth") for note in executor.notes) == 6
 
 
+@pytest.mark.parametrize(("n_workers", "ahead"), [(1, LAP.in_flight), (40, 80)])
+def test_tasks_of_moves_are_sent_ahead_as_far_as_workers_need_them(n_workers, ahead, monkeypatch):
+    """Two for each worker: further results would only take memory."""
+    monkeypatch.setattr(Noting, "n_workers", n_workers)
+    executor = Noting()
+    context = context_of(executor)
+    executor.notes.clear()
+    for _ in laps._run([(f"work-{i}", divmod, (i, 10)) for i in range(200)], context):
+        pass
+    assert executor.notes.index(("asked", "work")) == ahead
+
+
 def test_only_mixtures_do():
     """Of topics deletes need no tasks, and births of sequences' states look into batches."""
     context = context_of(SerialExecutor())

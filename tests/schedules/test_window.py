@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.core.batch import Batch
+from bnp_dask.core.summary import Forget, InsertEmpty, RunningTotal, replay
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
+from bnp_dask.inference.batch_memo import pack_sparse, total_from, unpack_sparse
 from bnp_dask.inference.drive import in_flight
 from bnp_dask.inference.local_steps import AHEAD
 from tests.schedules.test_groups import bits, blobs, corpus, go
@@ -84,3 +90,26 @@ def test_what_workers_keep_themselves_goes_out_at_once(tmp_path):
     client = Out(2)
     assert bits(topics(24, client, store=tmp_path / "run")) == bits(topics(24, None))
     assert client.most == 24
+
+
+def test_words_that_are_mostly_zero_are_kept_packed_and_leave_a_total_packed():
+    """Nothing is rounded; once clusters have changed they are unpacked."""
+    rng = np.random.default_rng(0)
+    batch = Batch(sparse.csr_array(rng.poisson(0.05, (20, 60)).astype(float)))
+    model = bnp.Model(bnp.HDPTopics(), bnp.Multinomial(lam=0.1)).with_prior(survey_batch(batch))
+    own = model.summarize(np.arange(3), batch, np.eye(3)[np.arange(20) % 3])
+    arrays = pack_sparse(own.to_arrays())
+    assert "value.x" not in arrays and sum(a.nbytes for a in arrays.values()) < own["x"].nbytes
+    again = unpack_sparse(arrays)
+    assert again.keys() == own.to_arrays().keys()
+    for name, array in own.to_arrays().items():
+        np.testing.assert_array_equal(again[name], array, err_msg=name)
+    dense = pack_sparse({"value.x": np.ones((3, 60)), "value.N": np.zeros(3)})
+    assert list(dense) == ["value.x", "value.N"]
+    for edits, is_packed in (([], True), ([Forget()], True), ([InsertEmpty((7,))], False)):
+        found = total_from(model, arrays, edits)
+        assert (isinstance(found, RunningTotal) and bool(found.sparse)) is is_packed
+        total = RunningTotal(replay(own, edits) + replay(own, edits))
+        total.subtract(found)
+        np.testing.assert_allclose(total.value()["x"], replay(own, edits)["x"], rtol=0, atol=0)
+        np.testing.assert_array_equal(total.value()["N"], replay(own, edits)["N"])
