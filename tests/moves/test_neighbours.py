@@ -16,7 +16,7 @@ from bnp_dask.inference import Memoized
 from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, birth
-from bnp_dask.moves.create import NEWBORN, Surroundings, create, cut
+from bnp_dask.moves.create import NEWBORN, WORDS, Surroundings, create, cut
 from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.moves.pools import best_value
@@ -99,6 +99,14 @@ def test_laps_of_k_means_improve_a_cut_whether_compiled_or_not(kind):
         for laps in (1, 20)
     ]
     assert (np.array(ends[1]) > np.array(ends[0])).all()
+
+
+@pytest.mark.parametrize(("fresh", "widths"), [(10, (10, 5, 2, 5)), (3, (3, 2, 2, 2)), (2, (2, 2, 2, 2))])
+def test_after_each_failure_a_split_starts_from_another_number(fresh, widths):
+    """Many first, and two among them: uniting cannot undo a split into overlapping parts."""
+    move = Birth(fresh=fresh)
+    assert [move._widths(failed) for failed in range(5)] == [(n,) for n in (*widths, fresh)]
+    assert move._widths(0, words=True) == (WORDS, fresh) and move._widths(1, words=True) == widths[1:2]
 
 
 def test_a_pool_is_remembered_by_its_clusters():

@@ -11,6 +11,7 @@ from scipy import sparse
 from bnp_dask.allocation import HDPHMM, DPMixture, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange
+from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
 from bnp_dask.inference import lap as laps
@@ -18,12 +19,12 @@ from bnp_dask.inference.lap import plan_lap
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, PlanContext, Turn
-from bnp_dask.moves.delete import SET
+from bnp_dask.moves.delete import SET, refine
 from bnp_dask.moves.memory import Memory, Sweep
 from bnp_dask.moves.merge import pair_empty
 from bnp_dask.moves.pairs import gains_of_pairs
-from bnp_dask.moves.policy import DECISION, LAP
-from bnp_dask.observation import DiagGaussian, Multinomial
+from bnp_dask.moves.policy import DECISION, LAP, DeletePolicy
+from bnp_dask.observation import DiagGaussian, Gaussian, Multinomial
 from tests.moves.parts import blobs, paused, prepare, start_random
 
 MOVES = (Birth(per_lap=3, fresh=3, sample=300, refine=6), Merge(), Delete(per_lap=2, absorbers=2))
@@ -204,6 +205,30 @@ def test_atoms_of_a_small_target_that_no_receiver_has_go_to_the_nearest(targets)
         Delete(sweeps=5)._propose(context, targets, context.value.take(order))
         assert context.trials[-1].rest == max(receivers, key=lambda i: gains[i])
         assert context.proposals[-1].sweeps == (5 if len(targets) == 1 else 1)  # what failed together is tried alone
+
+
+@pytest.mark.parametrize("kind", [DiagGaussian, Gaussian])
+@pytest.mark.parametrize(("apart", "rises"), [(0.0, True), (9.0, False)])
+def test_absorbing_clusters_are_re_estimated_on_samples_and_tell_what_a_delete_gains(kind, apart, rises):
+    """Two clusters of one blob become one; those of two blobs lose much."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 2))
+    x[60:] += 40.0
+    x[:25] += apart
+    batch = Batch(x)
+    model = Model(DPMixture(1.0), kind()).with_prior(survey_batch(batch))
+    labels = np.repeat([0, 1, 2], [25, 35, 30])
+    summary = model.summarize(np.array([4, 5, 6]), batch, np.eye(3)[labels])
+    pool = [Batch(x[labels == k]) for k in range(3)]
+    for few in (pool, pool[:2]):  # of the second receiver no atoms were gathered: its own stay
+        found, gain = refine(model, few, summary, 20, DeletePolicy())
+        assert found.ids.tolist() == [5, 6] and found["N"] == pytest.approx([60.0, 30.0], abs=0.5)
+        whole = model.best_objective(model.local_step(model.global_step(found), batch))
+        assert (gain > 0) is rises
+        if not rises:
+            assert gain == pytest.approx(whole - model.best_objective(summary), abs=1.0)
+    own, nothing = refine(model, [pool[0].take(np.arange(0)), *pool[1:]], summary, 20, DeletePolicy())
+    assert nothing == 0.0 and own["N"].tolist() == [35.0, 30.0]
 
 
 def test_a_cluster_of_less_than_half_an_atom_is_paired_in_every_lap():

@@ -11,6 +11,7 @@ import bnp_dask as bnp
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.errors import SettingError
+from bnp_dask.moves.when import acts, is_to_come
 
 MODEL = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
 START = bnp.RandomExamples(1)
@@ -29,6 +30,13 @@ def test_births_are_made_in_their_laps_alone():
     assert result.posterior.n_clusters > 1
     assert set(laps) <= {4, 5}  # the history counts from 1
     assert laps_of("birth", [bnp.Birth(laps=range(1))])[1] == []  # nothing is decided in the first lap
+
+
+def test_a_move_is_to_come_until_its_first_lap_and_acts_up_to_its_last():
+    for move in (bnp.Birth(laps=range(3, 5)), bnp.Birth(laps=range(5), start=3)):
+        assert [lap for lap in range(8) if acts(move, lap)] == [3, 4]
+        assert [lap for lap in range(8) if is_to_come(move, lap)] == [0, 1, 2]
+    assert all(acts(bnp.Merge(), lap) for lap in (0, 10**9)) and not is_to_come(bnp.Merge(), 0)
 
 
 def test_a_run_waits_for_moves_that_have_not_begun():
