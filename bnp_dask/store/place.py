@@ -683,12 +683,12 @@ class Objects:
         return [Key(f"{folder.url}{path[len(own) :]}") for path in found if path.startswith(f"{own}/")]
 
     def remove(self, keys: Iterable[Key]) -> None:
-        """Remove objects; if one cannot be removed, the StoreError comes after the others are gone."""
-        names = [self._name(key) for key in keys]
-        for start in range(0, len(names), TOGETHER):
-            some = names[start : start + TOGETHER]
+        """Remove objects, up to the first request that fails."""
+        left = list(keys)
+        for start in range(0, len(left), TOGETHER):
+            some = left[start : start + TOGETHER]
             with contextlib.suppress(FileNotFoundError):
-                self._again("remove", Key(some[0]), partial(self._fs.rm, some))
+                self._again("remove", some[0], partial(self._fs.rm, [self._name(key) for key in some]))
 
     def _name(self, key: Key) -> str:
         return str(self._fs._strip_protocol(key.url))

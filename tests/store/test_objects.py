@@ -279,6 +279,40 @@ def test_no_permission_is_not_tried_again(url, monkeypatch):
     assert len(calls) == 1
 
 
+def test_an_object_is_created_once_whoever_asks_and_errors_name_it(url, monkeypatch):
+    objects = place.objects_of(Key(url))
+    key, below = Key(url) / "a", Key(url) / "folder" / "b"
+    assert objects.create(key, b"words")
+    assert objects.create(key, b"words")  # the answer of an earlier try was lost
+    assert not objects.create(key, b"others")
+    assert objects.get(key) == b"words" and objects.get_part(key, 1, 3) == b"ord"
+    assert objects.get_part(key, 1, 0) == objects.get_part(below, 0, 0) == b""
+    assert objects.get(below) is objects.get_part(below, 0, 3) is None
+    objects.put(below, b"more")
+    assert sorted(objects.names(Key(url))) == ["a", "folder"] and objects.names(Key(url) / "none") == []
+    assert sorted(one.url for one in objects.below(Key(url))) == [key.url, below.url]
+    assert objects.exists(Key(url) / "folder") and not objects.exists(Key(url) / "none")
+    monkeypatch.setattr(place, "TOGETHER", 1)
+    objects.remove([Key(url) / "none", key])
+    assert objects.get(key) is None and objects.get(below) == b"more"
+
+    def refused(self, *args, **more):
+        raise PermissionError("Access Denied")
+
+    for name, verb, ask in (
+        ("rm", "remove", lambda: objects.remove([below])),
+        ("pipe_file", "write", lambda: objects.put(below, b"")),
+        ("pipe_file", "write", lambda: objects.create(Key(url) / "new", b"")),
+        ("cat_file", "read", lambda: objects.get(below)),
+        ("info", "read", lambda: objects.exists(below)),
+        ("ls", "list", lambda: objects.names(Key(url))),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryFileSystem, name, refused)
+            with pytest.raises(StoreError, match=f"cannot {verb} .*{Key(url).url}.*Access Denied"):
+                ask()
+
+
 # -- who writes -----------------------------------------------------------------------------------------------------
 def test_a_second_writer_is_told_who_writes_and_until_when(url):
     store = RunStore.create(url, {})
