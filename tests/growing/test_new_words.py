@@ -234,6 +234,18 @@ def test_tables_for_a_run_whose_words_are_those_of_a_store_are_refused_by_name(t
     assert bits_of(tmp_path / "run") == before
 
 
+def test_an_array_for_a_run_of_named_words_has_as_many_columns_in_their_order(tmp_path):
+    first = pd.DataFrame(counts(0, 6), columns=WORDS[:6])
+    first.to_parquet(tmp_path / "0.parquet")
+    begin(tmp_path / "run", tmp_path / "0.parquet", model=MODELS["mixture"], batch_size=20)
+    found = grow(tmp_path / "run", counts(1, 6), batch_size=20, new_words="add")
+    expected = first.to_numpy().sum(axis=0) + counts(1, 6).sum(axis=0)
+    np.testing.assert_allclose(found.posterior.summary["x"].sum(axis=0), expected, rtol=1e-9)
+    assert found.new_batches == 2 and found.posterior.columns.names == tuple(WORDS[:6])
+    with pytest.raises(DataError, match="7"):
+        grow(tmp_path / "run", counts(2, 7), batch_size=20, new_words="add")
+
+
 def test_columns_without_names_are_new_only_where_that_is_said(tmp_path):
     begin(tmp_path / "run", rows(0, 16), model=MODELS["mixture"])
     before = bits_of(tmp_path / "run")

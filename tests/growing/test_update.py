@@ -425,6 +425,19 @@ def test_what_a_run_was_begun_without_is_refused_beside_later_rows(tmp_path, kin
     assert bnp.load(tmp_path / "run").summary["N"].sum() == pytest.approx(240)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *[("versions", 0), ("versions", 1.5), ("laps", -1), ("revisit", -0.5), ("revisit", np.nan), ("dormant", 0)],
+        *[("half_life", "soon"), ("keep", "long"), ("on_version", 3), ("memory", "lots")],
+        *[("on_bad", "shrug"), ("new_words", "keep")],
+    ],
+)
+def test_settings_are_refused_by_name_before_a_run_is_opened(tmp_path, name, wrong):
+    with pytest.raises(SettingError, match=rf"^{name}\b"):
+        bnp.update(tmp_path / "none", day(0), **{name: wrong})
+
+
 def test_an_update_tells_what_it_did(tmp_path):
     paths = files(tmp_path / "in", 3)
     begin(tmp_path / "run", paths[0], laps=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,30 @@ def test_versions_are_loaded_by_number_as_long_as_they_are_kept(run):
     assert bnp.load(store).summary["N"].sum() == pytest.approx(960)
     with pytest.raises(StoreError, match="keeps no version 0; it keeps 1, 2, 3"):
         bnp.load(f"{store}@0")
+    assert bnp.load(store / "posterior.zarr").summary["N"].sum() == pytest.approx(960)
+
+
+def test_a_version_knows_its_date_and_its_objective_by_its_path(run):
+    store, _ = run
+    before, *_, last = bnp.versions(store)
+    assert last.when.endswith("+00:00")
+    age = datetime.now(UTC) - datetime.fromisoformat(last.when)
+    assert timedelta(0) <= age < timedelta(minutes=10)
+    for number in (1, 2, 3):
+        assert reading.objective_of_version(f"{store}@{number}") == bnp.versions(store)[number].objective
+    assert reading.objective_of_version(store.parent / f"{store.name}@3") == last.objective
+    assert before.number == 0 and not before.is_kept
+    for other in (f"{store}@9", str(store), bnp.load(store), None, 3):
+        assert reading.objective_of_version(other) is None
+
+
+def test_a_version_that_a_killed_update_left_is_put_in_force_by_the_next(run):
+    store, paths = run
+    Versions(store).point_at(2)
+    assert bnp.load(store).summary["N"].sum() == pytest.approx(720)
+    assert grow(store, paths[3]).new == ()
+    assert Versions(store).current == 3
+    assert bnp.load(store).summary["N"].sum() == pytest.approx(960)
     assert bnp.load(store / "posterior.zarr").summary["N"].sum() == pytest.approx(960)
 
 
