@@ -14,7 +14,7 @@ NEAR: dict[str, tuple[str, ...]] = {
     "core/read_only.py": ("schedules/test_frozen.py",),
     "core/registry.py": ("core/test_registry.py", "results/test_serialize.py"),
     "core/schema.py": ("faults/test_sealed.py",),
-    "core/summary.py": ("test_summary.py", "kernels/test_sparse_sums.py"),
+    "core/summary.py": ("test_summary.py", "kernels/test_sparse_sums.py", "growing/test_unions.py"),
     "core/survey.py": ("core/test_survey.py", "data/test_survey.py", "data/test_quantiles.py"),
     "core/table.py": ("core/test_topic_list.py", "results/test_reprs.py"),
     "inference/bad_batches.py": (

@@ -18,7 +18,7 @@ from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.fold import fold_again
 from bnp_dask.inference.lap import plan_context, settle_lap
 from bnp_dask.inference.local_steps import _effort
-from bnp_dask.inference.state import Loss, Reach, Sample
+from bnp_dask.inference.state import Loss, Reach, Sample, recall_left
 from bnp_dask.inference.variational.memoized import PATIENCE, REFINING, decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
@@ -141,6 +141,13 @@ def test_too_many_bad_batches_are_an_error_that_names_the_last():
     require_enough(work, few)
     with pytest.raises(DataError, match=rf"6 of {B} batches have gone bad .* the last: batch 3 is gone"):
         require_enough(work, {**few, **{b: Loss(f"batch {b} is gone", 1, 2) for b in (4, 5, 6)}})
+
+
+def test_batches_that_kept_statistics_have_no_assignments_to_begin_from():
+    work, state = begun()
+    assert recall_left(work, state, 0, 0) is None
+    rows_of(work, Memoized(1, window=2), state)
+    assert [recall_left(work, state, b, len(state.edits)) for b in range(B)] == [None] * B
 
 
 # -- samples of the batches ---------------------------------------------------------------------------------------
