@@ -31,7 +31,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_groups.py",
         "growing/test_ages.py",
     ),
-    "inference/chains.py": ("sampling/test_runs.py", "sampling/test_draws.py"),
+    "inference/chains.py": ("sampling/test_runs.py", "sampling/test_draws.py", "growing/test_waiting.py"),
     "inference/checkpoint.py": (
         "faults/test_sealed.py",
         "train/test_same_bits.py",
@@ -54,6 +54,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "moves/test_bookkeeping.py",
         "memory/test_gathered.py",
         "schedules/test_rows.py",
+        "moves/test_pending.py",
     ),
     "inference/gathered.py": ("memory/test_gathered.py", "growing/test_waiting.py"),
     "inference/lap.py": (
@@ -71,6 +72,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "faults/test_skip.py",
         "schedules/test_posted.py",
         "schedules/test_rows.py",
+        "topics/test_states.py",
     ),
     "inference/prior.py": (
         "schedules/test_prior.py",

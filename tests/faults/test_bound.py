@@ -10,6 +10,7 @@ import warnings
 import zlib
 from functools import cache
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -326,6 +327,13 @@ def test_what_is_no_summary_of_the_run_is_named_with_its_batch():
     assert told.startswith("the summary of batch 0 at visit 4 is damaged (it is not of this run: ")
     assert "Error" not in told.split("(it is")[1]  # the words of an error of ours, without its type
     assert not checked(arrays, edits=(InsertEmpty((7,)),)).problem
+
+    entries = [verify.Entry(0, 4, None, 0)]
+    for cause, told in ((None, "cannot go on"), (DamagedError("the file is torn"), "the file is torn")):
+        error = StoreError("cannot go on")
+        error.__cause__ = cause
+        shelf = SimpleNamespace(get=Mock(side_effect=error))
+        assert verify.check_summaries(model, shelf, (), entries).problem == told
 
 
 @pytest.mark.parametrize("damaged", [False, True])

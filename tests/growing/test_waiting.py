@@ -15,6 +15,8 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, Fade, Forget, RunningTotal
 from bnp_dask.inference import state_from_saved, state_to_arrays, state_to_json
+from bnp_dask.inference.chains import Chain, Pins, Sampler
+from bnp_dask.inference.chains import Sweep as ChainSweep
 from bnp_dask.inference.checkpoint import checksums_of, require_sums
 from bnp_dask.inference.state import Loss, Sealed
 from bnp_dask.inference.variational.arrivals import Round
@@ -22,7 +24,7 @@ from bnp_dask.inference.variational.growing import GROWN, MOST, WORTH, fade, lay
 from bnp_dask.inference.variational.lineage import Lineage
 from bnp_dask.moves.base import Gather, record
 from bnp_dask.moves.memory import Basis, Rejected, Sweep
-from bnp_dask.store import DamagedError
+from bnp_dask.store import DamagedError, Part
 from bnp_dask.structure.base import Trial
 from tests.batches import Batches
 from tests.growing.test_names import counts
@@ -159,6 +161,18 @@ def test_a_checkpoint_brings_back_all_that_waits(state):
     state.edits = [Fade(0.5), Exchange("a trial", (1,)), Forget((2,))]
     state.lap, state.position, state.step, state.calm, state.calm_laps, state.void = 3, 1, 11, True, 0.25, True
     state.lap_elbo, state.lap_counts, state.weights = -1.5, COUNTS, np.array([1.0, 0.5, 0.25, 0.125])
+    state.sampler = Sampler(
+        [
+            Chain(parts[0], None, 7),
+            Chain(
+                state.total.value(), Pins(np.array([0.5, 0.25, np.inf]), np.arange(3), np.array([4, 5, -1])), 9, -12.5
+            ),
+            Chain(
+                parts[1], Pins.none(1), 8, -3.0, ChainSweep(RunningTotal(parts[2]), Pins.none(2), np.array([0, -1, 2]))
+            ),
+        ],
+        [(2, Part("draws-2.npz", 10, 5)), (4, Part("draws-4.npz", 11, 6))],
+    )
     numbers = json.loads(json.dumps(state_to_json(state)))
     again = state_from_saved(state.model, numbers, {k: np.array(v) for k, v in state_to_arrays(state).items()})
     for field in fields(state):

@@ -27,7 +27,7 @@ from bnp_dask.inference.sampling.split_merge import (
     union_gains,
 )
 from bnp_dask.inference.sampling.visit import Labels
-from bnp_dask.inference.sides import statistics
+from bnp_dask.inference.sides import sequentially, statistics
 from bnp_dask.inference.visit import Request
 from bnp_dask.testing import survey_of
 from tests.sampling.chains import (
@@ -300,3 +300,25 @@ def test_a_hundred_laps_end_near_the_true_number_of_clusters_from_one_and_from_m
         found.append(np.mean([row["n_clusters"] for row in result.history[-20:]]))
     assert sorted(found)[3] <= 7.5, found
     assert min(found) > 5.5, found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_probabilities_of_all_ways_to_share_out_atoms_add_up_to_one(seed):
+    """Two proposals at once; every way is forced once, and its probability is that of drawing it."""
+    rng = np.random.default_rng(seed)
+    batch = Batch(rng.normal(size=(10, 2)))
+    model = bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian()).with_prior(survey_of(batch))
+    anchors, orders = np.array([[0, 1], [5, 6]]), [np.array([2, 3, 4]), np.array([7, 8])]
+    found = np.zeros((2, 8))
+    for way in range(8):
+        ids = np.array([0, 1, *(way >> np.arange(3) & 1), 0, 1, *(way >> np.arange(2) & 1), 0])
+        sides = sequentially(model, 0.0, batch, anchors, orders, ids, rng)
+        assert dict(zip(sides.rows.tolist(), (sides.place % 2).tolist(), strict=True)) == {
+            row: int(ids[row]) for row in range(9)
+        }
+        np.testing.assert_array_equal(
+            sides.held["N"], [(ids[:5] == 0).sum(), ids[:5].sum(), (ids[5:9] == 0).sum(), ids[5:9].sum()]
+        )
+        found[:, way] = np.exp(sides.log_q)
+    assert found[0].sum() == pytest.approx(1.0) and found[1, :4].sum() == pytest.approx(1.0)
+    assert (found > 0).all() and len(np.unique(found[0].round(12))) == 8

@@ -11,8 +11,9 @@ import pytest
 
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.summary import Merge as MergeEdit
-from bnp_dask.errors import DataError
+from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
+from bnp_dask.inference import local_steps as tasks
 from bnp_dask.inference.visit import require_enough
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.fold import fold_again
@@ -88,6 +89,43 @@ def test_one_posterior_that_could_not_be_read_is_enough_and_is_told_once(caplog)
             reach.note_unread(why)
             assert not reach.reads_posts
     assert [message.rpartition(": ")[2] for message in caplog.messages] == ["no such file"]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("needs_states", [True, False])
+def test_a_worker_keeps_a_visit_where_it_reaches_the_run_directory_both_times(monkeypatch, reads, writes, needs_states):
+    """Else the coordinator keeps it, and is told why; a batch whose states are missing is not visited at all."""
+    written = []
+
+    def answer(what, works, result):
+        if not works:
+            raise StoreError(f"no way to {what}")
+        return result
+
+    kept = SimpleNamespace(needs_batch=False, total=lambda model: "old", states=lambda model: "states")
+    slot = SimpleNamespace(
+        read=lambda model: answer("read", reads, kept),
+        write=lambda model, found: answer("write", writes, written.append(found) or "receipt"),
+    )
+    step = SimpleNamespace(
+        slot=slot,
+        request=SimpleNamespace(batch=3),
+        states=None,
+        left=None,
+        can_do_without=lambda model: not needs_states,
+    )
+    monkeypatch.setattr(tasks, "local_step", lambda posterior, trials, step, states, left: ("visit", states, left))
+    monkeypatch.setattr(tasks, "change_of", lambda found, old, batch, receipt: (found, old, batch, receipt))
+    found = tasks._kept(SimpleNamespace(model=None), (), step)
+    if reads and writes:
+        assert found == (("visit", "states", None), "old", 3, "receipt") and len(written) == 1
+    elif reads:
+        assert vars(found) == vars(tasks.Unkept(3, ("visit", "states", None), "no way to write"))
+    else:
+        seen = None if needs_states else ("visit", None, None)
+        assert vars(found) == vars(tasks.Unkept(3, seen, "no way to read"))
+        assert not written
 
 
 # -- planning -----------------------------------------------------------------------------------------------------
