@@ -10,22 +10,25 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
+from bnp_dask.core.summary import InsertEmpty, RunningTotal
 from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
 from bnp_dask.inference import local_steps as tasks
 from bnp_dask.inference.visit import require_enough
+from bnp_dask.inference.batch_memo import Keeps
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.fold import fold_again
 from bnp_dask.inference.lap import plan_context, settle_lap
 from bnp_dask.inference.local_steps import _effort
-from bnp_dask.inference.state import Loss, Reach, Sample, recall_left
+from bnp_dask.inference.state import Loss, Reach, Sample, recall, recall_counts, recall_left, recall_more, remember
 from bnp_dask.inference.variational.memoized import PATIENCE, REFINING, decide_to_stop
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import MergeProposal, Plan
 from bnp_dask.moves.memory import Sweep
 from bnp_dask.observation import DiagGaussian
+from bnp_dask.structure.base import Visit
 from tests.schedules.parts import rows_of, split, start, work_on
 from tests.schedules.test_schedules import blobs, random_resp
 
@@ -186,6 +189,27 @@ def test_batches_that_kept_statistics_have_no_assignments_to_begin_from():
     assert recall_left(work, state, 0, 0) is None
     rows_of(work, Memoized(1, window=2), state)
     assert [recall_left(work, state, b, len(state.edits)) for b in range(B)] == [None] * B
+
+
+def test_what_a_visit_left_is_brought_up_to_date_whole_or_in_part():
+    """Statistics, counts alone, and arrays of the schedule's own."""
+    work, state = begun()
+    rows_of(work, Memoized(1, window=2), state)
+    own = recall(work, state, 2)
+    own = own.value() if isinstance(own, RunningTotal) else own
+    state.edits.append(InsertEmpty((7,)))
+    counts = recall_counts(work, state, 2)
+    assert set(counts.values) == set(own.values) - set(work.model.observation.fields)
+    assert counts.ids.tolist() == [*own.ids.tolist(), 7]
+    np.testing.assert_array_equal(counts["N"], [*own["N"], 0.0])
+    before = recall(work, state, 2, seen=int(state.seen[2]))
+    assert (before.value() if isinstance(before, RunningTotal) else before).ids.tolist() == own.ids.tolist()
+    found = Visit(own.insert_empty([7]), {})
+    remember(work, state, 2, found, keeps=Keeps.STATISTICS, more={"mine/a": np.arange(3), "other": np.ones(2)})
+    more = recall_more(work, state, 2, "mine/")
+    assert list(more) == ["a"] and more["a"].tolist() == [0, 1, 2]
+    again = recall(work, state, 2)
+    np.testing.assert_array_equal((again.value() if isinstance(again, RunningTotal) else again)["N"], [*own["N"], 0.0])
 
 
 # -- samples of the batches ---------------------------------------------------------------------------------------
