@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,18 @@ def test_retiring_in_an_open_round_leaves_no_row_of_the_data(tmp_path):
     assert waiting and any(name.startswith("gathered") for name in RunStore.view(tmp_path / "run").load().arrays)
     bnp.retire(tmp_path / "run", paths[1])
     assert not any(name.startswith("gathered") for name in RunStore.view(tmp_path / "run").load().arrays)
+
+
+def test_dates_in_names_are_of_one_time_zone_wherever_a_run_is_updated(monkeypatch):
+    found = set()
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        found.add((time_in("day-2026-11-02.npy"), time_in("2026-11-02T063005.npy"), moment_of("2026-11-02")))
+    monkeypatch.undo()
+    time.tzset()
+    midnight = 20_759 * 86_400.0  # days since 1970
+    assert found == {(midnight, midnight + 6.5 * 3600.0 + 5.0, midnight)}
 
 
 def test_times_come_from_names_columns_and_what_is_given(tmp_path):

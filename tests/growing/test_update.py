@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -406,6 +407,42 @@ def test_what_lies_beside_rows_is_opened_again_with_them(tmp_path, kind, caplog)
     np.save(places[1][1], given[1][:100])  # no longer a label for each row
     found = grow(store, day(9, n=60), revisit=9)
     assert total(found) == sum(held[:3]) and found.revisited == 4
+
+
+@pytest.mark.parametrize("kind", ["labels", "links", "responses"])
+def test_rows_of_a_run_have_what_lies_beside_them(tmp_path, kind):
+    model, rows, given, *_ = beside(kind)
+    size = 10 if kind == "responses" else 60
+    for n in (0, 1):
+        path = tmp_path / f"{n}.{'npz' if kind == 'responses' else 'npy'}"
+        sparse.save_npz(path, rows[n].tocsr()) if kind == "responses" else np.save(path, rows[n])
+        np.save(tmp_path / f"beside{n}.npy", given[n])
+        facts = {"batch_size": size, kind: str(tmp_path / f"beside{n}.npy")}
+        if n == 0:
+            begin(tmp_path / "run", path, model=model, laps=1, moves=(), **facts)
+        else:
+            grow(tmp_path / "run", path, revisit=0.5, **facts)
+    with contextlib.closing(RunStore.open(tmp_path / "run")) as opened:
+        source = growing_run.GrowingRun.open(opened).source(reads_old=True)
+        batches = [source.reader(b)() for b in range(4)]
+    found = [getattr(b, kind) if getattr(b, kind) is not None else np.full(b.n_atoms, -1) for b in batches]
+    if kind != "links":  # these are apart from those of all other data
+        np.testing.assert_array_equal(np.concatenate(found), np.concatenate(given[:2]))
+        return
+    for own, known in zip(found, np.split(np.concatenate(given[:2]), 4), strict=True):
+        np.testing.assert_array_equal(own < 0, known < 0)
+        assert len(np.unique(own)) == len(np.unique(known))
+
+
+def test_responses_are_numbers_or_positions_among_the_classes_of_the_run():
+    def known(response, given):
+        allocation = bnp.HDPTopics(response=response)
+        return growing_run.responses_as(SimpleNamespace(model=SimpleNamespace(allocation=allocation)), given).tolist()
+
+    assert known(bnp.CategoricalResponse(("b", "a"), (0.5, 0.5)), ["a", "b", "a"]) == [1.0, 0.0, 1.0]
+    assert known(bnp.GaussianResponse(), [2.5, -1.0]) == [2.5, -1.0]
+    with pytest.raises(DataError, match="c"):
+        known(bnp.CategoricalResponse(("b", "a"), (0.5, 0.5)), ["a", "c"])
 
 
 @pytest.mark.parametrize(
