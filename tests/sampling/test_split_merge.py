@@ -14,6 +14,7 @@ import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.execute.serial import ThreadExecutor
+from bnp_dask.inference import sides as sides_of
 from bnp_dask.inference.sampling.split_merge import (
     Asked,
     Choices,
@@ -302,9 +303,11 @@ def test_a_hundred_laps_end_near_the_true_number_of_clusters_from_one_and_from_m
     assert min(found) > 5.5, found
 
 
+@pytest.mark.parametrize("at_once", [1, 2**20])
 @pytest.mark.parametrize("seed", range(3))
-def test_probabilities_of_all_ways_to_share_out_atoms_add_up_to_one(seed):
-    """Two proposals at once; every way is forced once, and its probability is that of drawing it."""
+def test_probabilities_of_all_ways_to_share_out_atoms_add_up_to_one(monkeypatch, seed, at_once):
+    """Two proposals, side by side or in turn; every way is forced once, and its probability is that of drawing it."""
+    monkeypatch.setattr(sides_of, "AT_ONCE", at_once)
     rng = np.random.default_rng(seed)
     batch = Batch(rng.normal(size=(10, 2)))
     model = bnp.Model(bnp.DPMixture(1.0), bnp.DiagGaussian()).with_prior(survey_of(batch))
