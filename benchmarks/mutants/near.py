@@ -191,11 +191,17 @@ NEAR: dict[str, tuple[str, ...]] = {
         "store/test_late.py",
         "memory/test_gathered.py",
         "faults/test_sealed.py",
+        "store/test_packs.py",
     ),
     "store/files.py": ("store/test_summaries.py", "store/test_packs.py", "faults/test_bound.py"),
-    "store/manifest.py": ("store/test_manifest.py", "growing/test_versions.py", "growing/test_packed.py"),
+    "store/manifest.py": (
+        "store/test_manifest.py",
+        "growing/test_versions.py",
+        "growing/test_packed.py",
+        "store/test_objects.py",
+    ),
     "store/migrations.py": ("store/test_migrations.py",),
-    "store/place.py": ("store/test_objects.py", "store/test_run.py", "store/test_late.py"),
+    "store/place.py": ("store/test_objects.py", "store/test_run.py", "store/test_late.py", "faults/test_strangers.py"),
     "store/run.py": (
         "store/test_run.py",
         "store/test_summaries.py",
@@ -203,6 +209,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "store/test_reach.py",
         "store/test_background.py",
         "schedules/test_posted.py",
+        "store/test_objects.py",
     ),
     "training/growing/growing_run.py": (
         "growing/test_fresh.py",

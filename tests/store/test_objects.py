@@ -13,7 +13,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, RunStore, place, read_history
+from bnp_dask.store import Listing, RunStore, Versions, place, read_history, run
 from bnp_dask.store.place import Key, place_of
 from tests.stopping import Killed
 from tests.store.test_run import B, commit, lap_of, put_all, run_lap, run_laps
@@ -311,6 +311,21 @@ def test_an_object_is_created_once_whoever_asks_and_errors_name_it(url, monkeypa
             patch.setattr(MemoryFileSystem, name, refused)
             with pytest.raises(StoreError, match=f"cannot {verb} .*{Key(url).url}.*Access Denied"):
                 ask()
+
+
+def test_a_run_may_begin_where_nothing_is(url):
+    """On an object store as in a directory; what is there is never replaced."""
+    objects = place.objects_of(Key(url))
+    run.require_new(Key(url))
+    objects.put(Key(url) / "notes.txt", b"mine")
+    with pytest.raises(StoreError, match="notes.txt"):
+        run.require_new(Key(url))
+    assert objects.get(Key(url) / "notes.txt") == b"mine"
+    versions = Versions(Key(url))
+    assert versions.current is None
+    versions.write(3, {"checkpoint": 1})
+    versions.point_at(3)
+    assert versions.current == 3 and Versions(Key(f"{url}2")).current is None
 
 
 # -- who writes -----------------------------------------------------------------------------------------------------
