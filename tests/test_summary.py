@@ -29,6 +29,7 @@ from bnp_dask.core.summary import (
     difference,
     edited,
     replay,
+    select,
 )
 from bnp_dask.errors import SummaryError
 
@@ -331,6 +332,44 @@ def test_nothing_is_left_of_sums_that_were_changed_and_then_left(edits):
     for name in fields:
         size = sum(np.abs(new[name]) for new in small)
         assert (np.abs(total.value()[name] - (small[0] + small[1] + small[2])[name]) <= 1e-10 * size).all(), name
+
+
+def test_many_edits_of_counts_of_words_copy_no_row(monkeypatch):
+    """One by one, each edit copies the counts of all topics; together they have the same bits, and change no input."""
+    rng, k, v = np.random.default_rng(0), 30, 50
+    fields = {"N": Field(("cluster",)), "H": Field(("cluster",), "tracked"), "x": Field(("cluster", "word"))}
+
+    def of(ids: list[int], size: float) -> Summary:
+        n = len(ids)
+        values = {"N": size * rng.random(n), "H": size * rng.random(n), "x": size * rng.random((n, v))}
+        return Summary(np.array(ids), fields, values)
+
+    parts = {f"t{j}": of([20 + j], 1.0) for j in range(5)}
+    small = {name: of(part.ids.tolist(), 1e-17) for name, part in parts.items()}
+    edits: list[Edit] = [Exchange(name, (j, 20 + j)) for j, name in enumerate(parts)]
+    edits += [Unite(6, 7, 0.3), InsertEmpty((40, 41)), Unite(40, 8, None), Take((41, 40, 6, *range(9, 25)))]
+    summary, rest = of(list(range(k)), 1.0), of(list(range(k)), 1e-17)
+    before = [part["x"].copy() for part in (summary, rest, *parts.values())]
+    one_by_one, total = summary, RunningTotal(summary, rest)
+    totals = {name: RunningTotal(part, small[name]) for name, part in parts.items()}
+    for edit in edits:
+        one_by_one = replay(one_by_one, [edit], parts)
+        total.apply([edit], totals)
+    copied = []
+
+    def counted(value: np.ndarray, index: np.ndarray, n_axes: int) -> np.ndarray:
+        copied.append(value.size * (value.ndim == 2))
+        return select(value, index, n_axes)
+
+    monkeypatch.setattr("bnp_dask.core.summary.select", counted)
+    together, both = replay(summary, edits, parts), RunningTotal(summary, rest)
+    both.apply(edits, totals)
+    assert sum(copied) == 0
+    for want, got in ((one_by_one, together), (total.high, both.high), (total.low, both.low)):
+        assert_same(got, want, rtol=0, atol=0)
+        assert got["x"].dtype == np.float64
+    for part, was in zip((summary, rest, *parts.values()), before, strict=True):
+        np.testing.assert_array_equal(part["x"], was)
 
 
 # -- trials: the same atoms, assigned otherwise -----------------------------------------------------------------

@@ -78,7 +78,8 @@ class SampledTopics:
     ----------
     n_clusters, n_topics
         Most topics to start with, K: two names of one setting.  Default: a quarter of the square root of the number
-        of tokens, and no more than five times the square root of the number of documents (see :func:`topics_for`).
+        of tokens that are sampled, ``max_tokens`` at most, and no more than five times the square root of the number
+        of documents (see :func:`topics_for`).
     passes
         Passes over the documents.  Default 200.
     averaged
@@ -140,7 +141,7 @@ class SampledTopics:
         """
         require_words(context, "SampledTopics")
         n_words, survey = context.source.n_features, context.survey
-        n_clusters = topics_for(context) if self.n_clusters is None else self.n_clusters
+        n_clusters = topics_for(context, self.max_tokens) if self.n_clusters is None else self.n_clusters
         size = 16 * n_words * n_clusters
         if size > MEMORY:
             raise SettingError(
@@ -165,13 +166,14 @@ class SampledTopics:
         return as_summary(context.model, counts * (length * survey.total_weight / counts.sum()))
 
 
-def topics_for(context: InitContext) -> int:
+def topics_for(context: InitContext, max_tokens: float) -> int:
     """Number of topics to start with, from the numbers of documents, tokens and words alone.
 
-    Moves go up and down from there.
+    Moves go up and down from there.  Of a large corpus only ``max_tokens`` are sampled, which show no more topics than
+    a corpus of that size; a thousand topics in three million tokens would be parts and copies of fewer.
     """
     survey = context.survey
-    tokens = float(survey.mean.sum()) * survey.total_weight
+    tokens = min(float(survey.mean.sum()) * survey.total_weight, max_tokens)
     return max(1, min(topics_of_tokens(tokens, documents_counted(survey)), MEMORY // (16 * context.source.n_features)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, auto
@@ -637,6 +638,9 @@ def _limits(laps: Any) -> tuple[int, int]:
 # -- number of topics that a corpus usually shows, by which births of topics decide how many to seek ------------------
 
 
-def usual_number(context: PlanContext) -> int:
-    """Number of topics that the corpus may show, by a rule of thumb from its tokens and documents."""
-    return topics_of_tokens(context.tokens, documents_counted(context.survey))
+def usual_number(context: PlanContext, seen: float = math.inf) -> int:
+    """Number of topics that the corpus may show, by a rule of thumb from its tokens and documents.
+
+    At most as many as ``seen`` tokens show, for births that look at so many however large the corpus is.
+    """
+    return topics_of_tokens(min(context.tokens, seen), documents_counted(context.survey))

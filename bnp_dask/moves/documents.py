@@ -78,7 +78,8 @@ class DocumentBirth:
     is made in the first lap of a candidate.  A candidate that falls short is re-estimated and tried again as long as
     the gains to come may be enough.  Sizes:
 
-    * as many topics as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`): with far fewer at once, then
+    * as many topics as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`), or a corpus of ``tokens``
+      tokens if it is larger: with far fewer at once, then
       every ``every`` laps; with somewhat fewer as the last size once clusters are calm;
     * once clusters are calm, and at most as many as usual: a few more than there are; half as many more if there are
       somewhat fewer than usual;
@@ -183,7 +184,7 @@ class DocumentBirth:
 
     def _sizes(self, context: PlanContext, calm: bool) -> list[Size]:
         """Sizes of candidates that may be tried now, in the order in which they are tried."""
-        k, usual, policy = context.value.n_clusters, usual_number(context), self.policy
+        k, usual, policy = context.value.n_clusters, usual_number(context, self.tokens), self.policy
         many = Size("documents", usual, anew=False, tries=self.tries)
         if self.kept:
             return [many]

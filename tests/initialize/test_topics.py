@@ -291,6 +291,13 @@ def test_a_part_of_the_corpus_is_scaled_to_all_of_it():
         assert start(SampledTopics(90, passes=2, averaged=1, max_tokens=80), Batch(counts)).n_clusters < 81
 
 
+def test_there_are_no_more_topics_than_the_sampled_tokens_show():
+    """80,000 tokens usually show 70 topics, and 1,600 of them ten."""
+    counts, _ = separable(1000)
+    assert start(SampledTopics(passes=2, averaged=1, max_tokens=1_600), Batch(counts)).n_clusters == 10
+    assert start(SampledTopics(passes=2, averaged=1), Batch(counts)).n_clusters == 70
+
+
 @pytest.mark.parametrize("kind", [HDPTopics, LDA])
 def test_sampled_topics_are_a_better_start_than_anchor_words(kind):
     counts = bars_corpus(300, 60, 0)[0]

@@ -16,8 +16,8 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.inference import FullBatch
 from bnp_dask.inference import lap as laps
 from bnp_dask.inference.variational.growing import fade
-from bnp_dask.kernels.numeric.arithmetic import fixed_order
 from bnp_dask.kernels.gaussian.rounds import Stop
+from bnp_dask.kernels.numeric.arithmetic import fixed_order
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, Draft, Plan, Split

@@ -15,7 +15,6 @@ from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.errors import DataError, StoreError
 from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
 from bnp_dask.inference import local_steps as tasks
-from bnp_dask.inference.visit import require_enough
 from bnp_dask.inference.batch_memo import Keeps
 from bnp_dask.inference.drive import history_row
 from bnp_dask.inference.fold import fold_again
@@ -23,6 +22,7 @@ from bnp_dask.inference.lap import plan_context, settle_lap
 from bnp_dask.inference.local_steps import _effort
 from bnp_dask.inference.state import Loss, Reach, Sample, recall, recall_counts, recall_left, recall_more, remember
 from bnp_dask.inference.variational.memoized import PATIENCE, REFINING, decide_to_stop
+from bnp_dask.inference.visit import require_enough
 from bnp_dask.model import Model
 from bnp_dask.moves import Merge
 from bnp_dask.moves.base import MergeProposal, Plan

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from bnp_dask.moves.usual import usual_number
 from scipy import sparse
 
 from bnp_dask.allocation import LDA, DPMixture, HDPTopics
@@ -222,6 +223,15 @@ def test_candidates_have_several_sizes():
     assert sizes(50) == [("documents anew", 19), ("documents half", 75), ("documents few", 56), many]
     assert sizes(130) == [("documents anew", 19), ("documents few", 146)]
     assert sizes(150) == [("documents anew", 19)]  # a few more would be more than usual
+
+
+def test_no_more_topics_are_sought_than_the_gathered_documents_show():
+    """A million tokens usually show 250 topics: 200 topics of 730 million tokens get a few more, and not 6,754."""
+    many = SimpleNamespace(n_atoms=8_200_000, total_weight=8.2e6)
+    context = SimpleNamespace(value=SimpleNamespace(n_clusters=200), tokens=7.3e8, survey=many)
+    found = [(size.name, size.total) for size in DocumentBirth()._sizes(context, calm=True)]
+    assert found == [("documents anew", 31), ("documents few", 225)]
+    assert usual_number(context) == 6754
 
 
 @pytest.mark.parametrize(("of_usual", "tried"), [(0.0, True), (0.1, False)])
