@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Self
 
@@ -208,7 +209,13 @@ class VonMisesFisher:
     @property
     def _prior_log_z(self) -> float:
         a, b = self._prior
-        return float(directions.log_normalizers(np.array([a]), np.array([np.linalg.norm(b)]), b.size)[0])
+        return _log_z(a, float(np.linalg.norm(b)), b.size)
+
+
+@lru_cache(maxsize=128)
+def _log_z(a: float, length: float, d: int) -> float:
+    """Log normaliser of one prior, nats; small runs ask for it at each step."""
+    return float(directions.log_normalizers(np.array([a]), np.array([length]), d)[0])
 
 
 def _units(batch: Batch) -> np.ndarray:

@@ -35,11 +35,14 @@ SERIES_TERMS = 20
 
 
 def _debye(terms: int) -> np.ndarray:
-    """Coefficients of u_1 ... of Abramowitz and Stegun 9.3.10, ``(terms, 3 * terms + 1)``, lowest power first."""
-    u, rows = Polynomial([1.0]), np.zeros((terms, 3 * terms + 1))
+    """Coefficients of u_1 ... of Abramowitz and Stegun 9.3.10, ``(terms, terms + 1)``, lowest power first.
+
+    u_k has the powers k, k + 2, ..., 3 k.
+    """
+    u, rows = Polynomial([1.0]), np.zeros((terms, terms + 1))
     for k in range(terms):
         u = 0.5 * Polynomial([0, 0, 1, 0, -1]) * u.deriv() + 0.125 * (Polynomial([1, 0, -5]) * u).integ()
-        rows[k, : len(u.coef)] = u.coef
+        rows[k, : k + 2] = u.coef[k + 1 :: 2]
     return rows
 
 
@@ -91,11 +94,12 @@ def _uniform(order: float, x: float) -> float:
     # sqrt(1 + z^2) - z without loss of digits
     exponent = 1.0 / (root + z) + math.log(z / (1.0 + root))
     p, total = 1.0 / root, 0.0
+    square, factor = p * p, p / order
     for k in range(TERMS - 1, -1, -1):
         u = 0.0
-        for power in range(3 * (k + 1), -1, -1):
-            u = u * p + DEBYE[k, power]
-        total = (total + u) / order
+        for place in range(k + 1, -1, -1):
+            u = u * square + DEBYE[k, place]
+        total = (total + u) * factor
     return order * exponent - 0.5 * math.log(2.0 * math.pi * order * root) + math.log1p(total)
 
 
@@ -215,16 +219,28 @@ def _range(a: float, s: float, d: int) -> tuple[float, float]:
 @njit(cache=True)
 def grid(a: float, s: float, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes kappa and the log mass of each, unnormalised, ``(NODES,)``."""
+    kappa, log_mass, _, _ = _grid(a, s, d)
+    return kappa, log_mass
+
+
+@njit(cache=True)
+def _grid(a: float, s: float, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """As :func:`grid`; and ``log C(kappa) + kappa``, and the reduced Bessel function of ``kappa s``, of which most of
+    the time goes."""
     low, high = _range(a, s, d)
     step = (high - low) / (NODES - 1)
-    kappa, log_mass = np.empty(NODES), np.empty(NODES)
+    kappa, log_mass, constant, pulled = np.empty(NODES), np.empty(NODES), np.empty(NODES), np.empty(NODES)
     for i in range(NODES):
         v = low + i * step
         kappa[i] = _scale(d) * math.sinh(v)
-        log_mass[i] = _log_density(v, a, s, d) + math.log(step * _scale(d))
+        constant[i] = log_constant(kappa[i], d)
+        pulled[i] = log_reduced_bessel(0.5 * d - 1.0, kappa[i] * s)
+        ratio = a * constant[i] - (-0.5 * d * math.log(2.0 * math.pi) - pulled[i])
+        density = ratio - kappa[i] * (a - s) + math.log(math.cosh(v))
+        log_mass[i] = density + math.log(step * _scale(d))
     if low == 0.0:  # half of an even function
         log_mass[0] -= math.log(2.0)
-    return kappa, log_mass
+    return kappa, log_mass, constant, pulled
 
 
 @njit(cache=True)
@@ -247,14 +263,15 @@ def log_normalizers(a: np.ndarray, s: np.ndarray, d: int) -> np.ndarray:
 @njit(cache=True)
 def expectations(a: np.ndarray, s: np.ndarray, d: int) -> np.ndarray:
     """Rows log Z(a, s), E[log C(kappa)], E[kappa A(kappa s)] and E[kappa], ``(4, K)``; logs in nats."""
-    out = np.zeros((4, len(a)))
+    out, order = np.zeros((4, len(a))), 0.5 * d - 1.0
     for k in range(len(a)):
-        kappa, log_mass = grid(a[k], s[k], d)
+        kappa, log_mass, constant, pulled = _grid(a[k], s[k], d)
         out[0, k] = _log_total(log_mass)
         for i in range(NODES):
-            share = math.exp(log_mass[i] - out[0, k])
-            out[1, k] += share * (log_constant(kappa[i], d) - kappa[i])
-            out[2, k] += share * kappa[i] * mean_length(kappa[i] * s[k], d)
+            share, x = math.exp(log_mass[i] - out[0, k]), kappa[i] * s[k]
+            length = x * math.exp(log_reduced_bessel(order + 1.0, x) - pulled[i])
+            out[1, k] += share * (constant[i] - kappa[i])
+            out[2, k] += share * kappa[i] * length
             out[3, k] += share * kappa[i]
         if kappa[0] == 0.0:  # kappa itself is odd: the end of the range counts (Euler-Maclaurin)
             out[3, k] += kappa[1] / 6.0 * math.exp(log_mass[0] - out[0, k])
