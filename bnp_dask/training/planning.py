@@ -99,13 +99,14 @@ class UnitCosts:
     visit
         Seconds of a worker per atom of a lap, with the trials of moves.
     tasks
-        Tasks of a batch in a lap; above one for samplers, whose tasks follow one another.
+        Tasks of a batch in a lap; above one for samplers, whose passes over the batches follow one another.
     fold
         Seconds of the coordinator for a global step and the objective.
     add
         Seconds for adding the changes of ``FAN`` batches.
     moves
-        Seconds of the coordinator at both ends of a lap: proposals are planned and decided.
+        Seconds of the coordinator at both ends of a lap: proposals are planned and decided.  Of samplers, for each
+        batch: their coordinator keeps labels and adds statistics batch by batch.
     proposals
         Seconds of the tasks of a lap that plan proposals: of all and of the longest of each round, a pair for each
         round.  Tasks of a round run side by side, and the next round waits for them.
@@ -528,16 +529,18 @@ def probe(
     survey = start.meter.seconds["survey"]
     posterior, n_found = result.posterior, result.posterior.n_clusters
     fold, add, sizes = _global_costs(posterior, source)
+    tasks = mean(lambda lap: lap.meter.n_visits) / source.n_batches
+    at_ends = max(0.0, mean(_of_coordinator) - source.n_batches * fold)
     return UnitCosts(
         n_clusters=mean(lambda lap: lap.n_clusters),
         read=sample.read,
         survey=sample.read + survey / n_atoms,
         start=max(0.0, start.end - began - survey - compiling),
         visit=sample.read + mean(lambda lap: lap.meter.visits) / n_atoms,
-        tasks=mean(lambda lap: lap.meter.n_visits) / source.n_batches,
+        tasks=tasks,
         fold=fold,
         add=add,
-        moves=max(0.0, mean(_of_coordinator) - source.n_batches * fold),
+        moves=at_ends / source.n_batches if _passes(tasks) > 1 else at_ends,
         proposals=tuple(rounds),
         n_rounds=len(rounds) / len(laps),
         posterior_bytes=sizes[0],
@@ -912,10 +915,14 @@ def _planned(
     )
     more = gathered / costs.gathered_bytes if costs.gathered_bytes else 1.0
     unit = simulated_costs(costs, per_batch, remote=workers > 0, n_workers=at_once, more=more)
+    passes = _passes(costs.tasks)
+    if passes > 1:
+        unit = replace(unit, lap=n_batches / passes * unit.lap)
     n_simulated = min(n_batches, max(SIMULATED, ROUNDS * at_once))
     small = not math.isnan(costs.kept_bytes) and batch_bytes <= SMALL_BYTES
     alone = not small or costs.tasks > 1.0
-    simulation = Simulation(unit, at_once, n_simulated, window, effort=math.inf if alone else costs.effort * per_batch)
+    effort = math.inf if alone else costs.effort * per_batch
+    simulation = Simulation(unit, at_once, n_simulated, window, laps=passes, effort=effort)
     lap = simulation.run()
     scale = n_batches / n_simulated
     group = max(1, min(window // 2, n_batches))
@@ -974,11 +981,11 @@ def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool, n_worker
     proposals = sum(max(longest, whole / n_workers) for whole, longest in costs.proposals)
     waits = costs.n_rounds * ROUND if remote else 0.0
     return Costs(
-        visit=costs.visit * batch_atoms,
+        visit=costs.visit * batch_atoms / _passes(costs.tasks),
         spread=0.1 if remote else 0.0,
         add=costs.add + FAN * travel * costs.change_bytes,
-        submit=max(1.0, costs.tasks) * task,
-        schedule=max(1.0, costs.tasks) * task,
+        submit=task,
+        schedule=task,
         share=FILE + costs.posterior_bytes / WRITTEN if remote else 0.0,
         opening=FILE + costs.posterior_bytes / CHECKED if remote else 0.0,
         fold=costs.fold + travel * costs.change_bytes,
@@ -987,6 +994,11 @@ def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool, n_worker
         lap=costs.moves + more * proposals + waits,
         numbers=costs.numbers,
     )
+
+
+def _passes(tasks: float) -> int:
+    """Passes over all batches in a lap of so many tasks a batch: samplers sweep, and then split and unite."""
+    return max(1, round(tasks))
 
 
 def _kept_of_batch(costs: UnitCosts, batch_atoms: float) -> float:

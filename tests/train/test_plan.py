@@ -150,6 +150,14 @@ def test_proposals_are_planned_by_the_workers_together():
         assert longer == pytest.approx(seconds)
 
 
+def test_passes_of_a_sampler_follow_one_another():
+    """Twice as many tasks are waited for, and each batch takes the coordinator its own time."""
+    one = replace(COSTS, visit=1e-9, proposals=(), moves=0.0)
+    two = replace(one, tasks=2.0, moves=0.01)
+    once, twice = (planned(workers=1, window=8, n_batches=100, costs=costs).lap_seconds for costs in (one, two))
+    assert twice == pytest.approx(2 * once + 100 * 0.01, rel=0.01)
+
+
 def test_work_too_small_for_the_workers_is_said():
     costs = replace(COSTS, visit=1e-8)
     assert planned(workers=32, costs=costs).enough_workers == 1
