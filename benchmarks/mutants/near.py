@@ -5,23 +5,46 @@ one: another file may have the test that a survivor would have met.
 """
 
 NEAR: dict[str, tuple[str, ...]] = {
-    "core/batch.py": ("core/test_batch.py", "data/test_arrays.py", "data/test_groups.py"),
+    "core/batch.py": (
+        "core/test_batch.py",
+        "data/test_arrays.py",
+        "data/test_groups.py",
+    ),
     "core/code.py": ("execute/test_strangers.py",),
-    "core/columns.py": ("core/test_columns.py", "data/test_columns.py", "data/test_levels.py"),
-    "core/encoding.py": ("results/test_serialize.py", "extend/test_door.py"),
+    "core/columns.py": (
+        "core/test_columns.py",
+        "data/test_columns.py",
+        "data/test_levels.py",
+    ),
+    "core/encoding.py": (
+        "results/test_serialize.py",
+        "extend/test_door.py",
+    ),
     "core/finite.py": ("faults/test_finite.py",),
-    "core/location.py": ("core/test_location.py", "data/test_storage_errors.py", "data/test_web.py"),
+    "core/location.py": (
+        "core/test_location.py",
+        "data/test_storage_errors.py",
+        "data/test_web.py",
+    ),
     "core/read_only.py": ("schedules/test_frozen.py",),
-    "core/registry.py": ("core/test_registry.py", "results/test_serialize.py"),
+    "core/registry.py": (
+        "core/test_registry.py",
+        "results/test_serialize.py",
+    ),
     "core/schema.py": ("faults/test_sealed.py",),
-    "core/summary.py": ("test_summary.py", "kernels/test_sparse_sums.py", "growing/test_unions.py"),
-    "core/survey.py": ("core/test_survey.py", "data/test_survey.py", "data/test_quantiles.py"),
-    "core/table.py": ("core/test_topic_list.py", "results/test_reprs.py"),
-    "inference/bad_batches.py": (
-        "faults/test_skip.py",
-        "growing/test_assignments.py",
-        "schedules/test_rows.py",
-        "growing/test_pure_stream.py",
+    "core/summary.py": (
+        "test_summary.py",
+        "kernels/test_sparse_sums.py",
+        "growing/test_unions.py",
+    ),
+    "core/survey.py": (
+        "core/test_survey.py",
+        "data/test_survey.py",
+        "data/test_quantiles.py",
+    ),
+    "core/table.py": (
+        "core/test_topic_list.py",
+        "results/test_reprs.py",
     ),
     "inference/batch_memo.py": (
         "store/test_assignments.py",
@@ -31,7 +54,11 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_groups.py",
         "growing/test_ages.py",
     ),
-    "inference/chains.py": ("sampling/test_runs.py", "sampling/test_draws.py", "growing/test_waiting.py"),
+    "inference/chains.py": (
+        "sampling/test_runs.py",
+        "sampling/test_draws.py",
+        "growing/test_waiting.py",
+    ),
     "inference/checkpoint.py": (
         "faults/test_sealed.py",
         "train/test_same_bits.py",
@@ -56,7 +83,10 @@ NEAR: dict[str, tuple[str, ...]] = {
         "schedules/test_rows.py",
         "moves/test_pending.py",
     ),
-    "inference/gathered.py": ("memory/test_gathered.py", "growing/test_waiting.py"),
+    "inference/gathered.py": (
+        "memory/test_gathered.py",
+        "growing/test_waiting.py",
+    ),
     "inference/lap.py": (
         "schedules/test_rows.py",
         "moves/test_bookkeeping.py",
@@ -80,15 +110,30 @@ NEAR: dict[str, tuple[str, ...]] = {
         "allocation/test_concentrations.py",
     ),
     "inference/reduction.py": ("schedules/test_groups.py",),
-    "inference/sampling/chain.py": ("sampling/test_draws.py", "sampling/test_exact.py"),
+    "inference/sampling/chain.py": (
+        "sampling/test_draws.py",
+        "sampling/test_exact.py",
+    ),
     "inference/sampling/draws.py": ("sampling/test_draws.py",),
-    "inference/sampling/gibbs.py": ("sampling/test_runs.py", "sampling/test_top_levels.py"),
-    "inference/sampling/reseating.py": ("sampling/test_exact.py", "sampling/test_runs.py"),
+    "inference/sampling/gibbs.py": (
+        "sampling/test_runs.py",
+        "sampling/test_top_levels.py",
+    ),
     "inference/sampling/sequences.py": ("sampling/test_top_levels.py",),
-    "inference/sampling/split_merge.py": ("sampling/test_split_merge.py", "sampling/test_runs.py"),
-    "inference/sampling/sweep.py": ("sampling/test_exact.py", "sampling/test_screened.py", "sampling/test_runs.py"),
+    "inference/sampling/split_merge.py": (
+        "sampling/test_split_merge.py",
+        "sampling/test_runs.py",
+    ),
+    "inference/sampling/sweep.py": (
+        "sampling/test_exact.py",
+        "sampling/test_screened.py",
+        "sampling/test_runs.py",
+    ),
     "inference/sampling/topics.py": ("sampling/test_top_levels.py",),
-    "inference/sampling/visit.py": ("sampling/test_exact.py", "sampling/test_runs.py"),
+    "inference/sampling/visit.py": (
+        "sampling/test_exact.py",
+        "sampling/test_runs.py",
+    ),
     "inference/shared_reads.py": ("train/test_shared_reads.py",),
     "inference/sides.py": (
         "sampling/test_split_merge.py",
@@ -107,13 +152,20 @@ NEAR: dict[str, tuple[str, ...]] = {
         "growing/test_ages.py",
         "initialize/test_from_sample.py",
     ),
-    "inference/verify.py": ("faults/test_bound.py", "train/test_same_bits.py", "growing/test_holding.py"),
+    "inference/verify.py": (
+        "faults/test_bound.py",
+        "train/test_same_bits.py",
+        "growing/test_holding.py",
+    ),
     "inference/visit.py": (
         "schedules/test_drive.py",
         "sampling/test_exact.py",
         "memory/test_visit.py",
         "faults/test_skip.py",
         "train/test_shared_reads.py",
+        "growing/test_assignments.py",
+        "schedules/test_rows.py",
+        "growing/test_pure_stream.py",
     ),
     "moves/base.py": (
         "moves/test_bookkeeping.py",
@@ -121,6 +173,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "moves/test_side_by_side.py",
         "moves/test_pending.py",
         "topics/test_document_births.py",
+        "moves/test_when.py",
     ),
     "moves/birth.py": (
         "moves/test_bookkeeping.py",
@@ -157,7 +210,11 @@ NEAR: dict[str, tuple[str, ...]] = {
         "moves/test_neighbours.py",
         "growing/test_new_batches.py",
     ),
-    "moves/memory.py": ("moves/test_memory.py", "moves/test_bookkeeping.py", "moves/test_pending.py"),
+    "moves/memory.py": (
+        "moves/test_memory.py",
+        "moves/test_bookkeeping.py",
+        "moves/test_pending.py",
+    ),
     "moves/merge.py": (
         "moves/test_bookkeeping.py",
         "moves/test_decisions.py",
@@ -173,18 +230,22 @@ NEAR: dict[str, tuple[str, ...]] = {
         "growing/test_new_batches.py",
         "topics/test_document_births.py",
     ),
-    "moves/policy.py": ("moves/test_policy.py", "moves/test_bookkeeping.py"),
+    "moves/policy.py": (
+        "moves/test_policy.py",
+        "moves/test_bookkeeping.py",
+        "moves/test_same_bits.py",
+    ),
     "moves/pools.py": (
         "moves/test_promises.py",
         "moves/test_neighbours.py",
         "moves/test_start.py",
         "kernels/test_rounds.py",
     ),
-    "moves/prior.py": ("observation/test_learned.py", "moves/test_start.py"),
-    "moves/random_keys.py": ("moves/test_same_bits.py",),
+    "moves/prior.py": (
+        "observation/test_learned.py",
+        "moves/test_start.py",
+    ),
     "moves/start.py": ("moves/test_start.py",),
-    "moves/usual.py": ("topics/test_document_births.py",),
-    "moves/when.py": ("moves/test_when.py", "moves/test_side_by_side.py"),
     "moves/windows.py": ("chains/test_births.py",),
     "store/checkpoint.py": (
         "store/test_run.py",
@@ -193,7 +254,11 @@ NEAR: dict[str, tuple[str, ...]] = {
         "faults/test_sealed.py",
         "store/test_packs.py",
     ),
-    "store/files.py": ("store/test_summaries.py", "store/test_packs.py", "faults/test_bound.py"),
+    "store/files.py": (
+        "store/test_summaries.py",
+        "store/test_packs.py",
+        "faults/test_bound.py",
+    ),
     "store/manifest.py": (
         "store/test_manifest.py",
         "growing/test_versions.py",
@@ -201,7 +266,12 @@ NEAR: dict[str, tuple[str, ...]] = {
         "store/test_objects.py",
     ),
     "store/migrations.py": ("store/test_migrations.py",),
-    "store/place.py": ("store/test_objects.py", "store/test_run.py", "store/test_late.py", "faults/test_strangers.py"),
+    "store/place.py": (
+        "store/test_objects.py",
+        "store/test_run.py",
+        "store/test_late.py",
+        "faults/test_strangers.py",
+    ),
     "store/run.py": (
         "store/test_run.py",
         "store/test_summaries.py",
@@ -257,6 +327,10 @@ NEAR: dict[str, tuple[str, ...]] = {
         "growing/test_dormant.py",
         "growing/test_unions.py",
     ),
-    "training/growing/versions.py": ("growing/test_versions.py", "growing/test_update.py", "face/test_formats.py"),
+    "training/growing/versions.py": (
+        "growing/test_versions.py",
+        "growing/test_update.py",
+        "face/test_formats.py",
+    ),
 }
 """Files below ``tests`` by files below ``bnp_dask``."""

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from bnp_dask.moves.usual import usual_number
 from scipy import sparse
 
 from bnp_dask.allocation import LDA, DPMixture, HDPTopics
@@ -20,7 +19,7 @@ from bnp_dask.initialize import RandomExamples, SampledTopics
 from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, DocumentBirth, Merge
-from bnp_dask.moves.base import PlanContext
+from bnp_dask.moves.base import PlanContext, usual_number
 from bnp_dask.moves.documents import (
     ATTEMPT,
     SHARPENED,
