@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from bnp_dask.moves.when import acts, is_to_come
+from bnp_dask.moves.base import acts, is_to_come
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import parse_job
