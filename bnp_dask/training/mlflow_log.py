@@ -127,9 +127,17 @@ def log_model(posterior: Posterior, name: str = "model", *, registered_model_nam
             name=name,
             loader_module=__name__,
             data_path=place,
+            signature=_signature(),
             pip_requirements=[f"bnp-dask=={__version__}"],
             registered_model_name=registered_model_name,
         )
+
+
+def _signature() -> Any:
+    """Parameters that predictions take: MLflow passes on none that a model does not declare."""
+    models, types = import_module("mlflow.models"), import_module("mlflow.types.schema")
+    params = [types.ParamSpec("soft", "boolean", False), types.ParamSpec("top", "long", 0)]
+    return models.ModelSignature(params=types.ParamSchema(params))
 
 
 @dataclass(frozen=True)
@@ -141,13 +149,13 @@ class MLflowModel:
     def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Any:
         """Clusters of rows, as :func:`bnp_dask.predict`.
 
-        ``params`` has ``soft`` or ``top``; SettingError for others.  The largest responsibilities are columns
-        ``label_1``, ..., ``resp_1``, ... of a table.
+        ``params`` has ``soft`` or ``top``, where 0 means none; SettingError for others.  The
+        largest responsibilities are columns ``label_1``, ..., ``resp_1``, ... of a table.
         """
         given = dict(params or {})
         if unknown := sorted(set(given) - {"soft", "top"}):
             raise SettingError(f"params: there is no {unknown[0]!r}; there are soft and top")
-        found = predict(self.posterior, model_input, **given)
+        found = predict(self.posterior, model_input, soft=given.get("soft", False), top=given.get("top", 0) or None)
         if not isinstance(found, TopResponsibilities):
             return found
         width = range(1, found.label.shape[1] + 1)

@@ -6,12 +6,12 @@ import warnings
 
 import numpy as np
 import pytest
-from bnp_dask.moves.base import acts, is_to_come
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.encoding import from_spec, to_spec
 from bnp_dask.errors import SettingError
+from bnp_dask.moves.base import acts, is_to_come
 
 MODEL = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian())
 START = bnp.RandomExamples(1)
