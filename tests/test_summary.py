@@ -372,6 +372,45 @@ def test_many_edits_of_counts_of_words_copy_no_row(monkeypatch):
         np.testing.assert_array_equal(part["x"], was)
 
 
+@pytest.mark.parametrize("width", [1, 3])
+def test_edits_of_counts_of_words_in_any_order_are_those_one_by_one(width):
+    """Also where nothing is left, and clusters come again after that."""
+    fields = {"N": Field(("cluster",)), "H": Field(("cluster",), "tracked"), "x": Field(("cluster", "word"))}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+
+        def of(ids: list[int], size: float, rng: np.random.Generator = rng) -> Summary:
+            shapes = {"N": (len(ids),), "H": (len(ids),), "x": (len(ids), width)}
+            return Summary(np.array(ids, np.int64), fields, {n: size * rng.random(s) for n, s in shapes.items()})
+
+        start, rest, edits, parts = of([0, 1, 2], 1.0), of([0, 1, 2], 1e-17), [], {}
+        ids, new = [0, 1, 2], 3
+        for kind in rng.choice(["insert", "take", "unite", "exchange"], 7).tolist():
+            if kind == "insert":
+                ids, new = [*ids, new], new + 1
+                edits.append(InsertEmpty((ids[-1],)))
+            elif kind == "take":
+                ids = rng.permutation(ids)[: rng.integers(len(ids) + 1)].tolist()
+                edits.append(Take(tuple(ids)))
+            elif kind == "unite" and len(ids) > 1:
+                keep, drop = rng.choice(ids, 2, replace=False).tolist()
+                ids.remove(drop)
+                edits.append(Unite(keep, drop, 0.3))
+            elif kind == "exchange" and ids:
+                ids, gone, new = [*ids[1:], new], ids[0], new + 1
+                parts[f"t{new}"] = of([ids[-1]], 1.0)
+                edits.append(Exchange(f"t{new}", (gone,)))
+        one_by_one, total, both = start, RunningTotal(start, rest), RunningTotal(start, rest)
+        totals = {name: RunningTotal(part) for name, part in parts.items()}
+        for edit in edits:
+            one_by_one = replay(one_by_one, [edit], parts)
+            total.apply([edit], totals)
+        both.apply(edits, totals)
+        for got, want in ((replay(start, edits, parts), one_by_one), (both.high, total.high), (both.low, total.low)):
+            assert_same(got, want, rtol=0, atol=0)
+            assert got["x"].shape == want["x"].shape and got["x"].dtype == np.float64
+
+
 # -- trials: the same atoms, assigned otherwise -----------------------------------------------------------------
 ONE_AXIS = {n: f for n, f in FIELDS.items() if f.n_cluster_axes < 2}
 

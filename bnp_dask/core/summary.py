@@ -212,7 +212,7 @@ def combine_links(a: Links | None, b: Links | None, sign: float) -> Links | None
 def grow(value: np.ndarray, count: int, n_axes: int) -> np.ndarray:
     """A copy with ``count`` zeros appended to each of the leading ``n_axes``."""
     if value.dtype == object:
-        return np.concatenate([value, rows_of(np.zeros((count, len(value[0]))))])
+        return np.concatenate([value, np.zeros(count)])  # numbers stand for whole rows, whose width may be unknown
     out = np.zeros([size + count * (axis < n_axes) for axis, size in enumerate(value.shape)])
     out[tuple(slice(size) for size in value.shape)] = value
     return out
@@ -754,12 +754,12 @@ def by_rows(edits: Sequence[Edit], summary: Summary, parts: Mapping[str, Summary
     if len(edits) < 2 or not summary.n_clusters or any(isinstance(edit, Fade | Widen) for edit in edits):
         return []
     all_of = [summary, *parts.values()]
-    words = [name for name, declared in summary.fields.items() if declared.dims == WORDS]
+    words = [name for name, declared in summary.fields.items() if declared == Field(WORDS)]
     return [name for name in words if all(own[name].dtype == np.float64 for own in all_of)]
 
 
 def in_rows(summary: Summary, names: Sequence[str]) -> Summary:
-    """Summary with some values as arrays of rows, which only edits understand."""
+    """Summary with some values as arrays of rows, which only edits understand; 0.0 is a row of zeros."""
     if not names:
         return summary
     return replace(summary, values={**summary.values, **{name: rows_of(summary[name]) for name in names}})
