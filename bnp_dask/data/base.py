@@ -455,7 +455,14 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
 
 
 FROM = "_from"
-"""Attribute of sources that path, ``batch_size``, ``weights`` and columns open again: these arguments but columns."""
+"""Attribute of sources that path, ``batch_size``, ``weights`` and columns open again: these arguments but columns,
+with places that do not depend on the working directory."""
+
+
+def place_of_weights(weights: Any) -> Any:
+    """Weights that open from any working directory: the place of a .npy file; columns and arrays are unchanged."""
+    is_file = isinstance(weights, (str, os.PathLike)) and os.fspath(weights).endswith(".npy")
+    return Location.of(os.fspath(weights)).place if is_file else weights
 
 
 def opened_as(
@@ -479,9 +486,7 @@ def opened_as(
     if not isinstance(data, places) or not all(a is None or isinstance(a, places) for a in beside):
         return None
     place = Location.of(data, None, "data")
-    text = None if weights is None else os.fspath(weights)
-    if text is not None and text.endswith(".npy"):
-        text = Location.of(text).place
+    text = None if weights is None else os.fspath(place_of_weights(weights))
     found: dict[str, Any] = {"place": place.place, "batch_size": batch_size, "weights": text}
     if labels is not None:
         found["labels"] = {"place": Location.of(os.fspath(labels)).place, "names": None}

@@ -13,7 +13,7 @@ from scipy import sparse
 
 import bnp_dask as bnp
 from bnp_dask.core.survey import combine, survey_batch
-from bnp_dask.data import as_source
+from bnp_dask.data import as_source, ingest
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import FullBatch, Memoized
@@ -76,6 +76,29 @@ def test_a_source_of_a_file_is_opened_again_with_its_columns_and_groups(tmp_path
     assert grow(tmp_path / "run", paths[0], batch_size=30).known == (paths[0],)
     found = grow(tmp_path / "run", paths[1], batch_size=30, revisit=9)
     assert (found.new, found.revisited) == ((paths[1],), source.n_batches)
+    assert gap(tmp_path / "run") < 1e-12
+
+
+def test_a_store_whose_groups_were_cut_for_its_source_alone_is_not_opened_again_with_others(tmp_path):
+    table = pd.DataFrame(day(0, n=60), columns=list("abc")).assign(rec=np.repeat([0, 1], 30))
+    table.to_parquet(tmp_path / "0.parquet")
+    ingest(tmp_path / "0.parquet", tmp_path / "0.zarr", columns=["a", "b"], group_column="rec")
+    begin(tmp_path / "run", as_source(tmp_path / "0.zarr", cut=10), model=MODELS["chains"], moves=())
+    new = as_source(day(1, n=60)[:, :2], groups=np.array([0, 30, 60]))
+    assert grow(tmp_path / "run", new, revisit=9).revisited == 0
+    assert gap(tmp_path / "run") < 1e-12
+
+
+def test_a_source_of_a_file_is_opened_again_where_it_was_opened(tmp_path, monkeypatch):
+    for folder in ("before", "after"):
+        (tmp_path / folder).mkdir()
+    np.save(tmp_path / "before" / "x.npy", day(0))
+    np.save(tmp_path / "before" / "w.npy", np.full(len(day(0)), 2.0))
+    monkeypatch.chdir(tmp_path / "before")
+    source = as_source("x.npy", batch_size=60, weights="w.npy")
+    monkeypatch.chdir(tmp_path / "after")
+    begin(tmp_path / "run", source, model=MODELS["mixture"], moves=())
+    assert grow(tmp_path / "run", day(1), revisit=9).revisited == source.n_batches
     assert gap(tmp_path / "run") < 1e-12
 
 

@@ -26,6 +26,7 @@ from bnp_dask.data.base import (
     check_names,
     columns_of,
     parsed,
+    place_of_weights,
 )
 from bnp_dask.data.groups import (
     IDS_PLACE,
@@ -790,12 +791,14 @@ def as_source(
     if not isinstance(wanted, Columns) or wanted.levels is None:
         source = with_levels(source, reading.levels)
     if isinstance(path, (str, os.PathLike)) and format is None and not storage_options:
-        # columns keep their groups, order and gaps where one file is read; recordings of several files have none
-        in_rows = (groups, order, gaps, step, cut) if location is None else ()
+        # columns keep their groups, order and gaps where one file is read; recordings of several files have none, and
+        # groups of a store are no column
+        in_rows = (groups, order, gaps, step, cut) if location is None or keys is None else ()
         in_columns = columns_of(source) is not None and (keys is None or keys.column is not None)
         apart = in_rows if in_columns else (wanted, groups, order, gaps, step, cut, on_bad_cell, levels or None)
         if all(given is None for given in apart):
-            object.__setattr__(source, FROM, (path, batch_size, weights))
+            place = Location.of(path, None, "data").place
+            object.__setattr__(source, FROM, (place, batch_size, place_of_weights(weights)))
     return source
 
 
