@@ -32,7 +32,7 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     def get(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-        value = getattr(import_module(places[name]), name)
+        value = getattr(__import__(places[name], fromlist=(name,)), name)  # as ``from``, which finds modules too
         setattr(sys.modules[package], name, value)
         return value
 

@@ -127,6 +127,13 @@ def test_names_of_a_face_are_imported_from_the_chapter():
     assert not found, [f"{file}: from {face} import {name}" for file, face, name in sorted(found)]
 
 
+@pytest.mark.parametrize("first", ["kernels.rounds", "kernels.urns", "plot", "Gaussian", "NGGPMixture"])
+def test_any_name_can_be_the_first_that_is_asked_for(first):
+    """Also one whose module, or which itself as a module, nothing has imported before."""
+    face, _, name = f"bnp_dask.{first}".rpartition(".")
+    subprocess.run([sys.executable, "-c", f"import {face}; {face}.{name}"], check=True)
+
+
 def test_nobody_tells_the_type_checker_what_it_does_not_know():
     """``as_a`` of ``inputs/settings.py`` asks the value itself."""
     names = [f"{path.relative_to(PACKAGE)}" for path in SOURCES if re.search(r"import.*\bcast\b", path.read_text())]
