@@ -915,10 +915,10 @@ def _planned(
     )
     more = gathered / costs.gathered_bytes if costs.gathered_bytes else 1.0
     unit = simulated_costs(costs, per_batch, remote=workers > 0, n_workers=at_once, more=more)
+    n_simulated = min(n_batches, max(SIMULATED, ROUNDS * at_once))
     passes = _passes(costs.tasks)
     if passes > 1:
-        unit = replace(unit, lap=n_batches / passes * unit.lap)
-    n_simulated = min(n_batches, max(SIMULATED, ROUNDS * at_once))
+        unit = replace(unit, lap=n_simulated / passes * unit.lap)
     small = not math.isnan(costs.kept_bytes) and batch_bytes <= SMALL_BYTES
     alone = not small or costs.tasks > 1.0
     effort = math.inf if alone else costs.effort * per_batch

@@ -150,8 +150,10 @@ def test_proposals_are_planned_by_the_workers_together():
         assert longer == pytest.approx(seconds)
 
 
-def test_passes_of_a_sampler_follow_one_another():
+@pytest.mark.parametrize("simulated", [100, 20])
+def test_passes_of_a_sampler_follow_one_another(monkeypatch, simulated):
     """Twice as many tasks are waited for, and each batch takes the coordinator its own time."""
+    monkeypatch.setattr("bnp_dask.training.planning.SIMULATED", simulated)
     one = replace(COSTS, visit=1e-9, proposals=(), moves=0.0)
     two = replace(one, tasks=2.0, moves=0.01)
     once, twice = (planned(workers=1, window=8, n_batches=100, costs=costs).lap_seconds for costs in (one, two))
