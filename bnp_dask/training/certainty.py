@@ -697,8 +697,8 @@ class _Nearby:
         elif differ > SAME_TOTALS:
             warn(
                 f"sums over the data differ by {differ:.2g} of their size from those of the posterior: it was trained "
-                "on other data, or by a schedule whose sums are estimates, such as Stochastic(). Losses compare it with "
-                "runs on these data"
+                "on other data, or by a schedule whose sums are estimates, such as Stochastic(). Losses compare it "
+                "with runs on these data"
             )
         return found
 
