@@ -88,7 +88,7 @@ class RandomExamples:
         hold(self, "background", share_below_one("background", self.background, "a share"))
 
     def start(self, context: InitContext) -> Summary:
-        """Statistics of K clusters of one atom each.
+        """Statistics of K clusters: of one atom each, or of topics as large as the data together.
 
         Raises
         ------
