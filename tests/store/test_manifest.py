@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import zlib
 
 import numpy as np
 import pytest
 
-from bnp_dask.errors import StoreError
-from bnp_dask.store import DamagedError, Manifest
+from bnp_dask.errors import SettingError, StoreError
+from bnp_dask.store import DamagedError, Manifest, RunStore, Versions
 from bnp_dask.store.files import pack, unpack
-from bnp_dask.store.manifest import ROW, GrowthLog
+from bnp_dask.store.manifest import ROW, GrowthLog, version_named
 
 WHO = {"data": {"path": "x.zarr", "n_atoms": 30}, "fingerprint": None}
 
@@ -180,3 +181,81 @@ def test_what_was_appended_is_what_a_checkpoint_refers_to(tmp_path):
     assert found.rows.tobytes() == rows[[0, 1, 4]].tobytes()
     with pytest.raises(DamagedError):
         GrowthLog.open(tmp_path / "nowhere", both.to_json())
+
+
+def test_a_log_that_does_not_fit_its_rows_is_damaged(tmp_path):
+    piece = {"place": None, "name": "week", "n_batches": 2}
+    log = GrowthLog.empty(tmp_path).appended(rows(0, 3), [piece])
+    with pytest.raises(DamagedError, match=r"grown.jsonl is damaged \(its pieces have other batches than grown.rows\)"):
+        GrowthLog.open(tmp_path, log.to_json())
+    short = GrowthLog.empty(tmp_path / "other").appended(rows(0, 2), [piece])
+    data = (tmp_path / "other" / "grown.rows").read_bytes()[:-1]
+    saved = {**short.to_json(), "rows": {"bytes": len(data), "crc32": zlib.crc32(data)}}
+    with pytest.raises(DamagedError, match=r"grown.rows is damaged \(95 bytes; needs 48 for each batch\)"):
+        GrowthLog.open(tmp_path / "other", saved)
+    wrong = GrowthLog.empty(tmp_path / "third").appended(rows(0, 2), [{**piece, "n_batches": -2}])
+    with pytest.raises(DamagedError, match=r"grown.jsonl, line 1, is damaged"):
+        GrowthLog.open(tmp_path / "third", wrong.to_json())
+
+
+def test_what_is_no_manifest_is_refused_by_its_name(tmp_path):
+    made = Manifest.open(tmp_path, WHO)
+    assert made.name == str(tmp_path / f"{made.key}.npz") and Manifest(None, WHO).name == "the list of batches"
+    grow(made, 3, {1: "cannot be read"})
+    head = tmp_path / f"{made.key}.npz"
+    arrays, meta = unpack(head.read_bytes(), head)
+    for changes, words in (
+        ({"format": "another"}, "it is no manifest"),
+        ({"reasons": {"1": "cannot be read"}}, "reasons is .*another program wrote it"),
+        ({"identity": None}, "identity is .*another program wrote it"),
+    ):
+        head.write_bytes(pack(arrays, {**meta, **changes}))
+        with pytest.raises(DamagedError, match=rf"{head.name} is damaged \({words}"):
+            Manifest.of_key(tmp_path, made.key)
+    with pytest.raises(SettingError, match="list of batches: '../elsewhere' is no name of a file"):
+        Manifest.of_key(tmp_path, "../elsewhere")
+
+
+RECORD = {"checkpoint": 3, "before": None, "ids": [1], "counts": [2.5], "pieces": [], "moves": []}
+
+
+def test_versions_are_records_posteriors_and_a_pointer(tmp_path):
+    versions = Versions(tmp_path)
+    assert versions.current is None and versions.numbers() == versions.kept() == []
+    for number in (2, 0, 11):
+        versions.write(number, {**RECORD, "checkpoint": number})
+        versions.posterior(number).mkdir()
+    for other in ("notes.zarr", "7.zarr.old", "notes.json", "7.json.old", "8"):
+        (tmp_path / "versions" / other).touch()
+    assert versions.numbers() == versions.kept() == [0, 2, 11]
+    versions.keep([2, 99])
+    assert versions.kept() == [2] and versions.numbers() == [0, 2, 11]
+    assert versions.record(11)["checkpoint"] == 11 and versions.has(0) and not versions.has(1)
+    versions.point_at(2)
+    assert versions.current == 2
+    versions.write(5, {name: value for name, value in RECORD.items() if name != "ids"})
+    with pytest.raises(
+        StoreError, match=r"00000005.json is damaged .*put it back from a copy, or name a version: .*@NUM"
+    ):
+        versions.record(5)
+    versions.write(5, {**RECORD, "number": 5, "moves": [{"kind": "birth", "targets": [1], "others": "none"}]})
+    with pytest.raises(StoreError, match=r"00000005.json is damaged .*moves\[0\]"):
+        versions.record(5)
+    (tmp_path / "VERSION.json").write_bytes(b"rotten")
+    with pytest.raises(StoreError, match=r"VERSION.json is damaged .*name a version"):
+        _ = versions.current
+    with pytest.raises(StoreError, match=r"00000001.json is missing"):
+        versions.record(1)
+
+
+def test_a_path_names_a_run_or_one_of_its_versions(tmp_path):
+    RunStore.create(tmp_path / "news", {}).close()
+    RunStore.create(tmp_path / "news@7", {}).close()
+    (tmp_path / "news@8").mkdir()
+    of = Versions(tmp_path / "news")
+    assert version_named(str(tmp_path / "news")) == (of, None)
+    assert version_named(str(tmp_path / "news@3")) == (of, 3)
+    assert version_named(str(tmp_path / "news@7")) == (Versions(tmp_path / "news@7"), None)  # a run of this name
+    for none in ("news@8", "news@x", "news@", "none@3", "@3"):
+        assert version_named(str(tmp_path / none)) is None
+    assert version_named("https://host/news@3") is None

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import uuid
+import zlib
+from dataclasses import replace
+from pathlib import PurePosixPath
+from types import SimpleNamespace
 
 import fsspec
 import numpy as np
@@ -13,7 +18,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, RunStore, Versions, place, read_history, run
+from bnp_dask.store import DamagedError, Listing, RunStore, Versions, place, read_history, run
 from bnp_dask.store.place import Key, place_of
 from tests.stopping import Killed
 from tests.store.test_run import B, commit, lap_of, put_all, run_lap, run_laps
@@ -474,3 +479,234 @@ def test_a_lease_is_renewed_while_it_still_holds():
     beats.stopping.wait = lambda seconds: waits.append(seconds) or True
     beats.run()
     assert len(waits) == 1 and 2 * waits[0] < place.SECONDS
+
+
+@pytest.mark.parametrize("path", ["a/b/c.json", "a/b", "a/b.tar.gz", "a/.hidden", "a/b.", "a/b c.zarr"])
+def test_names_of_objects_are_taken_apart_as_paths_are(path):
+    key, file = Key(f"s3://bucket/{path}"), PurePosixPath("/bucket") / path
+    assert (key.protocol, key.bucket) == ("s3", "bucket")
+    assert (key.name, key.stem) == (file.name, file.stem if not path.endswith(".") else "b")
+    assert str(key.parent) == f"s3:/{file.parent}" and str(key / "x") == f"s3:/{file / 'x'}"
+    assert key.absolute() == key and os.fspath(key) == str(key) == f"s3://bucket/{path}"
+    if not path.endswith("."):
+        assert str(key.with_suffix(".new")) == f"s3:/{file.with_suffix('.new')}"
+
+
+def test_a_history_on_an_object_store_is_read_in_its_order_and_what_was_never_committed_is_not(url, monkeypatch):
+    monkeypatch.setattr(place, "REQUESTS", 3)
+    file, bucket = Key(url) / "rows", place.Bucket()
+    extent, whole, extents = place.Extent(), b"", []
+    for n in range(8):
+        data = b"%d," % n * (n + 1)
+        assert bucket.append(file, b"", extent) == extent
+        bucket.append(file, b"of a killed writer", extent)
+        extent, whole = bucket.append(file, data, extent), whole + data
+        extents.append((extent, whole))
+    bucket.write(file / "notes", b"of somebody else")
+    for extent, whole in extents:
+        assert extent == place.Extent(len(whole), zlib.crc32(whole))
+        assert b"".join(bucket.pieces(file, extent)) == whole
+    assert list(bucket.pieces(Key(url) / "none", place.Extent())) == []
+    with pytest.raises(DamagedError, match=r"rows is damaged \(no pieces lead to its first 5 bytes\)"):
+        list(bucket.pieces(file, place.Extent(5, 3)))
+
+
+def test_a_glance_is_as_old_as_a_minute_and_tells_why_there_is_nothing(url, monkeypatch):
+    file, bucket, now = Key(url) / "SESSION", place.Bucket(), [6000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with pytest.raises(DamagedError, match="SESSION is missing"):
+        bucket.glance(file)
+    bucket.write(file, b"first")
+    with pytest.raises(DamagedError, match="SESSION is missing"):
+        bucket.glance(file)
+    now[0] += 60
+    assert bucket.glance(file) == b"first"
+    bucket.write(file, b"second")
+    now[0] += 59
+    assert bucket.glance(file) == b"first" and bucket.read(file) == bucket.read_late(file) == b"second"
+    now[0] += 2
+    assert bucket.glance(file) == b"second"
+    now[0] += 60
+    calls = []
+
+    def reset(self, path, *args, **more):
+        calls.append(path)
+        raise ConnectionError("reset by peer")
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", reset)
+    for _ in range(2):
+        with pytest.raises(DamagedError, match="cannot read .*SESSION: ConnectionError: reset by peer"):
+            bucket.glance(file)
+    assert len(calls) == place.GLANCES
+
+
+def test_what_cannot_be_removed_from_a_bucket_only_wastes_space(url, monkeypatch):
+    bucket = place.Bucket()
+    keys = [Key(url) / name for name in ("a", "folder/b", "folder/deep/c", "folders")]
+    for key in keys:
+        bucket.write_once(key, b"")
+        assert bucket.part(key, 0, 0) == bucket.read(key) == b""
+    bucket.remove([])
+    bucket.remove_tree(Key(url) / "none")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "rm", lambda *args, **more: (_ for _ in ()).throw(PermissionError("no")))
+        bucket.remove(keys[:1])
+        bucket.remove_tree(Key(url) / "folder")
+        patch.setattr(MemoryFileSystem, "find", lambda *args, **more: (_ for _ in ()).throw(PermissionError("no")))
+        bucket.remove_tree(Key(url) / "folder")
+    assert [bucket.exists(key) for key in keys] == [True] * 4
+    bucket.remove_tree(Key(url) / "folder")
+    assert [bucket.exists(key) for key in keys] == [True, False, False, True]
+    for read in (bucket.read, lambda key: bucket.part(key, 0, 1)):
+        with pytest.raises(DamagedError, match="folder/b is missing"):
+            read(keys[1])
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, PermissionError, NotImplementedError, ImportError])
+def test_what_will_not_pass_is_asked_once_and_what_may_several_times(url, monkeypatch, error):
+    objects, calls = place.objects_of(Key(url)), []
+    assert objects is place.objects_of(Key(url) / "deep" / "er")
+    objects.put(Key(url) / "a", b"words")
+
+    class NoCredentialsError(Exception):
+        pass
+
+    for kind, n_tries in ((error, 1), (NoCredentialsError, 1), (RuntimeError, 5), (ConnectionError, 5)):
+        calls.clear()
+
+        def fails(self, *args, kind=kind, **more):
+            calls.append(args)
+            raise kind("two\n  lines")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryFileSystem, "cat_file", fails)
+            with pytest.raises(StoreError, match=rf"cannot read {url}/a: {kind.__name__}: two lines\. Check") as caught:
+                objects.get(Key(url) / "a")
+        assert len(calls) == n_tries and isinstance(caught.value.__cause__, kind)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda *args, **more: (_ for _ in ()).throw(FileNotFoundError))
+    with pytest.raises(StoreError, match=rf"cannot write {url}/a: FileNotFoundError: FileNotFoundError\."):
+        objects.put(Key(url) / "a", b"")
+
+
+# -- who holds a lease --------------------------------------------------------------------------------------------
+def test_a_holder_is_here_and_lives_or_not(monkeypatch):
+    this = place.Holder.this()
+    assert re.fullmatch(rf"process {os.getpid()} on .+ since 20\d\d-\d\d-\d\dT[\d:]+\+00:00", this.who)
+    assert this.process == os.getpid() and this.seconds == place.SECONDS
+    if this.machine:
+        assert this.is_here and this.lives
+        assert not replace(this, started="1").lives  # another process has its number now
+        assert not replace(this, process=2**22 + 1).lives
+    assert not replace(this, machine="another").is_here and not replace(this, machine="").is_here
+
+    def hidden(*args):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", hidden)
+    assert this.lives
+    monkeypatch.setattr(place, "_machine", lambda: "")
+    assert not this.is_here and not replace(this, machine="").is_here
+
+
+def test_a_lease_whose_last_beat_is_old_beats_before_it_is_believed(url, monkeypatch):
+    store, beats = RunStore.create(url, {}), []
+    lease, original = store._lock, place._Beats.beat
+    lease._beats.stop()
+    lease._thread.join()
+    monkeypatch.setattr(place._Beats, "beat", lambda self: beats.append(self) or original(self))
+    lease._beats.beaten = time.monotonic() - place.SECONDS / 2 + 5
+    lease.require()
+    assert not beats
+    lease._beats.beaten -= 10
+    lease.require()
+    lease.require()
+    assert len(beats) == 1 and time.monotonic() - lease._beats.beaten < 5
+    lease._claims._objects.create(lease._claims.claim(lease.number + 1), json.dumps(vars(place.Holder.this())).encode())
+    lease.require()  # it cannot have been lost while its beat is young
+    lease._beats.beaten -= place.SECONDS
+    for _ in range(2):
+        with pytest.raises(
+            StoreError, match=rf"has been taken over by process {os.getpid()} on .* sign of life for 45 s"
+        ):
+            lease.require()
+    assert len(beats) == 3  # whoever has lost it looks each time
+
+
+def test_a_claim_of_a_later_version_is_waited_for_and_then_taken(url, elsewhere, caplog):
+    """Who holds it is not known, and how long its beats are good for is not either."""
+    store = RunStore.create(url, {})
+    kill(store)
+    claims = store._lock._claims
+    claims._objects.put(claims.claim(1), b'{"who": 3}')
+    with caplog.at_level("INFO"):
+        second = RunStore.open(url)
+    assert any("waiting for up to 0.4 s whether its last writer still lives" in text for text in caplog.messages)
+    assert second._lock.number == 2
+    claims._objects.put(claims.beat(2), b"rotten")
+    assert claims._signs(2) == {} and claims._holder(1) is None and claims._holder(9) is None
+    assert "taken over by process" in str(claims.lost(1))
+    assert "taken over by another process" in str(claims.lost(2))
+    kill(second)
+    claims._objects.put(claims.claim(2), b"rotten")
+    third = RunStore.open(url)
+    assert third._lock.number == 3
+    third.close()
+    fourth = RunStore.open(url)  # the one before ended in peace: no number is taken from it
+    assert fourth._lock.number == 4 and not fourth._lock._owes_fence
+    fourth.close()
+
+
+def test_a_holder_that_ends_or_is_overtaken_while_another_waits(url, elsewhere, monkeypatch):
+    store = RunStore.create(url, {})
+    kill(store)
+    claims, original, todo = store._lock._claims, time.sleep, []
+
+    def sleep(seconds):
+        if todo:
+            todo.pop()()
+        original(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    todo.append(lambda: claims._objects.create(claims.claim(2), b"{}"))
+    with pytest.raises(StoreError, match=r"is being written by process \d+ on"):
+        RunStore.open(url)
+    todo.append(lambda: claims.leave(2, is_whole=True))
+    again = RunStore.open(url)
+    assert again._lock.number == 3 and not todo
+    again.close()
+
+
+def test_a_lease_that_cannot_be_renewed_is_told_and_tried_again(caplog):
+    beats, asked = place._Beats(SimpleNamespace(folder="run"), 1), []
+    answers = [False, False, True]
+    beats.stopping.wait = lambda seconds: answers.pop(0)
+
+    def beat():
+        asked.append(beats)
+        raise StoreError("no network")
+
+    beats.beat = beat
+    with caplog.at_level("WARNING"):
+        beats.run()
+    assert len(asked) == 2 and caplog.messages == ["run: its lease could not be renewed: no network"] * 2
+    answers[:], asked[:] = [False, False], []
+    beats.beat = lambda: asked.append(beats) or setattr(beats, "lost", True)
+    beats.run()
+    assert len(asked) == 1
+
+
+def test_a_number_that_another_took_meanwhile_is_not_claimed(url, monkeypatch):
+    run_laps(url, 1)
+    original, was = place.Objects.create, []
+
+    def late(self, key, data):
+        if key.url.endswith("00000002.json") and not was:
+            was.append(original(self, key, b"of another"))
+        return original(self, key, data)
+
+    monkeypatch.setattr(place.Objects, "create", late)
+    assert run.claim_next(Key(url), "a session") == 3
+    assert RunStore.view(url)._number == 3 and RunStore.exists(url)
+    store = RunStore.open(url)
+    assert store.board() is None  # an object store maps no files into memory
+    store.close()

@@ -243,3 +243,127 @@ def test_of_two_files_of_one_visit_the_one_with_the_checksum_is_found(tmp_path):
     for crc, data in contents.items():
         assert found.read(4, 2, crc) == data
     assert found.read(4, 2, 0) is None
+
+
+def everything(keys):
+    return np.ones(len(keys), np.bool_)
+
+
+def test_a_file_of_any_content_comes_back_from_packs_that_were_joined(tmp_path):
+    """Also an empty one, whose checksum is 0, of batch 0; and a key without a checksum is one of its files."""
+    found = checkpoint.Packs(tmp_path)
+    assert found.read(0, 0) is None and found.keys().shape == (0, 3) and found.indexes() == []
+    contents = {(0, 0): b"", (0, 3): b"three", (2**31, 2**40): b"far", (7, 0): bytes(range(256))}
+    for key, data in contents.items():
+        found.join([((*key, zlib.crc32(data)), partial(bytes, data))], everything)
+    for key, data in contents.items():
+        assert found.read(*key) == found.read(*key, zlib.crc32(data)) == data
+        assert found.read(*key, zlib.crc32(data) ^ 1) is None
+    assert sorted(map(tuple, found.keys()[:, :2].tolist())) == sorted(contents)
+    assert sum(index.nbytes for index in found.indexes()) == sum(map(len, contents.values()))
+    assert sum(map(len, found.indexes())) == 4
+    found.join([], lambda keys: keys[:, 0] == 7)
+    found.purge(lambda keys: keys[:, 0] == 7)
+    assert found.read(7, 0) == contents[7, 0] and found.read(0, 3) is None and len(found.keys()) == 1
+    found.purge(lambda keys: keys[:, 0] == 8)
+    assert found.indexes() == [] and not list(found.folder.iterdir())
+
+
+def test_the_largest_pack_stays_while_few_files_come_and_goes_once_half_is_unneeded(tmp_path):
+    found = checkpoint.Packs(tmp_path)
+
+    def join(first, n, alive=everything):
+        contents = [(i, str(i).encode()) for i in range(first, first + n)]
+        found.join([((i, 0, zlib.crc32(data)), partial(bytes, data)) for i, data in contents], alive)
+        return sorted(len(index) for index in found.indexes())
+
+    assert join(0, 20) == [20]
+    assert join(20, 9) == [9, 20]  # 20 are more than twice 9
+    assert join(29, 1, lambda keys: keys[:, 0] >= 10) == [1, 9, 20]  # half of the largest is needed
+    assert join(30, 1) == [2, 9, 20]  # 1 is not more than twice 1
+    assert join(31, 1) == [3, 9, 20]  # nor 2, but 9 are more than twice 3
+    assert join(32, 1, lambda keys: keys[:, 0] >= 11) == [3, 9, 10]  # less than half is needed
+    assert [found.read(i, 0) for i in (11, 20, 28, 32)] == [b"11", b"20", b"28", b"32"]
+    assert found.read(10, 0) is None
+
+
+def test_summaries_of_one_visit_in_packs_are_told_apart_by_their_receipts(tmp_path):
+    files = checkpoint.SummaryFiles(tmp_path)
+    receipts = [files.put(3, 1, {"a": np.full(2, value)}, {"value": value}) for value in (1.0, 2.0)]
+    kept = [(3, 1, receipt) for receipt in receipts]
+    reads = [((b, v, r.crc32), partial(files.read, b, v, r)) for b, v, r in kept]
+    files.packs.join(reads, everything)
+    for receipt in receipts:
+        files.path(3, 1, receipt).unlink()
+    for receipt, value in zip(receipts, (1.0, 2.0), strict=True):
+        arrays, meta = files.get(3, 1, receipt)
+        assert meta == {"value": value} and arrays["a"].tolist() == [value] * 2
+    assert files.get(3, 1)[1]["value"] in (1.0, 2.0)
+    with pytest.raises(StoreError, match="summary of batch 3 at visit 2 cannot be used"):
+        files.get(3, 2)
+    assert sorted(files.keys()) == [(3, 1)] * 2
+
+
+def test_a_pack_that_goes_while_it_is_read_is_looked_for_again_and_one_that_stays_damaged_is_named(
+    tmp_path, monkeypatch
+):
+    found, tries = checkpoint.Packs(tmp_path), []
+    found.join([((1, 0, zlib.crc32(b"one")), partial(bytes, b"one"))], everything)
+    original = checkpoint.Packs.indexes
+
+    def late(self):
+        tries.append(self)
+        if len(tries) < 3:
+            raise checkpoint.DamagedError("a pack is missing")
+        return original(self)
+
+    monkeypatch.setattr(checkpoint.Packs, "indexes", late)
+    assert found.read(1, 0) == b"one" and len(tries) == 3
+    monkeypatch.setattr(checkpoint.Packs, "indexes", original)
+    (pack,) = found.folder.iterdir()
+    data = pack.read_bytes()
+    for wrong, words in (
+        (data[:20], "it is cut off"),
+        (data[:-1], "a file in it does not fit its checksum"),
+        (b"B" + data[1:], "its checksum does not fit"),
+    ):
+        pack.write_bytes(wrong)
+        checkpoint._index.cache_clear()
+        with pytest.raises(checkpoint.DamagedError, match=words):
+            found.read(1, 0)
+    pack.write_bytes(data)
+    pack.rename(pack.with_name("00000000-000001.pack"))  # the name is the checksum
+    with pytest.raises(checkpoint.DamagedError, match="its checksum does not fit"):
+        found.read(1, 0)
+
+
+def test_a_run_packs_from_a_number_of_files_on_and_only_what_is_in_files(tmp_path):
+    grown = Grown(tmp_path / "run")
+    grown.store.pack()  # nothing was committed
+    for number in range(7):
+        grown.visit(number)
+    folder = tmp_path / "run" / "summaries"
+
+    def packed():
+        grown.store.commit({}, {}, [], grown.listing())
+        grown.store.pack()
+        return len(grown.store.summaries.packs.keys()), len(list(folder.glob("0*/*")))
+
+    assert packed() == (0, 7)
+    grown.visit(7)
+    assert packed() == (8, 0)
+    for number in range(8, 15):
+        grown.visit(number)
+    assert packed() == (8, 7)
+    grown.visit(15)
+    assert packed() == (16, 0)
+    (pack, *_) = (folder / "packs").iterdir()
+    pack.write_bytes(pack.read_bytes()[:-1] + b"?")
+    pack.rename(pack.with_name("00000000-000001.pack"))
+    with pytest.raises(StoreError, match=r"\.pack is damaged .*; put the file back from a copy"):
+        grown.store.pack()
+    with pytest.raises(StoreError, match=r"cannot pack summaries: .*\.pack is damaged .*; the run is as it was"):
+        grown.store.pack(purges=True)
+    grown.store.close()
+    with pytest.raises(StoreError, match="opened for reading or closed"):
+        grown.store.pack()

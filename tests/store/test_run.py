@@ -8,15 +8,19 @@ import re
 import subprocess
 import sys
 import warnings
+import zlib
 
 import numpy as np
 import pytest
 
 from bnp_dask import __version__
+from bnp_dask.core.code import code_here
 from bnp_dask.errors import StoreError
-from bnp_dask.store import JOB_NAME, Listing, Receipt, RunStore, SummaryFiles, place, read_history
-from bnp_dask.store.files import seal
-from bnp_dask.store.place import Extent, place_of
+from bnp_dask.inputs import POSTERIOR_NAME
+from bnp_dask.store import JOB_NAME, Listing, Receipt, RunStore, SummaryFiles, place, read_history, run
+from bnp_dask.store.checkpoint import checkpoint_numbers
+from bnp_dask.store.files import pack, seal
+from bnp_dask.store.place import DamagedError, Extent, place_of
 
 B = 3
 
@@ -772,3 +776,206 @@ def test_many_summaries(path):
     *_, last = store.load().listing.entries()
     assert len(store.load().listing) == n
     np.testing.assert_array_equal(store.get_summary(*last)[0]["a"], [1_999, 1])
+
+
+# -- names and places -----------------------------------------------------------------------------------------------
+def test_a_path_is_a_run_or_none_and_never_an_error(path, tmp_path):
+    """Of paths and URLs that hold something else, and of those that can hold no run."""
+    run_laps(path, 1)
+    (tmp_path / "data").mkdir()
+    for place_, may, holds in (
+        (path, True, True),
+        (f"file://{path}", True, True),
+        (tmp_path / "data", True, False),
+        (tmp_path / "none", True, False),
+        ("https://host/data", False, False),
+        ("s3://bucket/run::zip", False, False),
+    ):
+        assert (run.may_hold_runs(place_), run.holds_run(place_)) == (may, holds)
+    assert str(run.run_folder("memory://bucket/run//")) == "memory://bucket/run"
+    assert run.run_folder(f"file://{path}") == path
+
+
+def test_the_posterior_and_the_notes_of_a_run_are_in_it_and_other_paths_are_themselves(path, tmp_path):
+    run_laps(path, 1)
+    assert run.posterior_place(path) == str(path)
+    (path / POSTERIOR_NAME).mkdir()
+    assert run.posterior_place(path) == run.posterior_place(f"file://{path}") == str(path / POSTERIOR_NAME)
+    for other in (str(tmp_path / "none"), "https://host/posterior.zarr"):
+        assert run.posterior_place(other) == other
+    (path / "note").write_bytes(b"words")
+    (tmp_path / "note").write_bytes(b"of no run")
+    assert run.read_note(path, "note") == run.note_in(path, "note") == b"words"
+    assert run.read_note(path, "other") is run.note_in(path, "other") is run.read_note(tmp_path, "note") is None
+    assert run.read_note("https://host/run", "note") is None
+
+
+def test_a_new_run_takes_the_place_of_what_a_killed_creation_left_and_of_nothing_else(path):
+    left = ["LOCK", "lock", "SESSION", "checkpoints", "manifest", "drafts", "posted", JOB_NAME, ".tmp-1-RUN.json"]
+    path.mkdir()
+    for name in left:
+        (path / name).touch()
+        run.require_new(path)
+    for name in ("c", "a", "b"):
+        (path / name).touch()
+    with pytest.raises(StoreError, match=r"is not empty \(a, b, c\); choose"):
+        run.require_new(path)
+    (path / "d").touch()
+    with pytest.raises(StoreError, match=r"is not empty \(a, b, c, \.\.\.\); choose"):
+        run.require_new(path)
+
+
+# -- what other versions of the package wrote, and damage whose checksum is right ---------------------------------
+def rewritten(path, number, arrays=None, **changes):
+    """Give a checkpoint another head, and other arrays; None takes a field away."""
+    base = path / "checkpoints" / f"{number:08d}"
+    content = json.loads(base.with_suffix(".json").read_bytes())["content"]
+    if arrays is not None:
+        data = pack(arrays)
+        base.with_suffix(".npz").write_bytes(data)
+        content["arrays"] = Extent(len(data), zlib.crc32(data)).to_json()
+    content = {name: value for name, value in {**content, **changes}.items() if value is not None}
+    base.with_suffix(".json").write_bytes(seal(content))
+
+
+def test_heads_without_fields_that_came_later_mean_what_they_meant(path):
+    run_laps(path, 1)
+    assert RunStore.view(path).load().code == (code_here(),)
+    rewritten(path, 1, begun=None, parts=None, code=None, software="0.3.0")
+    found = RunStore.view(path).load()
+    assert found.begun and found.parts == () and [one.version for one in found.code] == ["0.3.0"]
+    assert RunStore.has_begun(path)
+    rewritten(path, 1, software=None)
+    assert RunStore.view(path).load().code == ()
+    rewritten(path, 1, begun=False)
+    assert not RunStore.view(path).load().begun and not RunStore.has_begun(path)
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        (None, "it lists no summaries"),
+        (np.zeros((1, 3), np.int64), r"the list of summaries is int64 \(1, 3\); needs int64 \(N, 4\)"),
+        (np.zeros((1, 4)), "the list of summaries is float64"),
+        (np.array([[-1, 0, 1, 1]]), "the list of summaries is"),
+        (np.array([[0, -1, 1, 1]]), "the list of summaries is"),
+    ],
+)
+def test_a_checkpoint_whose_list_is_none_is_damaged(path, listed, words):
+    run_laps(path, 2)
+    rewritten(path, 2, {"x": np.zeros(4), **({} if listed is None else {run.LISTING: listed})})
+    with pytest.raises(StoreError, match=rf"checkpoint 2 of .* cannot be used: .*00000002.npz is damaged \({words}"):
+        RunStore.view(path).at(2)
+    with pytest.raises(DamagedError, match=rf"00000002.npz is damaged \({words}"):
+        run.committed(path, 2)
+
+
+def visits_of(store):
+    """Of the first batch."""
+    keys = sorted(store.summaries.keys())
+    return [visit for batch, visit in keys if batch == 0]
+
+
+def test_pinned_checkpoints_stay_and_damaged_or_missing_ones_are_passed_over(path):
+    run_laps(path, 3)
+    store = RunStore.open(path)
+    store.load()
+    store.pin([2])
+    for lap in (3, 4, 5):
+        run_lap(store, lap)
+    assert sorted(checkpoint_numbers(path)) == [2, 5, 6]
+    assert store.at(2).state == {"lap": 1}
+    assert [row["lap"] for row in store.at(2).history] == [0, 0, 1, 1]
+    assert visits_of(store) == [1, 4, 5]
+    (path / "checkpoints/00000005.json").write_bytes(b"rotten")
+    store.pin([2, 5, 99])
+    assert [one.number for one in store._pinned] == [2]
+    store.pin([], dropped=[2, 5])
+    for lap in (6, 7):
+        run_lap(store, lap)
+    assert sorted(checkpoint_numbers(path)) == [7, 8]
+    assert visits_of(store) == [6, 7]
+    with pytest.raises(StoreError, match="checkpoint 2 of .* cannot be used: .*00000002.json is missing"):
+        store.at(2)
+    store.close()
+
+
+def test_parts_stay_as_long_as_a_checkpoint_refers_to_them(path):
+    store = RunStore.create(path, {})
+    files = store.part_files()
+    first, second = (files.put(name, {"a": np.arange(n)}) for name, n in (("one", 3), ("two", 4)))
+    files.put("without a checkpoint", {})
+    assert files.put("one", {"a": np.arange(3)}) == first  # the same again
+    for parts in ([first, second], [first], [first]):
+        store.commit({}, {}, [], NOTHING, parts)
+    assert sorted(file.name for file in (path / "parts").iterdir()) == ["one", "without a checkpoint"]
+    store.close()
+    store = RunStore.open(path)
+    found = store.load()
+    assert found.parts == (first,) and run.parts_of(path, found.number) == (first,)
+    assert os.listdir(path / "parts") == ["one"]
+    np.testing.assert_array_equal(files.get(first)["a"], np.arange(3))
+    third = files.put("three", {"a": np.arange(5)})
+    store.commit({}, {}, [], NOTHING, [first, third])
+    data = (path / "parts/three").read_bytes()
+    for wrong in (data[:-1], data[:-1] + b"x", data + b"x"):
+        (path / "parts/three").write_bytes(wrong)
+        with pytest.raises(StoreError, match=r"parts/three is damaged .* resume from the one before"):
+            files.get(third)
+        with pytest.warns(UserWarning, match="parts/three is damaged .*; going on from checkpoint 3"):
+            assert store.load().parts == (first,)
+    (path / "checkpoints/00000004.json").write_bytes(b"rotten")
+    assert run.parts_of(path, 4) == ()
+    store.close()
+
+
+def test_a_new_part_is_on_the_disk_before_the_commit_and_an_old_one_is_not_waited_for(path, monkeypatch):
+    store, synced = RunStore.create(path, {}), []
+    monkeypatch.setattr(place.Disk, "sync", lambda self, paths: synced.append(list(paths)))
+    part = store.part_files().put("one", {"a": np.arange(3)})
+    for _ in range(2):
+        store.commit({}, {}, [], NOTHING, [part])
+    assert [files for files in synced if files] == [[path / "parts" / "one"]]
+    store.close()
+
+
+def test_a_commit_that_finds_a_newer_checkpoint_says_so(path):
+    run_laps(path, 1)
+    store = RunStore.open(path)
+    store.load()
+    for suffix in (".json", ".npz"):
+        file = (path / "checkpoints/00000001").with_suffix(suffix)
+        (path / "checkpoints/00000007").with_suffix(suffix).write_bytes(file.read_bytes())
+    with pytest.raises(StoreError, match="newer than 2, the one that was made now"):
+        run_lap(store, 1)
+    assert {2, 7} <= set(checkpoint_numbers(path))
+    store.close()
+
+
+def test_the_number_after_the_newest_is_claimed_once(path):
+    """What a killed writer may still commit is refused then; who reads passes the claim over."""
+    run_laps(path, 2)
+    assert [run.claim_next(path, "a session") for _ in range(2)] == [3, 4]
+    for number in (3, 4):
+        with pytest.raises(run.FenceError, match=f"checkpoint {number} of .* was never made"):
+            run.head_of(path, number)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert RunStore.view(path).load().number == 2
+
+
+def test_who_goes_on_with_the_run_of_other_code_is_told(path, caplog):
+    run_laps(path, 1)
+    with caplog.at_level("WARNING"):
+        RunStore.open(path).load()
+        assert not caplog.messages
+        rewritten(path, 1, code=None, software="0.2.9")
+        RunStore.view(path).load()
+        assert not caplog.messages  # a reader writes nothing
+        store = RunStore.open(path)
+        store.load()
+        assert [re.search("was last written by .*0.2.9", message) is not None for message in caplog.messages] == [True]
+    for lap in (1, 2):
+        run_lap(store, lap)
+    assert [one.version for one in RunStore.view(path).load().code] == ["0.2.9", __version__]
+    store.close()

@@ -7,6 +7,7 @@ import pickle
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pytest
@@ -15,8 +16,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bnp_dask.errors import StoreError
-from bnp_dask.store import Listing, MemoryStore, RunStore, SummaryFiles, place
-from bnp_dask.store.files import DamagedError, crc_of_packed, pack, unpack
+from bnp_dask.store import Listing, MemoryStore, RunStore, SummaryFiles, files, place
+from bnp_dask.store.files import (
+    DamagedError,
+    check_extent,
+    crc_of_packed,
+    json_lines,
+    pack,
+    read_extent,
+    seal,
+    unpack,
+    unseal,
+    unsealed,
+)
+from bnp_dask.store.place import Extent
 
 DTYPES = st.one_of(
     hnp.floating_dtypes(sizes=(32, 64)), hnp.integer_dtypes(), hnp.boolean_dtypes(), hnp.unicode_string_dtypes()
@@ -143,3 +156,150 @@ def test_memory_is_bounded():
     assert not folder.exists()
     assert store.nbytes == 0
     assert store.load() is None
+
+
+def test_the_parts_of_a_run_in_memory_are_files_that_are_forgotten_and_go_at_its_end(monkeypatch):
+    monkeypatch.setattr(place, "LATE_PAUSES", ())
+    store = MemoryStore()
+    parts = [store.part_files().put(name, {"a": np.arange(3)}) for name in ("one", "two")]
+    folder = Path(store._directory.name)
+    store.forget_parts([])
+    store.forget_parts(parts[:1])
+    assert [file.name for file in (folder / "parts").iterdir()] == ["two"]
+    board = store.board()
+    assert store.board() == board  # one session for all tasks
+    crc32 = board.put("x", [np.frombuffer(b"abc", np.uint8), np.frombuffer(b"d", np.uint8)])
+    assert [bytes(found) for found in board.get("x", [3, 1], crc32)] == [b"abc", b"d"]
+    with pytest.raises(StoreError, match=r"x\.raw is damaged"):
+        board.get("x", [3, 1], crc32 ^ 1)
+    board.remove("x")
+    with pytest.raises(StoreError, match=r"cannot be used here .*x\.raw"):
+        board.get("x", [3, 1], crc32)
+    store.close()
+    assert not folder.exists()
+    again = store.board()
+    assert again.session != board.session and again.path != board.path
+    store.close()
+
+
+def test_what_is_forgotten_in_memory_is_what_is_older_than_what_is_kept():
+    store = MemoryStore(max_bytes=800)
+    for visit in (2, 1, 0):  # a late worker puts an older visit
+        for batch in (0, 1):
+            store.put_summary(batch, visit, {"a": np.full(50, visit)})
+    assert store.nbytes == 800
+    folder = Path(store._directory.name)
+    assert len(list(folder.rglob("*.npz"))) == 4
+    store.forget([(0, 2), (5, 1)])
+    assert store.nbytes == 800 and len(list(folder.rglob("*.npz"))) == 2
+    for visit in (0, 1):
+        assert store.get_summary(1, visit)[0]["a"][0] == visit
+        with pytest.raises(StoreError, match=rf"no summary of batch 0 at visit {visit}; this batch has visits \[2\]"):
+            store.get_summary(0, visit)
+    assert store.get_summary(0, 2)[0]["a"][0] == 2
+    store.forget([(0, 3)])
+    assert store.nbytes == 400
+    store.close()
+
+
+def sealed_as(**content):
+    return seal({"format": "words", "version": 3, **content})
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "words"),
+    [
+        (b"", DamagedError, "its checksum does not fit"),
+        (sealed_as()[:-1], DamagedError, "its checksum does not fit"),
+        (sealed_as().replace(b"words", b"birds"), DamagedError, "its checksum does not fit"),
+        (seal({"version": 3}), DamagedError, "KeyError"),
+        (sealed_as(format=3), DamagedError, "it says neither its format nor its version"),
+        (sealed_as(version="3"), DamagedError, "it says neither its format nor its version"),
+        (sealed_as(format="birds"), StoreError, "x is a 'birds', needs a 'words'"),
+        (sealed_as(version=4), StoreError, "format version 4, this bnp-dask reads up to 3; upgrade"),
+        (sealed_as(n="one"), DamagedError, "n is .*another program wrote it"),
+    ],
+)
+def test_what_is_not_sealed_content_of_its_kind_is_refused_with_the_reason(tmp_path, data, error, words):
+    class Fields(TypedDict):
+        n: NotRequired[int]
+
+    file = tmp_path / "x"
+    file.write_bytes(data)
+    for read in (lambda: unseal(file, "words", 3, Fields), lambda: unsealed(data, file, "words", 3, Fields)):
+        with pytest.raises(error, match=words):
+            read()
+    file.write_bytes(sealed_as(n=2))
+    assert unseal(file, "words", 3, Fields)["n"] == 2
+
+
+def test_lines_of_json_are_named_by_their_number():
+    assert json_lines(b'{"a":1}\n{"b":[2]}\n', dict[str, Any], "rows") == [{"a": 1}, {"b": [2]}]
+    assert json_lines(b"", dict[str, Any], "rows") == []
+    with pytest.raises(DamagedError, match="rows is damaged"):
+        json_lines(b'{"a":1}\n{"b":', dict[str, Any], "rows")
+    with pytest.raises(DamagedError, match="rows is damaged"):
+        json_lines(b"\xff\n", dict[str, Any], "rows")
+    with pytest.raises(DamagedError, match="rows, line 2, is damaged"):
+        json_lines(b'{"a":1}\n[2]\n', dict[str, Any], "rows")
+
+
+def test_the_committed_beginning_of_a_file_that_grows(tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "PIECE_BYTES", 4)
+    file, extent, whole = tmp_path / "rows", Extent(), b""
+    check_extent(file, extent)
+    for data in (b"first", b"", b"second line"):
+        file.write_bytes(whole + b"uncommitted") if whole else None
+        extent, whole = files.append(file, data, extent), whole + data
+        assert extent == Extent(len(whole), zlib.crc32(whole)) == Extent.from_json(extent.to_json())
+        assert file.read_bytes() == read_extent(file, extent) == whole
+    assert [len(piece) for piece in place.place_of(file).pieces(file, Extent(6, 0))] == [4, 2]
+    file.write_bytes(whole + b"uncommitted")
+    check_extent(file, extent)
+    for wrong in (whole[:-1], b"F" + whole[1:]):
+        file.write_bytes(wrong)
+        for use in (check_extent, read_extent):
+            with pytest.raises(DamagedError, match=rf"rows is damaged \(its first {len(whole)} bytes do not fit"):
+                use(file, extent)
+    file.unlink()
+    with pytest.raises(DamagedError, match="rows cannot be read"):
+        read_extent(file, extent)
+    with pytest.raises(StoreError, match="cannot write .*none/rows: No such file"):
+        files.append(tmp_path / "none" / "rows", b"a", Extent())
+
+
+def test_archives_of_other_programs_are_damage_with_a_reason(tmp_path):
+    whole = pack({"a": np.arange(3), "empty": np.zeros((0, 2)), "text": np.array(["x", "yz"])}, {"m": [1]})
+    arrays, meta = unpack(whole, "x")
+    assert meta == {"m": [1]} and arrays["empty"].shape == (0, 2) and arrays["text"].tolist() == ["x", "yz"]
+    assert pack(arrays, meta) == whole and crc_of_packed(whole) == zlib.crc32(whole)
+    assert pack({"a": np.asfortranarray(np.eye(2))}) == pack({"a": np.eye(2)})
+
+    def archive(members):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as made:
+            for name, data in members.items():
+                made.writestr(name, data)
+            made.comment = b"crc32:" + bytes(8)
+        data = buffer.getvalue()[:-8]
+        return data + b"%08x" % zlib.crc32(data)
+
+    def npy(array, version=(2, 0)):
+        buffer = io.BytesIO()
+        np.lib.format.write_array(buffer, array, version=version)
+        return buffer.getvalue()
+
+    good = {"meta.json": b"{}", "array/a.npy": npy(np.arange(3))}
+    assert unpack(archive(good), "x")[0]["a"].tolist() == [0, 1, 2]
+    for wrong, words in (
+        ({"array/a.npy": good["array/a.npy"]}, "KeyError"),
+        ({**good, "meta.json": b"{"}, "JSONDecodeError"),
+        ({**good, "array/a.txt": b""}, "unexpected member 'array/a.txt'"),
+        ({**good, "a.npy": b""}, "unexpected member 'a.npy'"),
+        ({**good, "array/a.npy": npy(np.arange(3), (1, 0))}, "unexpected version of the npy format"),
+        ({**good, "array/a.npy": npy(np.asfortranarray(np.eye(2)))}, "unexpected layout"),
+        ({**good, "array/a.npy": npy(np.array(["2020"], "M8[Y]"))}, "unexpected layout"),
+        ({**good, "array/a.npy": good["array/a.npy"][:-1]}, "TypeError"),
+    ):
+        with pytest.raises(DamagedError, match=rf"x is damaged \(.*{words}"):
+            unpack(archive(wrong), "x")
