@@ -138,6 +138,20 @@ def test_a_mutant_can_be_shown_the_files_nearest_to_its_module_alone():
     assert list(near.shown(mutant, reached)) == ["tests/u.py::test"]
 
 
+def test_a_book_that_knows_all_tests_needs_no_run(tmp_path, monkeypatch):
+    book, item = tmp_path / "book.json", SimpleNamespace(nodeid="tests/t.py::test", path=ROOT / "tests" / "conftest.py")
+    session = Session(ROOT, [Mutant("tests/conftest.py", 7, 5, "number", "1", "2", "")], print, book=book)
+    ran = []
+    monkeypatch.setattr(
+        Session,
+        "_run",
+        lambda self, items, files, tests: ran.append(items) or {item.nodeid: [tests[item.nodeid], 0.1, {}]},
+    )
+    for _ in range(2):
+        assert list(session._reached(SimpleNamespace(items=[item]))) == [item.nodeid]
+    assert ran == [[item]]
+
+
 def test_the_files_nearest_to_a_module_and_the_module_exist():
     assert [module for module in NEAR if not (ROOT / "bnp_dask" / module).is_file()] == []
     assert [test for tests in NEAR.values() for test in tests if not (ROOT / "tests" / test).is_file()] == []

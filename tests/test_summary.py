@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -26,9 +27,12 @@ from bnp_dask.core.summary import (
     Summary,
     Take,
     Unite,
+    Widen,
+    concatenate_states,
     difference,
     edited,
     replay,
+    replay_states,
     select,
 )
 from bnp_dask.errors import SummaryError
@@ -729,3 +733,157 @@ def test_links_come_back_from_arrays_though_they_are_zero():
     back = Links.from_arrays(links.to_arrays())
     assert back is not None and set(back.values) == {"M", "S"}
     assert Links.from_arrays({"N": np.ones(2)}) is None
+
+
+def of_words(counts, ids, **more):
+    """Statistics with counts of words, a value of its own length, and a value of each cluster."""
+    fields = {
+        "N": Field(("cluster",)),
+        "W": Field(("cluster", "word")),
+        "V": Field(("word",)),
+        "H": Field(("cluster",), merge="tracked"),
+    }
+    values = {"N": counts.sum(axis=1), "W": counts, "V": counts.sum(axis=0), "H": counts.max(axis=1)}
+    return Summary(np.array(ids), fields, values, **more)
+
+
+def test_an_axis_grows_by_zeros_and_does_not_shrink():
+    counts = np.arange(6.0).reshape(2, 3)
+    held = of_words(counts, [4, 9]).with_pairs(np.array([[4, 9]]))
+    wide = Widen("word", 5).apply(held, {})
+    assert_array_equal(wide["W"], np.pad(counts, ((0, 0), (0, 2))))
+    assert_array_equal(wide["V"], [3.0, 5.0, 7.0, 0.0, 0.0])
+    assert wide["N"] is held["N"] and wide.pair_values["H"] is held.pair_values["H"]
+    assert_same(wide.widen("word", 5), wide, rtol=0, atol=0)
+    assert_same(wide.widen("feature", 1), wide, rtol=0, atol=0)
+    with pytest.raises(SummaryError, match=r"W of shape \(2, 3\): word cannot shrink to 2"):
+        held.widen("word", 2)
+    total = RunningTotal(held)
+    total.apply([Widen("word", 5)])
+    assert_same(total.value(), wide, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("share", [None, 0.25, 0.9])
+def test_a_union_whose_entropy_was_not_tracked_has_a_lower_bound_of_it(share):
+    """``-a log a - b log b + a log share + b log(1 - share)`` of each atom, or 0."""
+    atoms = fresh_atoms([3, 5, 8], 1, 6)
+    own, whole = atoms.summary([3, 5, 8], [(5, 8)]), atoms.edited(Merge(8, 3)).summary([5, 8], [])
+    found = Unite(8, 3, share).apply(own, {})
+    a, b = atoms.resp[8].sum(), atoms.resp[3].sum()
+    bound = 0.0 if share is None else own["H"][2] + own["H"][0] + a * np.log(share) + b * np.log(1.0 - share)
+    assert found.n_pairs == 0 and found.ids.tolist() == [5, 8]
+    np.testing.assert_allclose(found["H"], [own["H"][1], bound], rtol=1e-12)
+    assert found["H"][1] <= whole["H"][1] + 1e-12
+    for name in ("n", "base", "N", "S", "T", "U"):
+        np.testing.assert_allclose(found[name], whole[name], rtol=1e-10, atol=1e-12)
+    total = RunningTotal(own)
+    total.apply([Unite(8, 3, share)])
+    assert_same(total.value(), found, rtol=1e-12, atol=1e-12)
+    alone = RunningTotal(own)
+    alone.subtract(edited(own, []))
+    assert all(not value.any() for value in alone.value().values.values())
+
+
+def test_what_is_looked_up_and_what_is_not_there(summary):
+    assert summary.position(int(summary.ids[-1])) == summary.n_clusters - 1
+    wanted = summary.ids[::-1]
+    assert_array_equal(summary.positions(wanted), np.arange(summary.n_clusters)[::-1])
+    assert_array_equal(summary.positions(np.zeros(0, np.int64)), [])
+    for unknown in (-5, int(summary.ids.max()) + 1):
+        with pytest.raises(SummaryError, match=f"no cluster {unknown}; clusters are"):
+            summary.position(unknown)
+        with pytest.raises(SummaryError, match=f"no cluster {unknown}; clusters are"):
+            summary.positions(np.array([summary.ids[0], unknown]))
+    assert "N" in summary and "other" not in summary and f"K={summary.n_clusters}" in repr(summary)
+
+
+def test_time_that_passes_in_steps_is_time_that_passed_at_once():
+    steps = [Fade(0.9), Fade(1.0 / 3.0), Fade(0.7)]
+    once = steps[0].then(steps[1]).then(steps[2])
+    exact = Fraction(0.9) * Fraction(1.0 / 3.0) * Fraction(0.7)
+    assert once.factor == 0.9 * (1.0 / 3.0) * 0.7
+    assert abs(Fraction(once.factor) + Fraction(once.rest) - exact) < Fraction(1, 10**31)
+    held = of_words(np.arange(6.0).reshape(2, 3), [4, 9])
+    assert_same(once.apply(held, {}), held.scale(once.factor), rtol=0, atol=0)
+    total = RunningTotal(held)
+    total.apply([once])
+    for name in ("N", "W", "V"):
+        kept = [Fraction(h) + Fraction(low) for h, low in zip(total.high[name].flat, total.low[name].flat, strict=True)]
+        for value, number in zip(kept, held[name].flat, strict=True):
+            assert abs(value - exact * Fraction(number)) <= Fraction(1, 10**30)
+
+
+def test_pairs_of_some_clusters_are_forgotten_and_others_stay():
+    pairs = [(3, 5), (5, 8), (3, 8)]
+    own = fresh_atoms([3, 5, 8], 2, 5).summary([3, 5, 8], pairs)
+    assert_array_equal(own.pairs_of([3]), [True, False, True])
+    assert_array_equal(own.pairs_of([]), [False] * 3)
+    left = Forget((3,)).apply(own, {})
+    assert left.pairs.tolist() == [[5, 8]] and left.pair_values["H"].tolist() == own.pair_values["H"][1:2].tolist()
+    assert Forget().apply(own, {}).n_pairs == 0 and own.without_pairs().without_pairs().pair_values == {}
+    again = left.with_pairs(np.array([[3, 5]]))
+    assert again.pair_values["H"].tolist() == [0.0] and set(again.pair_values) == {"H"}
+
+
+def test_states_of_groups_come_back_and_follow_changes_of_clusters():
+    states = GroupStates(np.array([0, 2, 2, 5]), np.array([7, 9, 7, 2**40, 9]), np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    for own in (states, states.groups(0, 1), states.groups(1, 2)):
+        again = GroupStates.from_arrays(own.to_arrays())
+        for name in ("offsets", "cluster", "count"):
+            assert_array_equal(getattr(again, name), getattr(own, name))
+        assert again.cluster.dtype == np.int64 and own.nbytes == again.nbytes
+    assert states.groups(0, 1).to_arrays()["cluster"].dtype == np.int32
+    assert states.n_groups == 3 and states.groups(1, 3).offsets.tolist() == [0, 0, 3]
+    both = concatenate_states([states.groups(0, 2), states.groups(2, 3)])
+    assert (both.offsets.tolist(), both.cluster.tolist()) == (states.offsets.tolist(), states.cluster.tolist())
+    placed = states.placed(np.array([9, 3, 7]))
+    assert placed.cluster.tolist() == [2, 0, 2, -1, 0]
+    assert placed.groups(0, 1).named(np.array([9, 3, 7])).cluster.tolist() == [7, 9]
+    assert states.placed(np.zeros(0, np.int64)).cluster.tolist() == [-1] * 5
+    tiny = replace(states, count=np.array([1e-40, 1, 1, 1, 1], np.float32)).groups(0, 1).named(np.arange(10))
+    assert tiny.count.tolist() == [2.0**-100, 1.0]
+    merged = replay_states(states, [Merge(9, 7), InsertEmpty((1,)), Take((9,))], {})
+    assert (merged.offsets.tolist(), merged.cluster.tolist()) == ([0, 1, 1, 3], [9, 9, 2**40])
+    assert merged.count.tolist() == [3.0, 8.0, 4.0]
+    part = GroupStates(np.array([0, 1, 2, 2]), np.array([1, 8]), np.array([0.5, 0.25]))
+    edits = [Exchange("a", (7,)), Exchange("not here", (9,))]
+    given = replay_states(states, edits, {"a": part})
+    assert (given.offsets.tolist(), given.cluster.tolist()) == ([0, 2, 3, 5], [1, 9, 8, 9, 2**40])
+    assert given.count.tolist() == [0.5, 2.0, 0.25, 5.0, 4.0]
+    with pytest.raises(SummaryError, match="states of 1 groups cannot be exchanged with states of 3"):
+        states.exchange((7,), part.groups(0, 1))
+
+
+def test_a_difference_of_counts_of_words_leaves_a_total_as_it_came():
+    """Mostly zero counts are held by themselves, and what is undone is undone to the bit."""
+    rng = np.random.default_rng(5)
+    old, new = (of_words(rng.poisson(0.05, (3, 40)) / 3.0, [4, 9, 2]) for _ in range(2))
+    change = difference(new, old)
+    assert set(change.sparse) == {"W"} and change.nbytes > 0
+    for name in ("N", "W", "V", "H"):
+        np.testing.assert_allclose(change.value_of(name), new[name] - old[name], atol=1e-15)
+        assert_array_equal(change.value_of(name), change.value()[name])
+    with pytest.raises(SummaryError, match="a difference is not edited"):
+        change.apply([Forget()])
+    total = RunningTotal(of_words(rng.gamma(1.0, size=(3, 40)), [4, 9, 2]))
+    before, want = total.value(), total.value() + new - old
+    undo = total.before(change)
+    total.join(change)
+    assert_same(total.value(), want, rtol=1e-14, atol=1e-14)
+    twice = total.copy()
+    twice.join(change, -1.0)
+    assert_same(twice.value(), before, rtol=0, atol=1e-15)
+    undo()
+    assert_same(total.value(), before, rtol=0, atol=0)
+    grown = change.insert_empty(np.array([11]))
+    assert grown.value()["W"].shape == (4, 40) and not grown.value()["W"][3].any()
+    other = difference(new)
+    other.join(change)
+    np.testing.assert_allclose(other.value()["W"], 2 * new["W"] - old["W"], atol=1e-15)
+    other.join(RunningTotal(new), -1.0)
+    np.testing.assert_allclose(other.value()["W"], new["W"] - old["W"], atol=1e-15)
+    undo = other.before()
+    kept = other.value()
+    other.add(new)
+    undo()
+    assert_same(other.value(), kept, rtol=0, atol=0)

@@ -31,7 +31,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "core/test_registry.py",
         "results/test_serialize.py",
     ),
-    "core/schema.py": ("faults/test_sealed.py",),
+    "core/schema.py": ("core/test_schema.py",),
     "core/summary.py": (
         "test_summary.py",
         "kernels/test_sparse_sums.py",

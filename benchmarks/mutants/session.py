@@ -92,7 +92,8 @@ class Session:
         book = json.loads(self.book.read_text()) if self.book is not None and self.book.exists() else {}
         tests = {item.nodeid: _digest([item.path]) for item in session.items}
         rows = {name: row for name, row in book.get(state, {}).items() if row[0] == tests.get(name)}
-        rows |= self._run([item for item in session.items if item.nodeid not in rows], files, tests)
+        if new := [item for item in session.items if item.nodeid not in rows]:
+            rows |= self._run(new, files, tests)
         if self.book is not None:
             self.book.write_text(json.dumps({state: rows}))
         return {name: Reach(seconds, lines) for name, (_, seconds, lines) in rows.items() if lines is not None}

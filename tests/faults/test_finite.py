@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.finite import require_finite_arrays, require_finite_rows, require_finite_terms
+from bnp_dask.core.finite import (
+    FEW,
+    require_finite_arrays,
+    require_finite_params,
+    require_finite_rows,
+    require_finite_terms,
+    unless_refused,
+)
 from bnp_dask.errors import NumericalError
 from bnp_dask.execute import SerialExecutor
 from bnp_dask.observation.diag_gaussian import DiagGaussian
@@ -164,3 +172,53 @@ def test_a_density_that_is_not_finite_is_no_score(monkeypatch):
     monkeypatch.setattr(DiagGaussian, "log_predictive", broken)
     with pytest.raises(bnp.BnpDaskError, match="log density"):
         bnp.score(posterior, x)
+
+
+def test_the_first_array_that_is_not_finite_is_named_by_its_place():
+    @dataclass
+    class Part:
+        scale: np.ndarray
+        share: float
+
+    @dataclass
+    class Params:
+        mean: np.ndarray
+        parts: tuple[Part, ...]
+        name: str = "inf"
+
+    fine = Params(np.zeros((2, 3)), (Part(np.ones(2), 0.5),))
+    require_finite_params(fine, "fold", np.array([5, 7]))
+    bad = Params(np.zeros((2, 3)), (Part(np.ones(2), 0.5), Part(np.array([1.0, np.inf]), 1.0)))
+    with pytest.raises(
+        NumericalError, match=r"fold parameter 'parts\[1\].scale' of cluster 7 is inf, not finite; double"
+    ):
+        require_finite_params(bad, "fold", np.array([5, 7]))
+    with pytest.raises(NumericalError, match=r"fold parameter '\[1\].share' is nan, not finite"):
+        require_finite_params((fine, Part(np.ones(2), float("nan"))), "fold", np.array([5, 7]))
+    one = {"counts": np.array([2**62]), "text": np.array(["nan"]), "x": np.array([[0.0, 1.0], [2.0, -np.inf]])}
+    with pytest.raises(NumericalError, match="sum 'x' is -inf, not finite"):
+        require_finite_arrays(one, "sum", np.array([5, 7, 9]))  # an array without a row for each cluster
+    with pytest.raises(NumericalError, match="sum 'y' is nan, not finite"):
+        require_finite_arrays({"y": np.array(np.nan)}, "sum", np.array([5]))
+
+
+@pytest.mark.parametrize("size", [FEW - 1, FEW, FEW + 1, 3 * FEW])
+def test_one_number_among_many_is_found(size):
+    values = np.full(size, 1e308)
+    require_finite_arrays({"x": values}, "sum")
+    for place in (0, size - 1):
+        for wrong in (np.nan, np.inf, -np.inf):
+            bad = values.copy()
+            bad[place] = wrong
+            with pytest.raises(NumericalError, match=f"sum 'x' is {wrong}"):
+                require_finite_arrays({"x": bad}, "sum")
+
+
+def test_what_double_precision_refuses_has_another_value():
+    def refused(x):
+        raise NumericalError("cannot be computed")
+
+    assert unless_refused(math.sqrt, 4.0, otherwise=-1.0) == 2.0
+    assert unless_refused(refused, 4.0, otherwise=-1.0) == -1.0
+    with pytest.raises(ValueError, match="math domain"):
+        unless_refused(math.sqrt, -4.0, otherwise=-1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.core.encoding import from_spec, to_spec, with_added
+from bnp_dask.core.encoding import (
+    first_difference,
+    form_of,
+    from_spec,
+    require_spec,
+    to_identity,
+    to_spec,
+    with_added,
+)
 from bnp_dask.core.registry import REGISTRY, Registry, register
 from bnp_dask.errors import SettingError, StoreError
 from tests.results.cases import OBSERVATIONS, fitted
@@ -232,3 +241,90 @@ def test_a_description_written_before_a_setting_was_there_gets_its_default():
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_floats_that_are_not_finite_come_back(value):
     same([float(value), 1.5], round_trip([float(value), 1.5]))
+
+
+def test_forms_are_equal_where_only_values_differ():
+    def made(scale, order="C"):
+        x = np.array(np.ones((2, 3)) * scale, order=order)
+        return [Plan(3, scale, {"x": x, "n": np.float32(scale)}), (1, "a", None, True), float("inf") * scale]
+
+    assert form_of(made(1.0)) == form_of(made(2.0)) == form_of(made(2.0, "F"))
+    form = form_of(made(1.0))
+    assert form[0]["class"] == NAME and form[0]["rate"] == "a number" and form[2] == "a number"
+    assert "an array (2, 3) of kind f" in json.dumps(form) and form[1]["$tuple"][1:3] == ["str", "NoneType"]
+    assert form_of(np.zeros(2)) != form_of(np.zeros(3)) and form_of(np.zeros(2)) != form_of(np.zeros(2, int))
+    assert form_of(Plan(1)) != form_of(Unknown(1))
+
+
+def test_an_identity_has_the_content_of_arrays():
+    a, b = ({"b": np.arange(3) + n, "a": np.ones(2)} for n in (0, 1))
+    spec, checksums = to_identity(a)
+    assert spec == to_spec(a)[0] and list(checksums) == ["a", "b"] and checksums["b"] == zlib.crc32(a["b"].tobytes())
+    assert to_identity(a) == to_identity(dict(a)) != to_identity(b)
+    assert to_identity(np.asfortranarray(np.eye(2)))[1] == to_identity(np.eye(2))[1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"$class": NAME, "fields": {"laps": {"$pickle": "x"}}}, r"run\.laps is .*needs a number, text, null"),
+        ([1, {"$tuple": [2, {"$map": [["a", {}]]}]}], r"run\[1\]\[1\]\.a is "),
+        ({"$map": [["a", 1], ["b"]]}, r"run is a mapping with the entry .*needs \[name, value\]"),
+        ({"$map": [[3, 1]]}, "run is a mapping with the entry"),
+        ({"$map": [["a", 1, 2]]}, "run is a mapping with the entry"),
+        ({"$map": {}}, "run is "),
+        ({"$class": 3, "fields": {}}, "run is "),
+        ({"$class": NAME, "fields": []}, "run is "),
+        ({"$tuple": 3}, "run is "),
+        ({}, "run is "),
+    ],
+)
+def test_a_description_is_one_before_anything_is_made_of_it(spec, words):
+    with pytest.raises(StoreError, match=words):
+        require_spec(spec, "run")
+    for fine in (
+        1,
+        None,
+        "a",
+        [],
+        to_spec([Plan(3, inner=(np.eye(2), np.inf, np.float32(1))), {"a": sparse.eye(2)}])[0],
+    ):
+        require_spec(fine, "run")
+
+
+def test_the_first_difference_of_two_descriptions_is_told_by_its_path():
+    a, b = {"x": [1, {"y": 2}], "z": 3}, {"x": [1, {"y": 4}], "z": 5}
+    assert first_difference("run", a, b) == ("run.x[1].y", 2, 4)
+    assert first_difference("run", [1, 2], [1, 2, 3]) == ("run", [1, 2], [1, 2, 3])
+    assert first_difference("run", {"x": 1}, {"y": 1}) == ("run", {"x": 1}, {"y": 1})
+    assert first_difference("run", 1, [1]) == ("run", 1, [1])
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"$class": NAME, "fields": {}}, f"{NAME} needs laps, which the file does not give"),
+        ({"$class": NAME, "fields": {"laps": 1, "b": 2, "a": 3}}, f"{NAME} has no setting a, b; was the file written"),
+        ({"$class": NAME, "fields": []}, f"damaged description of a {NAME}: no fields"),
+        ((1, 2), "found a tuple where JSON was expected"),
+        ({"$array": "x"}, r"array 'x' is missing; the file has a, b"),
+        ({"$float": "much"}, r"damaged description of a \$float"),
+        ({"$csr": {"data": "a", "indices": "a", "indptr": "a"}, "shape": [1]}, r"damaged description of a \$csr"),
+    ],
+)
+def test_what_cannot_be_made_of_a_description_is_told(spec, words):
+    with pytest.raises(StoreError, match=words):
+        from_spec(spec, {"b": np.ones(1), "a": np.ones(1)})
+
+
+def test_parts_that_cannot_be_written_are_named_by_their_path():
+    for value, words in (
+        (np.array(["a"]), "the object is an array of <U1"),
+        ({"a": {3: 1}}, "a is a mapping with the key 3; keys in files must be strings"),
+        ({"a": [0, np.complex128(1)]}, "a.1 is a number of type complex128"),
+        (Plan(1, inner={"b": {1}}), "inner.b is a set, which cannot be written"),
+    ):
+        with pytest.raises(StoreError, match=words):
+            to_spec(value)
+    assert to_spec(np.ones(1))[0] == {"$array": "array"} and to_spec(np.longlong(3))[0]["$scalar"] == "int64"
+    assert to_spec({"a.b": [np.ones((2, 2), order="F")]})[0]["$map"][0][1] == [{"$array": "a%2Eb.0", "order": "F"}]

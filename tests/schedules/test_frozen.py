@@ -6,6 +6,9 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -266,3 +269,71 @@ def test_a_list_that_is_handed_out_equals_a_list_and_refuses_to_be_changed(chang
     assert held == [2, 1] == pickle.loads(pickle.dumps(held))
     assert json.dumps(held) == "[2, 1]"
     assert frozen(held) is held
+
+
+@pytest.mark.parametrize("verb", ["__setitem__", "__delitem__", "clear", "pop", "popitem", "setdefault", "update"])
+def test_a_mapping_that_is_handed_out_refuses_to_be_changed(verb):
+    held = frozen({"a": 1})
+    with pytest.raises(TypeError, match=r"this mapping is read-only; dict\(\.\.\.\)"):
+        getattr(held, verb)(*{"__setitem__": ("b", 2), "__delitem__": ("a",), "pop": ("a",)}.get(verb, ()))
+    with pytest.raises(TypeError, match="read-only"):
+        held |= {"b": 2}
+    again = pickle.loads(pickle.dumps(held))
+    assert held == again == {"a": 1} and type(again) is type(held) and type(dict(held)) is dict
+    assert frozen(held) is held
+
+
+@pytest.mark.parametrize("verb", ["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"])
+def test_no_verb_changes_a_list_that_is_handed_out(verb):
+    held = frozen([2, 1])
+    with pytest.raises(TypeError, match=r"this list is read-only; list\(\.\.\.\)"):
+        getattr(held, verb)(*{"append": (3,), "extend": ((3,),), "insert": (0, 3), "remove": (1,)}.get(verb, ()))
+    with pytest.raises(TypeError, match="read-only"):
+        del held[0]
+    with pytest.raises(TypeError, match="read-only"):
+        held *= 2
+    assert held == [2, 1] and type(pickle.loads(pickle.dumps(held))) is type(held)
+
+
+class Point(NamedTuple):
+    x: np.ndarray
+    name: str
+
+
+@dataclass(frozen=True)
+class Inner:
+    a: np.ndarray
+    name: str = "inner"
+
+    @cached_property
+    def twice(self):
+        return 2 * self.a
+
+
+@dataclass
+class Slim:
+    __slots__ = ("a", "b")
+    a: np.ndarray
+    b: int
+
+
+def test_only_what_holds_arrays_or_can_be_changed_is_made_anew():
+    point, inner, slim = Point(np.arange(3.0), "p"), Inner(np.arange(2.0)), Slim(np.arange(2.0), 3)
+    twice = inner.twice
+    shut = frozen({"point": point, "inner": inner, "slim": slim, "pair": (1, "a"), "kind": Inner})
+    assert type(shut["point"]) is Point and shut["point"].name == "p" and not shut["point"].x.flags.writeable
+    assert type(shut["inner"]) is Inner and not shut["inner"].a.flags.writeable
+    assert shut["inner"].twice.base is twice and not shut["inner"].twice.flags.writeable
+    assert type(shut["slim"]) is Slim and not shut["slim"].a.flags.writeable and shut["slim"].b == 3
+    assert shut["kind"] is Inner
+    for own in (point.x, inner.a, twice, slim.a):
+        assert own.flags.writeable  # the engine's own arrays stay as they are
+    pair = (1, "a", (None, 2.0))
+    assert frozen(pair) is pair and thawed(pair) is pair and frozen(3) == 3
+    plain = Inner.__new__(Inner)
+    object.__setattr__(plain, "name", "none")
+    assert frozen(plain) is plain
+    again = thawed(shut)
+    again["inner"].a[0] = 7.0
+    assert inner.a[0] == 7.0 and again["point"].x.flags.writeable and again["slim"].a.flags.writeable
+    assert thawed(again)["inner"] is again["inner"]

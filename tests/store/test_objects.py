@@ -710,3 +710,18 @@ def test_a_number_that_another_took_meanwhile_is_not_claimed(url, monkeypatch):
     store = RunStore.open(url)
     assert store.board() is None  # an object store maps no files into memory
     store.close()
+
+
+def test_parts_of_a_run_are_objects_too(url):
+    store = RunStore.create(url, {})
+    part = store.part_files().put("one", {"a": np.arange(3)})
+    left = store.part_files().put("two", {"a": np.arange(4)})
+    for parts in ([part, left], [part], [part]):
+        store.commit({}, {}, [], Listing.of([]), parts)
+    store.close()
+    found = RunStore.view(url)
+    assert found.load().parts == (part,)
+    np.testing.assert_array_equal(found.part_files().get(part)["a"], np.arange(3))
+    assert place_of(Key(url)).names(Key(url) / "parts") == ["one"]
+    with pytest.raises(StoreError, match="parts/two is missing; put the file back from a copy"):
+        found.part_files().get(left)

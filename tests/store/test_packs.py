@@ -262,6 +262,10 @@ def test_a_file_of_any_content_comes_back_from_packs_that_were_joined(tmp_path):
     assert sorted(map(tuple, found.keys()[:, :2].tolist())) == sorted(contents)
     assert sum(index.nbytes for index in found.indexes()) == sum(map(len, contents.values()))
     assert sum(map(len, found.indexes())) == 4
+    again = ((7, 9, zlib.crc32(b"again")), partial(bytes, b"again"))
+    found.join([again, again], everything)
+    assert len(found.keys()) == 5 and found.read(7, 9) == b"again"
+    found.purge(lambda keys: keys[:, 1] != 9)
     found.join([], lambda keys: keys[:, 0] == 7)
     found.purge(lambda keys: keys[:, 0] == 7)
     assert found.read(7, 0) == contents[7, 0] and found.read(0, 3) is None and len(found.keys()) == 1
