@@ -887,3 +887,56 @@ def test_a_difference_of_counts_of_words_leaves_a_total_as_it_came():
     other.add(new)
     undo()
     assert_same(other.value(), kept, rtol=0, atol=0)
+
+
+def with_floor(ids, between, losses, pairs, links=None):
+    fields = {"T": FIELDS["T"], "N": FIELDS["N"], "F": Field((), merge="floor", links="T")}
+    values = {"T": between, "N": np.ones(len(ids)), "F": np.array(10.0)}
+    return Summary(np.array(ids), fields, values, pair_array(pairs), {"F": np.array(losses)}, links)
+
+
+def test_a_merge_charges_other_pairs_for_the_steps_between_them():
+    """By at most log 2 for each step between the pair and the clusters that become one; only such steps count."""
+    between = np.random.default_rng(7).gamma(1.0, size=(5, 5))
+    held = with_floor([3, 5, 8, 9, 4], between, [0.5, 0.25, 1.0, 2.0], [(3, 8), (5, 9), (9, 4), (8, 5)])
+    merged = held.merge(8, 3)
+    assert merged.pairs.tolist() == [[5, 9], [9, 4]] and merged["F"] == 9.5
+    united, at = [0, 2], {3: 0, 5: 1, 8: 2, 9: 3, 4: 4}
+    for (a, b), before, after in zip([(5, 9), (9, 4)], (0.25, 1.0), merged.pair_values["F"], strict=True):
+        pair = [at[a], at[b]]
+        steps = between[np.ix_(pair, united)].sum() + between[np.ix_(united, pair)].sum()
+        np.testing.assert_allclose(after, before + np.log(2.0) * steps, rtol=1e-12)
+    assert held.pair_values["F"].tolist() == [0.5, 0.25, 1.0, 2.0]
+    with pytest.raises(SummaryError, match=r"pair \(3, 9\) was not tracked"):
+        held.merge(3, 9)
+
+
+def test_trials_charge_pairs_and_replace_steps():
+    """Three clusters become two: a pair of others loses at most log 2 for each of their steps with the three."""
+    between = np.random.default_rng(7).gamma(1.0, size=(5, 5))
+    held = with_floor([3, 5, 8, 9, 4], between, [0.25, 1.0], [(9, 4), (8, 5)])
+    rest, donors = np.array([4, 9]), np.array([3, 5, 8])
+    values = np.random.default_rng(8).gamma(1.0, size=(2, 2, 2))
+    inner = np.random.default_rng(9).gamma(1.0, size=(2, 2))
+    part = with_floor([5, 11], inner, [], [], Links(rest, donors, {"T": values}))
+    found = held.exchange([3, 5, 8], part)
+    assert found.ids.tolist() == [5, 9, 4, 11] and found.pairs.tolist() == [[9, 4]] and found["F"] == 20.0
+    steps = between[np.ix_([3, 4], [0, 1, 2])].sum() + between[np.ix_([0, 1, 2], [3, 4])].sum()
+    np.testing.assert_allclose(found.pair_values["F"], [0.25 + np.log(2.0) * steps], rtol=1e-12)
+    at = {5: 0, 11: 1}
+    for i, a in enumerate(found.ids.tolist()):
+        for j, b in enumerate(found.ids.tolist()):
+            if a in at and b in at:
+                want = inner[at[a], at[b]]
+            elif a in at or b in at:
+                want = values[0, at[a], int(b == 9)] if a in at else values[1, at[b], int(a == 9)]
+            else:
+                want = between[[3, 5, 8, 9, 4].index(a), [3, 5, 8, 9, 4].index(b)]
+            assert found["T"][i, j] == want
+    other = with_floor([5, 11], inner, [], [], Links(np.array([4, 3]), donors, {"T": values}))
+    with pytest.raises(SummaryError, match="other clusters were shared out since"):
+        held.exchange([3, 5, 8], other)
+    with pytest.raises(SummaryError, match="cannot be exchanged without their links"):
+        held.exchange([3, 5, 8], replace(part, links=None))
+    with pytest.raises(SummaryError, match=r"clusters \[9\] are in both and give nothing away"):
+        held.exchange([3, 5, 8], replace(part, ids=np.array([5, 9])))

@@ -50,6 +50,8 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
 
     def decorated(function: Callable[..., Any]) -> Any:
         kernel = compiled(function)
+        if kernel is function:  # NUMBA_DISABLE_JIT: it runs as Python
+            return kernel
         of_types = kernel.get_call_template
 
         def get_call_template(args: Sequence[Any], kws: dict[str, Any]) -> Any:

@@ -141,6 +141,27 @@ def test_verbs_of_a_file_here_and_far(tmp_path, url, is_far):
         place.remove()
 
 
+def test_storage_that_refuses_is_named_with_what_it_refused(url, monkeypatch):
+    place = Location.of(f"{url}/a.txt")
+    fsspec.filesystem("memory").pipe_file(f"{url}/a.txt".removeprefix("memory:/"), b"words")
+
+    def refused(*args, **more):
+        raise OSError(5, "Input/output error")
+
+    for verb, words, use in (
+        ("rm", "cannot be removed", place.remove),
+        ("info", "cannot be reached", place.exists),
+        ("isdir", "cannot be read", place.is_dir),
+        ("size", "cannot be read", place.size),
+        ("cat_file", "cannot be read", place.content),
+        ("find", "cannot be read", lambda: Location.of(url).files((".txt",))),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(fsspec.filesystem("memory")), verb, refused)
+            with pytest.raises(DataError, match=rf"{place.name if verb != 'find' else url}: {words} \(OSError: Input/output"):
+                use()
+
+
 def test_what_has_no_end_or_is_read_once_is_no_data(tmp_path):
     with pytest.raises(DataError, match="/dev/zero: is a device; needs a file or folder"):
         Location.of("/dev/zero").require()

@@ -196,3 +196,14 @@ def test_every_kernel_that_is_kept_lies_in_the_folder_of_its_sources():
     files = [path for path in PACKAGE.rglob("*.py") if path.name != "options.py"]
     own = [path.relative_to(PACKAGE).as_posix() for path in files if "from numba import njit" in path.read_text()]
     assert own == []
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_where_numba_compiles_nothing_kernels_are_python(monkeypatch, cache):
+    """As with ``NUMBA_DISABLE_JIT=1``, for debuggers: the function itself."""
+
+    def double(x):
+        return 2 * x
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    assert njit(nogil=True, cache=cache)(double) is double

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 
 import numpy as np
 import pytest
@@ -328,3 +328,23 @@ def test_parts_that_cannot_be_written_are_named_by_their_path():
             to_spec(value)
     assert to_spec(np.ones(1))[0] == {"$array": "array"} and to_spec(np.longlong(3))[0]["$scalar"] == "int64"
     assert to_spec({"a.b": [np.ones((2, 2), order="F")]})[0]["$map"][0][1] == [{"$array": "a%2Eb.0", "order": "F"}]
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A class that gained settings: optional ones are left out while they are None."""
+
+    laps: int
+    seed: int | None = field(default=None, metadata={"optional": True})
+    window: int | None = field(default=4, metadata={"optional": True})
+    names: list = field(default_factory=lambda: ["a"])
+    hidden: int = field(init=False, default=3)
+
+
+def test_settings_that_a_class_gained_have_their_defaults_unless_these_are_left_out():
+    kind = f"{__name__}.Grown"
+    old = {"$class": kind, "fields": {"laps": 2}}
+    added = {"$class": kind, "fields": {"laps": 2, "window": 4, "names": ["a"]}}
+    assert with_added(old, Grown(2)) == added == to_spec(Grown(2))[0]
+    assert to_spec(Grown(2, seed=1, window=None, names=[]))[0]["fields"] == {"laps": 2, "seed": 1, "names": []}
+    assert with_added({**old, "$class": "another"}, Grown(2)) == {**old, "$class": "another"}
