@@ -940,3 +940,28 @@ def test_trials_charge_pairs_and_replace_steps():
         held.exchange([3, 5, 8], replace(part, links=None))
     with pytest.raises(SummaryError, match=r"clusters \[9\] are in both and give nothing away"):
         held.exchange([3, 5, 8], replace(part, ids=np.array([5, 9])))
+
+
+@pytest.mark.parametrize(
+    ("dims", "more", "words"),
+    [
+        ((), {"merge": "mean"}, "merge='mean': needs"),
+        (("feature", "cluster"), {}, "cluster axes must come first"),
+        (("cluster", "feature", "cluster"), {}, "cluster axes must come first"),
+        ((), {"merge": "tracked"}, "exactly one cluster axis"),
+        (("cluster", "cluster"), {"merge": "tracked"}, "exactly one cluster axis"),
+        ((), {"merge": "floor"}, "a floor field has no axes and names its links"),
+        ((), {"links": "T"}, "others have none"),
+        (("cluster",), {"merge": "floor", "links": "T"}, "a floor field has no axes"),
+    ],
+)
+def test_fields_that_have_no_meaning_are_refused(dims, more, words):
+    with pytest.raises(SummaryError, match=words):
+        Field(dims, **more)
+
+
+def test_fields_count_their_cluster_axes_and_know_whether_unions_are_tracked():
+    counts = [Field(dims).n_cluster_axes for dims in ((), ("feature",), ("cluster",), ("cluster", "cluster", "word"))]
+    assert counts == [0, 0, 1, 2]
+    kinds = (Field(), Field(("cluster",), merge="tracked"), Field((), merge="floor", links="T"))
+    assert [own.has_pairs for own in kinds] == [False, True, True]

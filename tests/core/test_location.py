@@ -158,7 +158,9 @@ def test_storage_that_refuses_is_named_with_what_it_refused(url, monkeypatch):
     ):
         with monkeypatch.context() as patch:
             patch.setattr(type(fsspec.filesystem("memory")), verb, refused)
-            with pytest.raises(DataError, match=rf"{place.name if verb != 'find' else url}: {words} \(OSError: Input/output"):
+            with pytest.raises(
+                DataError, match=rf"{place.name if verb != 'find' else url}: {words} \(OSError: Input/output"
+            ):
                 use()
 
 

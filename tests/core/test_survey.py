@@ -250,6 +250,7 @@ def test_rows_that_occur_several_times_are_counted_over_all_batches(monkeypatch,
         assert {tuple(row): n for row, n in zip(found.rows.tolist(), found.counts.tolist(), strict=True)} == want
     else:
         assert sorted(found.rows[:, 0].tolist()) == sorted((kinds != 0).sum(axis=1).tolist())
+    assert found.counts.dtype == np.int64 and found.hashes.dtype == np.uint64
     again = survey.DistinctRows.from_arrays(found.to_arrays())
     assert_array_equal(again.hashes, found.hashes)
     assert_array_equal(survey.row_hashes(sparse.csr_array(x)), survey.row_hashes(x))
@@ -319,4 +320,6 @@ def test_the_grain_is_that_of_values_near_the_bulk_and_of_enough_of_them():
     ):
         found = grain_of(survey_batch(Batch(np.asarray(values, float)[:, None])))
         assert_allclose(found, grain, rtol=1e-4, err_msg=str(values[:5]))
+    columns = np.column_stack([np.ones(300), rng.normal(size=300), whole])
+    assert_allclose(grain_of(survey_batch(Batch(columns))), [0.0, 0.0, 0.25], rtol=1e-9)
     assert grain_of(survey_batch(Batch(whole[:, None]), for_priors=False)).tolist() == [0.0]
