@@ -114,6 +114,13 @@ def test_a_row_of_sparse_counts_is_a_group():
     assert_array_equal(found.weights, WEIGHTS[[2, 0]])
 
 
+def test_batches_in_one_lack_responses_where_one_had_none():
+    one, two = Batch(sparse.csr_array(COUNTS[:2]), responses=np.array([2.0, 0.5])), Batch(sparse.csr_array(COUNTS[2:]))
+    assert_array_equal(concatenate([one, two]).responses, [2.0, 0.5, np.nan, np.nan])
+    assert_array_equal(concatenate([two, one]).responses, [np.nan, np.nan, 2.0, 0.5])
+    assert concatenate([two, two]).responses is None
+
+
 def test_batches_in_one_have_labels_where_any_has():
     one, two = Batch(COUNTS[:1], labels=np.array([2])), Batch(COUNTS[1:3])
     assert concatenate([one, two]).labels.tolist() == [2, -1, -1]

@@ -17,7 +17,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.incoming import moment_of, time_in, times_of
-from bnp_dask.training.growing.update import Span, span_from, with_times
+from bnp_dask.training.growing.update import Line, Span, span_from, with_times
 from tests.growing.parts import MODELS, begin, bits_of, day, day_of, gap, grow
 from tests.growing.test_update import COMMITTED, dying
 
@@ -94,6 +94,12 @@ def test_late_data_enter_with_the_weight_of_their_age_and_the_clock_does_not_go_
     ahead = grow(tmp_path / "run", dated(tmp_path / "in", 28), half_life="1s")  # nothing is left of the others
     assert ahead.posterior.summary["N"].sum() == pytest.approx(60) and np.isfinite(ahead.history[-1]["elbo"])
     assert gap(tmp_path / "run") < 1e-12
+
+
+def test_time_that_passed_before_late_data_came_does_not_pass_again():
+    line = Line.of(Span(1.0, "seconds"), [1] * 4, np.array([1.0, 5.0, 2.0, 6.0]), 3)
+    assert (line.before, line.now) == (5.0, 6.0)
+    assert line.age.tolist() == [5.0, 1.0, 4.0, 0.0]
 
 
 def test_what_is_too_old_leaves_and_an_open_round_goes_on_without_it(tmp_path):

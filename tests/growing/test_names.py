@@ -55,6 +55,15 @@ def test_newborn_parts_that_a_cluster_before_absorbs_are_no_heirs():
     assert found.successors() == {} and found.away == pytest.approx([100, 0])
 
 
+def test_atoms_that_came_back_did_not_go_to_other_clusters():
+    found = Lineage(counts(c0=100), 4)
+    found.folded(counts(c0=40, c7=60), old=True, new=False)
+    found.folded(counts(c0=100, c7=0), old=True, new=False)
+    assert found.own == pytest.approx([100]) and found.away == pytest.approx([0])
+    found.folded(counts(c0=45, c7=0, c8=55), old=True, new=False)
+    assert found.successors() == {8: 0}
+
+
 def test_one_heir_of_two_clusters_has_the_id_of_the_larger_part():
     found = Lineage(counts(c0=100, c1=50), 4)
     found.edited([Exchange("both", (0, 1))], {"both": counts(c7=150)})

@@ -249,6 +249,8 @@ def test_links_travel_with_the_rows_of_a_batch():
     assert_array_equal(
         concatenate([batch, batch]).links, [*batch.links, *np.where(batch.links < 0, -1, batch.links + 3)]
     )
+    # groups of a third batch are none of the two before
+    assert_array_equal(concatenate([batch] * 3).links[24:], np.where(batch.links < 0, -1, batch.links + 6))
     assert_array_equal(batch_from_arrays(batch_to_arrays(batch), "again").links, batch.links)
     assert checksum(batch) != checksum(replace(batch, links=batch.links[::-1].copy()))
     with pytest.raises(DataError, match="one for each of 12 atoms"):

@@ -11,6 +11,7 @@ from bnp_dask.core.summary import Field, Summary
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.mixture import cluster_sums
+from bnp_dask.observation.base import LOG_BASE
 from bnp_dask.observation.missing import counts_of
 from bnp_dask.testing import random_resp
 
@@ -121,6 +122,16 @@ def test_point_estimates_of_a_gaussian_give_the_density_of_the_entries_that_are_
             own = np.flatnonzero(~np.isnan(batch.x[n]))
             expected = stats.multivariate_normal.logpdf(batch.x[n, own], params.m[k, own], covariance[np.ix_(own, own)])
             assert_allclose(log_lik[n, k], expected if len(own) else 0.0, rtol=1e-9)
+
+
+def test_the_base_measure_of_known_variances_leaves_out_the_entries_that_are_missing():
+    model, batch, resp, summary, params = fitted(
+        bnp.FixedVarianceGaussian(missing="marginalise"), with_holes(rows("fixed"))
+    )
+    mode = model.at_mode(params)
+    density = stats.norm(mode.m[:, None], np.sqrt(model.variance)).logpdf(batch.x)
+    whole = np.sum(resp.T * np.nansum(density, axis=2))
+    assert model.score(mode, summary).sum() + summary[LOG_BASE] == pytest.approx(whole, rel=1e-12)
 
 
 def test_expected_statistics_of_a_gaussian_are_those_of_the_conditional_distribution():

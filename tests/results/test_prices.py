@@ -94,6 +94,8 @@ def test_topics_have_prices():
     )
     assert len(found) == 5
     assert all(np.isfinite(p.without) and np.isfinite(p.united) and p.nearest != p.id for p in found)
+    # a part of them is a table of topics too
+    assert found[:2].table.head[0] == "topic" and found[:2].lines == found.lines[:2]
 
 
 def test_an_empty_topic_costs_what_its_delete_would_gain():
