@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import HDPHMM, FiniteHMM
+from bnp_dask.allocation.finite_hmm import StateRows
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, replay
 from bnp_dask.core.summary import Merge as MergeEdit
@@ -252,3 +253,10 @@ class FileMemo:
 
     def get_summary(self, batch, visit, receipt):
         return self.files.get(batch, visit, receipt)
+
+
+def test_transitions_at_the_mode_are_rows_of_probabilities():
+    start, trans = np.array([1.0, 3.0]), np.array([[6.0, 2.0], [1.0, 3.0]])
+    mode = FiniteHMM().at_mode(StateRows(start, trans, np.zeros(2), np.zeros((2, 2))))
+    assert np.exp(mode.log_start) == pytest.approx([0.25, 0.75])
+    assert np.exp(mode.log_trans) == pytest.approx(np.array([[0.75, 0.25], [0.25, 0.75]]))

@@ -8,6 +8,7 @@ import zarr
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.data.sources.held import in_memory
 from bnp_dask.errors import DataError
 
 CORPUS = [[(0, 2), (3, 1)], [], [(1, 1.5)]]
@@ -96,6 +97,7 @@ def test_each_csv_file_of_a_folder_is_a_recording(tmp_path, named):
         source = bnp.as_source(data)
         assert source.n_groups == 3 and source.all_offsets().tolist() == [0, 30, 42, 63]
         np.testing.assert_allclose(source.reader(0)().x, np.concatenate(parts))
+        assert [len(x) for x in in_memory(source)] == [30, 12, 21]
     assert (source.columns.features == ("east", "north")) if named else source.columns is None
     settings = {"init": bnp.ContiguousBlocks(2), "schedule": bnp.FullBatch(laps=200)}
     result = bnp.train(bnp.Model(bnp.FiniteHMM(), bnp.AutoRegressiveGaussian(lags=1)), folder, **settings)

@@ -17,6 +17,7 @@ from bnp_dask.errors import DataError
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.training.growing import growing_run as looking
 from bnp_dask.training.growing.growing_run import ATOMS, GROUPS, Room, look, look_at, scored_part
+from bnp_dask.training.growing.update import _fresh_of
 from tests.growing.parts import begin, bits_of, counts_of, day, grow
 
 
@@ -97,3 +98,11 @@ def test_a_run_in_groups_takes_groups_and_no_other_run_does(tmp_path, n_groups):
     assert (found.rows["atoms"].tolist(), found.rows["groups"].tolist()) == ([60], [2 if n_groups else 0])
     with pytest.raises(DataError, match="in groups, not both"):
         look_at(posterior, other, first, SerialExecutor(), Room(0))
+
+
+def test_a_row_has_the_score_of_its_own_batches():
+    scores = np.array([[-2.0, 1.0], [-6.0, 2.0], [-20.0, 4.0]])
+    row = {"action": "new", "batch": 5, "n_batches": 1}
+    assert _fresh_of(row, scores, 5) == {"fresh": -2.0}
+    assert _fresh_of({**row, "batch": 7, "n_batches": 2}, scores, 5) == {"fresh": -26.0 / 6.0}
+    assert _fresh_of({**row, "action": "folded"}, scores, 5) == {}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bnp_dask.allocation import DPMixture
-from bnp_dask.core.summary import InsertEmpty, RunningTotal
+from bnp_dask.core.summary import Forget, InsertEmpty, RunningTotal
 from bnp_dask.core.summary import Merge as MergeEdit
 from bnp_dask.errors import DataError, StoreError
-from bnp_dask.inference import FullBatch, Memoized, State, Stochastic
+from bnp_dask.inference import FullBatch, Memoized, State, Stochastic, fold
 from bnp_dask.inference import local_steps as tasks
 from bnp_dask.inference.batch_memo import Keeps
 from bnp_dask.inference.drive import history_row
@@ -316,3 +316,19 @@ def test_a_run_ends_with_its_last_lap(settled):
     assert stops(work, state, laps=3, tolerance=0.0, count_tolerance=0.0) in ("laps", "converged")
     state.finished, state.lap_elbo = None, None
     assert stops(work, state, laps=3) == "laps"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "edits"), [([[0, 1]], [Forget((0,)), InsertEmpty((7,))]), ([[1, 2]], [InsertEmpty((7,))])]
+)
+def test_a_split_at_a_batch_ends_the_pairs_of_its_target_in_all_summaries(monkeypatch, pairs, edits):
+    born = SimpleNamespace(total="total", posterior="posterior", terms="terms", new_ids=(7,), summaries=["after"])
+    decision = SimpleNamespace(waits=False, born=born, records=[])
+    monkeypatch.setattr(fold, "Judge", lambda *_: SimpleNamespace(decide_split=lambda **_: decision))
+    monkeypatch.setattr(fold, "newer_clusters", lambda *_: [])
+    monkeypatch.setattr(fold, "with_newer_clusters", lambda _, found: found)
+    visit = SimpleNamespace(split=0, newborn=None, with_summary=lambda summary: summary)
+    state = SimpleNamespace(model=Model(DPMixture(), DiagGaussian()), memory=None, total=None, terms=None, edits=[])
+    state.plan = Plan(pairs=np.array(pairs))
+    assert fold.try_split(state, [visit], is_new=True) == (["after"], [])
+    assert state.edits == edits

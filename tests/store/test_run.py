@@ -18,7 +18,7 @@ from bnp_dask.core.code import code_here
 from bnp_dask.errors import StoreError
 from bnp_dask.inputs import POSTERIOR_NAME
 from bnp_dask.store import JOB_NAME, Listing, Receipt, RunStore, SummaryFiles, place, read_history, run
-from bnp_dask.store.checkpoint import checkpoint_numbers
+from bnp_dask.store.checkpoint import CommittedParts, PartFiles, checkpoint_numbers
 from bnp_dask.store.files import pack, seal
 from bnp_dask.store.place import DamagedError, Extent, place_of
 
@@ -979,3 +979,12 @@ def test_who_goes_on_with_the_run_of_other_code_is_told(path, caplog):
         run_lap(store, lap)
     assert [one.version for one in RunStore.view(path).load().code] == ["0.2.9", __version__]
     store.close()
+
+
+def test_a_run_that_goes_on_keeps_the_parts_of_its_checkpoints_alone(tmp_path):
+    files = PartFiles(tmp_path / "parts")
+    kept, _ = (files.put(name, {"x": np.arange(3)}) for name in ("kept", "left"))
+    parts = CommittedParts(files)
+    parts.begin(part for part in (kept,))
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["kept"]
+    assert parts.names == {"kept"}
