@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 import bnp_dask as bnp
+from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import SerialExecutor
+from bnp_dask.training.growing.growing_run import weights_in_file
 from tests.growing.parts import begin, day, gap, grow
 from tests.growing.test_new_words import MODELS, WORDS, counts
 
@@ -104,3 +106,10 @@ def test_weights_from_a_file_of_their_own_stay_when_the_rows_are_replaced(tmp_pa
     found = bnp.replace(tmp_path / "run", place, client=SerialExecutor())
     assert found.new == (str(place),)
     assert found.posterior.summary["N"].sum() == pytest.approx(weights.sum(), rel=1e-12)
+
+
+def test_weights_that_a_run_names_are_a_column_or_a_file_that_a_file_may_name():
+    for fine in (None, "w", "weights.csv", "/data/w.npy", "s3://bucket/w.npy"):
+        assert weights_in_file(fine) == fine
+    with pytest.raises(SettingError, match="weights that the run had"):
+        weights_in_file("reference::s3://bucket/w.npy")
