@@ -20,7 +20,7 @@ pytest.importorskip("mutmut", reason="needs the extra mutation")
 
 from benchmarks.mutants import plain
 from benchmarks.mutants.near import NEAR
-from benchmarks.mutants.session import BUDGET, Reach, Session, selected
+from benchmarks.mutants.session import BUDGET, Reach, Session, _ring, selected
 from benchmarks.mutants.sources import Mutant, functions_of, places, swap
 from bnp_dask.kernels.numeric import simd
 from bnp_dask.kernels.numeric.simd import fill, fused, load, store, total, where_above
@@ -150,6 +150,16 @@ def test_a_book_that_knows_all_tests_needs_no_run(tmp_path, monkeypatch):
     for _ in range(2):
         assert list(session._reached(SimpleNamespace(items=[item]))) == [item.nodeid]
     assert ran == [[item]]
+
+
+def test_a_slow_test_ends_where_its_code_has_a_line(monkeypatch):
+    """pytest cannot tell of a failure at code without one, and would end."""
+    rings = []
+    monkeypatch.setattr("benchmarks.mutants.session.signal.setitimer", lambda kind, seconds: rings.append(seconds))
+    _ring(0, SimpleNamespace(f_lineno=None))
+    assert rings == [0.1]
+    with pytest.raises(pytest.fail.Exception, match="slow"):
+        _ring(0, SimpleNamespace(f_lineno=7))
 
 
 def test_the_files_nearest_to_a_module_and_the_module_exist():
