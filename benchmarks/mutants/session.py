@@ -152,7 +152,7 @@ class Session:
 
 
 def _ring(number: int, frame: Any) -> None:
-    """Ends a slow test; where the code has no line, of which pytest cannot tell, the alarm rings again a moment later."""
+    """Ends a slow test; where its code has no line, which pytest cannot report, the alarm rings again in a moment."""
     if frame.f_lineno is not None:
         pytest.fail("slow")
     signal.setitimer(signal.ITIMER_PROF, 0.1)
