@@ -47,9 +47,13 @@ def code_cells(notebook: dict[str, Any]) -> list[Cell]:
 
 
 def printed(cell: Cell) -> str:
-    """All text of a cell's outputs: streams, and the plain form of what is shown."""
+    """All text of a cell's outputs: streams, and the plain form of what is shown.
+
+    The line that tells of compiling is left out: it comes in the first run of a machine alone.
+    """
     parts = (output.get("text", output.get("data", {}).get("text/plain", "")) for output in cell["outputs"])
-    return "".join("".join(part) for part in parts)
+    lines = "".join("".join(part) for part in parts).splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("compiling kernels"))
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:
