@@ -31,7 +31,7 @@ from typing import Self
 
 import numpy as np
 
-from bnp_dask.kernels import exp, log, root
+from bnp_dask.kernels import exp, log
 
 MEANS = MappingProxyType({"gamma": 1.0, "alpha": 1.0, "alpha0": 10.0, "kappa": 100.0})
 """Means of the exponential hyperpriors: about the usual values of these settings."""
@@ -77,9 +77,11 @@ def best(slope: Callable[[float], float]) -> float:
 
     ``slope`` is the derivative of the objective by the concentration or its logarithm: only its sign counts.
     """
+    from scipy.optimize import brentq
+
     low, high = float(log(LEAST)), float(log(MOST))
     if slope(LEAST) <= 0.0:
         return LEAST
     if slope(MOST) >= 0.0:
         return MOST
-    return float(exp(root(lambda t: slope(float(np.exp(t))), low, high, absolute=1e-12)))
+    return float(exp(brentq(lambda t: slope(float(np.exp(t))), low, high, xtol=1e-12)))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inputs import plain
@@ -127,21 +128,13 @@ def majority_accuracy(truth: Any, labels: Any) -> float:
     return float(table.max(axis=0).toarray().sum() / table.sum())
 
 
-def _assigned(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the one-to-one match with the largest sum: the Hungarian method."""
-    from scipy.optimize import linear_sum_assignment  # takes 70 CPU ms to load, and estimators need none of it to fit
-
-    found: tuple[np.ndarray, np.ndarray] = linear_sum_assignment(table, maximize=True)
-    return found
-
-
 def aligned_accuracy(truth: Any, labels: Any) -> float:
     """Share of atoms labelled right under the best one-to-one match of clusters to true labels.
 
     The match is found by the Hungarian method; clusters left over are wrong altogether.  ``(n,)`` labels each.
     """
     table = contingency(truth, labels).toarray()
-    rows, columns = _assigned(table)
+    rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / table.sum())
 
 
@@ -174,7 +167,7 @@ def match_labels(
     matched: dict[Any, Any] = dict.fromkeys(np.unique(np.asarray(labels)).tolist())
     if rule == "many-to-one":
         return matched | {label: names[row] for label, row in zip(found, table.argmax(axis=0), strict=True)}
-    rows, columns = _assigned(table)
+    rows, columns = linear_sum_assignment(table, maximize=True)
     # a match of labels without a common atom does not count
     return matched | {found[j]: names[i] for i, j in zip(rows, columns, strict=True) if table[i, j] > 0}
 

@@ -94,7 +94,6 @@ from bnp_dask.kernels.numeric.compensated import two_sum_into as two_sum_into
 from bnp_dask.kernels.numeric.quantiles import merge_rows as merge_rows
 from bnp_dask.kernels.numeric.quantiles import thin_rows as thin_rows
 from bnp_dask.kernels.numeric.quasi_newton import maximise as maximise
-from bnp_dask.kernels.numeric.quasi_newton import root as root
 from bnp_dask.kernels.numeric.simd import aligned as aligned
 from bnp_dask.kernels.numeric.simd import padded as padded
 from bnp_dask.kernels.numeric.special import psi_gammaln as psi_gammaln

@@ -41,7 +41,6 @@ from scipy.special import psi
 
 from bnp_dask.kernels.gaussian.quadratic import cholesky_factor
 from bnp_dask.kernels.numeric.arithmetic import exp, inner, log, matmul
-from bnp_dask.kernels.numeric.quasi_newton import root
 
 NU_DECAY = 1.0 / 3.0
 """Nats that each degree of freedom costs, times D.  Set on wine, iris, crabs and 16-D blobs, as the constants below."""
@@ -163,7 +162,9 @@ def wishart_settings(
     elif slope(high) >= 0:
         nu = high
     else:
-        nu = root(slope, low, high, absolute=1e-10, relative=1e-14)
+        from scipy.optimize import brentq
+
+        nu = float(brentq(slope, low, high, xtol=1e-10, rtol=1e-14))
     return nu, nu * best(nu)[0]
 
 

@@ -1,7 +1,6 @@
 """A quasi-Newton method with limited memory (L-BFGS) with a fixed order of sums: equal steps on every processor.
 
-See Nocedal & Wright, "Numerical Optimization" (2006), algorithm 7.4.  SciPy's implementation calls BLAS.  And a root
-in an interval, for which nobody has to load SciPy's optimizers.
+See Nocedal & Wright, "Numerical Optimization" (2006), algorithm 7.4.  SciPy's implementation calls BLAS.
 """
 
 from __future__ import annotations
@@ -115,72 +114,3 @@ def _search(
         top = 0.5 * length * rise / (value + rise - found) if value + rise > found else np.nan
         length = min(max(top, 0.1 * length), 0.5 * length) if top == top else 0.1 * length
     return None
-
-
-def root(
-    function: Callable[[float], float], low: float, high: float, *, absolute: float = 2e-12,
-    relative: float = 4 * np.finfo(np.float64).eps, most: int = 100,
-) -> float:  # fmt: skip
-    """Where a function is zero between two points at which its signs differ, by Brent's method.
-
-    See Brent, "Algorithms for Minimization without Derivatives" (1973), chapter 4.  The steps are those of
-    ``scipy.optimize.brentq``, bit by bit; to load that takes 70 CPU ms, a twentieth of a first small fit.
-
-    Parameters
-    ----------
-    function
-        A continuous function of one number.
-    low, high
-        Ends of the interval.
-    absolute, relative
-        Largest error of the root: ``absolute + relative * abs(root)``.
-    most
-        Largest number of steps.
-
-    Raises
-    ------
-    ValueError
-        If both signs are equal, if the function is not a number, or if the steps do not suffice.
-    """
-    before, now = float(low), float(high)
-    of_before, of_now = function(before), function(now)
-    if of_before == 0.0:
-        return before
-    if of_now == 0.0:
-        return now
-    if (of_before < 0.0) == (of_now < 0.0):
-        raise ValueError(f"no change of sign between {low} ({of_before}) and {high} ({of_now})")
-    other, of_other, last, step = 0.0, 0.0, 0.0, 0.0
-    for _ in range(most):
-        if of_before != 0.0 and of_now != 0.0 and (of_before < 0.0) != (of_now < 0.0):
-            other, of_other = before, of_before
-            last = step = now - before
-        if abs(of_other) < abs(of_now):  # the better end is the point from which the next step is made
-            before, now, other = now, other, now
-            of_before, of_now, of_other = of_now, of_other, of_now
-        close, half = (absolute + relative * abs(now)) / 2, (other - now) / 2
-        if of_now == 0.0 or abs(half) < close:
-            return now
-        last, step = _step(before, of_before, now, of_now, other, of_other, last, step, close, half)
-        before, of_before = now, of_now
-        now += step if abs(step) > close else (close if half > 0.0 else -close)
-        of_now = function(now)
-        if of_now != of_now:
-            raise ValueError(f"the function is not a number at {now}")
-    raise ValueError(f"no root between {low} and {high} within {most} steps")
-
-
-def _step(
-    before: float, of_before: float, now: float, of_now: float, other: float, of_other: float, last: float,
-    step: float, close: float, half: float,
-) -> tuple[float, float]:  # fmt: skip
-    """The last step and the next one: by interpolation if that makes good headway, else half of the interval."""
-    if abs(last) > close and abs(of_now) < abs(of_before):
-        if before == other:
-            tried = -of_now * (now - before) / (of_now - of_before)
-        else:
-            left, right = (of_before - of_now) / (before - now), (of_other - of_now) / (other - now)
-            tried = -of_now * (of_other * right - of_before * left) / (right * left * (of_other - of_before))
-        if 2 * abs(tried) < min(abs(last), 3 * abs(half) - close):
-            return step, tried
-    return half, half
