@@ -455,8 +455,16 @@ def fingerprint_of_files(places: Iterable[Location]) -> dict[str, int] | None:
 
 
 FROM = "_from"
-"""Attribute of sources that path, ``batch_size``, ``weights`` and columns open again: these arguments but columns,
-with places that do not depend on the working directory."""
+"""Attribute of sources that :func:`keep_place` was told of."""
+
+
+def keep_place(source: Source, path: str | os.PathLike[str], batch_size: int | None, weights: Any) -> None:
+    """Let :func:`opened_as` know that these arguments, with the columns of the source, open it again.
+
+    Places are kept so that they do not depend on the working directory.
+    """
+    place = Location.of(path, None, "data").place
+    object.__setattr__(source, FROM, (place, batch_size, place_of_weights(weights)))  # sources are frozen
 
 
 def place_of_weights(weights: Any) -> Any:

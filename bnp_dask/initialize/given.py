@@ -41,7 +41,8 @@ from bnp_dask.structure import sequence_offsets
 class FromNothing:
     """Start in which no cluster holds any atom: the first atoms open the first clusters.
 
-    For schedules that open clusters themselves, such as :class:`~bnp_dask.inference.streaming.Filter`.
+    For schedules that open clusters themselves, such as :class:`~bnp_dask.inference.streaming.Filter`; and for known
+    labels, each of which opens a cluster of its atoms under any schedule.
     """
 
     def start(self, context: InitContext) -> Summary:

@@ -79,7 +79,10 @@ SAME_MASS = 1e-6
 
 SAME_TOTALS = 1e-4
 """Share of its size by which a sum over the data, such as that of all rows, may differ: rounding, and the little mass
-of clusters that a schedule gave up."""
+of clusters that a schedule gave up.
+
+Not tuned: over the same data sums differed by 1e-16, with missing entries by 1e-8, over other rows of one law by 1e-2.
+Thirty other cases (offsets, float32, centred and constant columns, labels, topics, chains, samplers) told nothing."""
 
 SMALL = 0.25
 """Share of the mean count below which a cluster of such a run does not count, unless the posterior has one as small.

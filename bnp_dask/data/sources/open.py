@@ -17,7 +17,6 @@ from scipy import sparse
 from bnp_dask.core import ON_BAD_CELL, WHOLE, Chosen, Columns, Cutting, Gaps, Location, Roles, Words
 from bnp_dask.core.columns import few
 from bnp_dask.data.base import (
-    FROM,
     PIECE_BYTES,
     Source,
     check_batch_size,
@@ -25,8 +24,8 @@ from bnp_dask.data.base import (
     check_matrix,
     check_names,
     columns_of,
+    keep_place,
     parsed,
-    place_of_weights,
 )
 from bnp_dask.data.groups import (
     IDS_PLACE,
@@ -797,8 +796,7 @@ def as_source(
         in_columns = columns_of(source) is not None and (keys is None or keys.column is not None)
         apart = in_rows if in_columns else (wanted, groups, order, gaps, step, cut, on_bad_cell, levels or None)
         if all(given is None for given in apart):
-            place = Location.of(path, None, "data").place
-            object.__setattr__(source, FROM, (place, batch_size, place_of_weights(weights)))
+            keep_place(source, path, batch_size, weights)
     return source
 
 
