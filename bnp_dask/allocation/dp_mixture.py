@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import betaln, psi
 
 from bnp_dask.allocation import concentrations
-from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.core import Batch, Field, Summary, register
+from bnp_dask.allocation.mixture_step import MixtureSteps
+from bnp_dask.core import Summary, register
 from bnp_dask.inputs import hold, positive_mass, whole_or_none
 from bnp_dask.kernels import Urn, log, log_gammas, matmul
-from bnp_dask.structure import Independent, LocalStep, LogLik
-
-FIELDS: Mapping[str, Field] = MappingProxyType({"H": Field(("cluster",), merge="tracked")})
-"""Entropies of the clusters."""
 
 
 @register
@@ -32,9 +27,68 @@ class StickParams:
     log_not_u: np.ndarray
 
 
+class StickMixture(MixtureSteps, concentrations.LearnedConcentrations):
+    """Base of mixtures with stick-breaking weights, an independent Beta prior for each stick and an ``urn``."""
+
+    nonparametric = True
+
+    @property
+    @abstractmethod
+    def urn(self) -> Urn:
+        """Predictive rule for atoms that are seated one after the other."""
+
+    @abstractmethod
+    def _posterior(self, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Parameters ``eta1, eta0`` of the optimal q(u) for counts ``n (K,)``; ``(K,)`` each."""
+
+    @abstractmethod
+    def _log_beta(self, n_clusters: int) -> Any:
+        """Logarithm of the beta function at the prior of the sticks, ``(K,)`` or a number for all."""
+
+    def _params(self, n: np.ndarray) -> StickParams:
+        """Optimal q(u) for counts ``n (K,)``."""
+        eta1, eta0 = self._posterior(n)
+        total = psi(eta1 + eta0)
+        return StickParams(eta1, eta0, psi(eta1) - total, psi(eta0) - total)
+
+    def global_step(self, summary: Summary) -> StickParams:
+        return self._params(summary["N"])
+
+    def at_mode(self, params: StickParams) -> StickParams:
+        total = log(params.eta1 + params.eta0)
+        return replace(params, log_u=log(params.eta1) - total, log_not_u=log(params.eta0) - total)
+
+    def log_weights(self, params: StickParams) -> np.ndarray:
+        """Expected log weights of the clusters in use, ``(K,)`` nats, or at the point estimate."""
+        before = np.concatenate([[0.0], np.cumsum(params.log_not_u)[:-1]])
+        return params.log_u + before
+
+    def weights(self, params: StickParams) -> np.ndarray:
+        """Expected weights of the clusters in use, ``(K,)``; the rest to one belongs to all others."""
+        u = params.eta1 / (params.eta1 + params.eta0)
+        before = np.concatenate([[1.0], np.cumprod(1.0 - u)[:-1]])
+        return u * before
+
+    def elbo(self, params: StickParams, summary: Summary) -> dict[str, float]:
+        eta1, eta0 = self._posterior(summary["N"])
+        # betaln is minus the thesis' c_Beta
+        constant = np.sum(betaln(params.eta1, params.eta0) - self._log_beta(summary.n_clusters))
+        slack = matmul(eta1 - params.eta1, params.log_u) + matmul(eta0 - params.eta0, params.log_not_u)
+        return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
+
+    def log_joint(self, params: StickParams, summary: Summary) -> dict[str, float]:
+        eta1, eta0 = self._posterior(summary["N"])
+        value = matmul(eta1, params.log_u) + matmul(eta0, params.log_not_u)
+        return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
+
+    def log_partition(self, counts: np.ndarray) -> float:
+        """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
+        return self.urn.log_partition(counts)
+
+
 @register
 @dataclass(frozen=True)
-class DPMixture(concentrations.LearnedConcentrations):
+class DPMixture(StickMixture):
     """Mixture with an unbounded number of clusters; only clusters in use are represented.
 
     Parameters
@@ -51,8 +105,6 @@ class DPMixture(concentrations.LearnedConcentrations):
 
     gamma: float = 1.0
     top: int | None = None
-    structure = Independent()
-    nonparametric = True
 
     def __post_init__(self) -> None:
         hold(self, "gamma", positive_mass("gamma", self.gamma, "concentration"))
@@ -68,47 +120,15 @@ class DPMixture(concentrations.LearnedConcentrations):
         """See :class:`~bnp_dask.allocation.base.SmallRunAllocation`."""
         return float(self.gamma) if self.top is None else None
 
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        return FIELDS
+    def _posterior(self, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 1.0 + n, self.gamma + mass_after(n)
 
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return mixture_tiles(batch, n_clusters)
-
-    def local_step(self, params: StickParams, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
-        return mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
-
-    def reassign(self, params: StickParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
-        return mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
-
-    def global_step(self, summary: Summary) -> StickParams:
-        return self.from_counts(summary["N"])
+    def _log_beta(self, n_clusters: int) -> float:
+        return -float(log(self.gamma))
 
     def from_counts(self, counts: np.ndarray) -> StickParams:
         """See :class:`~bnp_dask.allocation.base.StickAllocation`."""
-        eta1 = 1.0 + counts
-        eta0 = self.gamma + mass_after(counts)
-        total = psi(eta1 + eta0)
-        return StickParams(eta1, eta0, psi(eta1) - total, psi(eta0) - total)
-
-    def at_mode(self, params: StickParams) -> StickParams:
-        total = log(params.eta1 + params.eta0)
-        return replace(params, log_u=log(params.eta1) - total, log_not_u=log(params.eta0) - total)
-
-    def log_weights(self, params: StickParams) -> np.ndarray:
-        return stick_log_weights(params)
-
-    def weights(self, params: StickParams) -> np.ndarray:
-        return stick_weights(params)
-
-    def elbo(self, params: StickParams, summary: Summary) -> dict[str, float]:
-        n = summary["N"]
-        # betaln is minus the thesis' c_Beta; for the prior it is betaln(1, gamma) = -log gamma
-        constant = np.sum(betaln(params.eta1, params.eta0) + log(self.gamma))
-        slack = matmul(n + 1.0 - params.eta1, params.log_u) + matmul(
-            mass_after(n) + self.gamma - params.eta0, params.log_not_u
-        )
-        return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
+        return self._params(counts)
 
     # -- learning of concentrations; see bnp_dask.structure.prior
     def learned(self, params: StickParams, summary: Summary) -> Self:
@@ -116,33 +136,8 @@ class DPMixture(concentrations.LearnedConcentrations):
         E[log(1 - u_k)]``."""
         return replace(self, gamma=concentrations.of_sticks(float(params.log_not_u.sum()), len(params.log_not_u)))
 
-    def log_joint(self, params: StickParams, summary: Summary) -> dict[str, float]:
-        n = summary["N"]
-        value = matmul(n + 1.0, params.log_u) + matmul(mass_after(n) + self.gamma, params.log_not_u)
-        return {"entropy": float(summary["H"].sum()), "allocation": float(value)}
-
     def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return log_gammas(counts, rng)
-
-    def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        return {"H": np.zeros(len(counts))}
-
-    def log_partition(self, counts: np.ndarray) -> float:
-        """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
-        return self.urn.log_partition(counts)
-
-
-def stick_log_weights(params: StickParams) -> np.ndarray:
-    """Expected log weights of the clusters in use, ``(K,)`` nats, or at the point estimate."""
-    before = np.concatenate([[0.0], np.cumsum(params.log_not_u)[:-1]])
-    return params.log_u + before
-
-
-def stick_weights(params: StickParams) -> np.ndarray:
-    """Expected weights of the clusters in use, ``(K,)``; the rest to one belongs to all others."""
-    u = params.eta1 / (params.eta1 + params.eta0)
-    before = np.concatenate([[1.0], np.cumprod(1.0 - u)[:-1]])
-    return u * before
 
 
 def mass_after(n: np.ndarray) -> np.ndarray:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.core import Batch, Field, Summary, register
+from bnp_dask.allocation.mixture_step import MixtureSteps
+from bnp_dask.core import Summary, register
 from bnp_dask.errors import not_how_many
 from bnp_dask.inputs import hold, positive_mass, whole_or_none
 from bnp_dask.kernels import log, log_gammas, matmul
-from bnp_dask.structure import Independent, LocalStep, LogLik
 
 
 @register
@@ -29,7 +26,7 @@ class DirichletParams:
 @not_how_many
 @register
 @dataclass(frozen=True)
-class FiniteMixture:
+class FiniteMixture(MixtureSteps):
     """Mixture of a fixed number of clusters.
 
     Parameters
@@ -46,25 +43,11 @@ class FiniteMixture:
 
     gamma: float = 1.0
     top: int | None = None
-    structure = Independent()
     nonparametric = False
 
     def __post_init__(self) -> None:
         hold(self, "gamma", positive_mass("gamma", self.gamma, "prior mass"))
         hold(self, "top", whole_or_none("top", self.top, "a whole number of clusters per atom"))
-
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"H": Field(("cluster",), merge="tracked")})
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return mixture_tiles(batch, n_clusters)
-
-    def local_step(self, params: DirichletParams, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
-        return mixture_local_step(params.log_pi, log_lik, batch, pairs, self.top)
-
-    def reassign(self, params: DirichletParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
-        return mixture_reassign(params.log_pi, log_lik, batch, mass, self.top)
 
     def global_step(self, summary: Summary) -> DirichletParams:
         theta = summary["N"] + self.gamma / summary.n_clusters
@@ -92,9 +75,6 @@ class FiniteMixture:
 
     def draw_weights(self, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return log_gammas(counts + self.gamma / len(counts), rng)
-
-    def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        return {"H": np.zeros(len(counts))}
 
     def log_partition(self, counts: np.ndarray) -> float:
         """Log probability of assignments to labelled clusters with ``counts (K,)`` atoms each, nats."""

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from bnp_dask.core import Batch
+from bnp_dask.core import Batch, Field
 from bnp_dask.kernels import log, pair_entropy
 from bnp_dask.kernels import mixture as kernel
-from bnp_dask.structure import LocalStep, LogLik
+from bnp_dask.structure import Independent, LocalStep, LogLik
+
+FIELDS: Mapping[str, Field] = MappingProxyType({"H": Field(("cluster",), merge="tracked")})
+"""Entropies of the clusters."""
 
 TILE_NUMBERS = 2**19
 """Numbers in an (n, K) tile: 4 MB, so that a tile and its copies fit in cache and are small beside a batch."""
 
 CLOSED = -1e13
 """Log likelihood, in nats, in place of minus infinity, with which zero responsibilities could not be multiplied."""
+
+
+class MixtureSteps:
+    """Base of mixtures: the steps of atoms that are independent given ``log_weights``.
+
+    A subclass has the setting ``top``: clusters kept per atom, or None for all.
+    """
+
+    top: int | None
+    structure = Independent()
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return FIELDS
+
+    @abstractmethod
+    def log_weights(self, params: Any) -> np.ndarray:
+        """Log weights of the clusters, ``(K,)`` nats."""
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return mixture_tiles(batch, n_clusters)
+
+    def local_step(self, params: Any, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
+        return mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
+
+    def reassign(self, params: Any, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
+        return mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
+
+    def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
+        return {"H": np.zeros(len(counts))}
 
 
 def mixture_tiles(batch: Batch, n_clusters: int) -> Iterator[Batch]:

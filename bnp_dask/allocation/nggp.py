@@ -5,7 +5,7 @@ The generalized gamma process is one of them; a Dirichlet process is its case si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -20,12 +20,12 @@ from bnp_dask.allocation.levy import (
     draw_jumps,
     table_of,
 )
-from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
+from bnp_dask.allocation.mixture_step import FIELDS, MixtureSteps
 from bnp_dask.core import Batch, Field, Summary, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import hold, mass_or_zero, one_of, positive_mass, share_below_one, shown, whole_or_none
 from bnp_dask.kernels import ABSENT, LEAST_LOG, Urn, log, log_absent, log_gammas, urns
-from bnp_dask.structure import Independent, LocalStep, LogLik
+from bnp_dask.structure import LocalStep, LogLik
 
 # -- any normalized random measure --------------------------------------------------------------------------------
 DEFAULT = GeneralizedGamma()
@@ -44,12 +44,10 @@ class SeatParams:
     new: float
 
 
-class NormalizedMeasure:
+class NormalizedMeasure(MixtureSteps):
     """Methods of mixtures whose weights are a normalized random measure; a subclass has ``intensity`` and ``top``."""
 
     intensity: Any
-    top: int | None
-    structure = Independent()
     nonparametric = True
 
     @property
@@ -74,17 +72,14 @@ class NormalizedMeasure:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return MappingProxyType({"H": Field(("cluster",), merge="tracked"), ABSENT: Field(("cluster",))})
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return mixture_tiles(batch, n_clusters)
+        return MappingProxyType({**FIELDS, ABSENT: Field(("cluster",))})
 
     def local_step(self, params: SeatParams, log_lik: LogLik, batch: Batch, pairs: np.ndarray) -> LocalStep:
-        step = mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
+        step = super().local_step(params, log_lik, batch, pairs)
         return LocalStep(step.resp, {**step.values, ABSENT: log_absent(step.resp, batch.weights)}, step.pair_values)
 
     def reassign(self, params: SeatParams, log_lik: np.ndarray, batch: Batch, mass: np.ndarray) -> LocalStep:
-        step = mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
+        step = super().reassign(params, log_lik, batch, mass)
         return LocalStep(step.resp, {**step.values, ABSENT: log_absent(step.resp, batch.weights)})
 
     def global_step(self, summary: Summary) -> SeatParams:
@@ -115,7 +110,7 @@ class NormalizedMeasure:
         return draw_jumps(self.intensity, counts, log_u, rng)
 
     def certain_values(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        return {"H": np.zeros(len(counts)), ABSENT: LEAST_LOG * counts}
+        return {**super().certain_values(counts), ABSENT: LEAST_LOG * counts}
 
     def log_partition(self, counts: np.ndarray) -> float:
         """Log probability of a partition into blocks of ``counts (K,)`` atoms, all positive, nats."""
