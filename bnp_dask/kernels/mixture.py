@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from bnp_dask.kernels.numeric.arithmetic import LN2_HIGH, LN2_LOW, LOG2_E, ROUND, fused, matmul
-from bnp_dask.kernels.numeric.special import _psi_gamma, trigamma
+from bnp_dask.kernels.numeric.arithmetic import fused, matmul
+from bnp_dask.kernels.numeric.special import LN2_HIGH, LN2_LOW, LOG2_E, ROUND, _psi_gamma, exp_near_zero, trigamma
 from bnp_dask.kernels.options import INNER, njit
 
 # =====================================================================================================================
 # Normalised exponentials of rows of log weights, a block of rows at a time.
 #
 # exp is written out because numba's calls a scalar library function, and numpy's is only fast on some machines: 2**z
-# from its bits, times a Taylor polynomial on ``|r| <= log(2) / 2`` (relative error 5e-16).  Its loop has no branch and
+# from its bits, times a polynomial.  Its loop has no branch and
 # runs over all numbers of a block, so that it compiles to vector code however short the rows are.
 # =====================================================================================================================
 
@@ -43,15 +43,7 @@ def exp_block(d, lowest, power, out):
         power[k] = t
         z = t - ROUND
         r = (c - z * LN2_HIGH) - z * LN2_LOW
-        r2 = r * r
-        r4 = r2 * r2
-        a = 0.5 + r * (1.0 / 6.0)
-        b = 1.0 / 24.0 + r * (1.0 / 120.0)
-        c6 = 1.0 / 720.0 + r * (1.0 / 5040.0)
-        c8 = 1.0 / 40320.0 + r * (1.0 / 362880.0)
-        c10 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0)
-        c12 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
-        out[k] = ((((b + c6 * r2) + ((c8 + c10 * r2) + c12 * r4) * r4) * r4 + a * r2) + r) + 1.0
+        out[k] = exp_near_zero(r)
     for k in range(len(d)):
         bits[k] = (bits[k] + 1023) << 52
     for k in range(len(d)):

@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 from scipy import sparse
 from scipy.special import logsumexp
 
+from bnp_dask.kernels.numeric.special import LN2_HIGH, LN2_LOW, LOG2_E, ROUND, exp_near_zero, log_series
 from bnp_dask.kernels.options import njit
 
 
@@ -56,10 +57,6 @@ def is_fixed() -> bool:
 # -- exponentials and logarithms in an order that is written out --------------------------------------------------
 # They consist of additions, multiplications and divisions alone.  NumPy uses other code on processors with AVX-512,
 # whose last bits differ.
-LOG2_E = 1.4426950408889634
-LN2_HIGH = 6.93147180369123816490e-01
-LN2_LOW = 1.90821492927058770002e-10
-ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number, which the last bits then hold
 HIGHEST, LOWEST = 709.782712893384, -745.2
 """Arguments above and below which an exponential is infinite and zero."""
 
@@ -75,15 +72,7 @@ def _exp_all(x, out):
         c = min(max(x[k], LOWEST), HIGHEST) if x[k] == x[k] else 0.0
         z = (c * LOG2_E + ROUND) - ROUND
         r = (c - z * LN2_HIGH) - z * LN2_LOW
-        r2 = r * r
-        r4 = r2 * r2
-        a = 0.5 + r * (1.0 / 6.0)
-        b = 1.0 / 24.0 + r * (1.0 / 120.0)
-        c6 = 1.0 / 720.0 + r * (1.0 / 5040.0)
-        c8 = 1.0 / 40320.0 + r * (1.0 / 362880.0)
-        c10 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0)
-        c12 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
-        p = ((((b + c6 * r2) + ((c8 + c10 * r2) + c12 * r4) * r4) * r4 + a * r2) + r) + 1.0
+        p = exp_near_zero(r)
         # in two steps, so that denormal results are rounded once, and the largest are reached
         half = np.int64(z) // 2
         bits[0] = (half + 1023) << 52
@@ -113,17 +102,7 @@ def _log_all(x, out):
         e, f = np.float64(exponent), m - 1.0
         s = f / (2.0 + f)
         t = s * s
-        p = 2.0 / 23.0
-        p = p * t + 2.0 / 21.0
-        p = p * t + 2.0 / 19.0
-        p = p * t + 2.0 / 17.0
-        p = p * t + 2.0 / 15.0
-        p = p * t + 2.0 / 13.0
-        p = p * t + 2.0 / 11.0
-        p = p * t + 2.0 / 9.0
-        p = p * t + 2.0 / 7.0
-        p = p * t + 2.0 / 5.0
-        p = p * t + 2.0 / 3.0
+        p = log_series(t)
         # f - f f / 2 + ...: the large terms are exact (Sun's fdlibm, e_log.c)
         half = 0.5 * f * f
         out[i] = e * LN2_HIGH - ((half - (s * (half + p * t) + e * LN2_LOW)) - f)

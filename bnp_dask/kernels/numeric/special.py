@@ -1,7 +1,7 @@
-"""Digamma and log gamma of many numbers, and the exponential of digamma, in vector code.
+"""Series of exponential and logarithm; digamma, log gamma and exponentials of digamma of many numbers, in vector code.
 
-All shift their argument above 8 by the recurrence, where Stirling's series has the precision of a double.  numba's
-own exp and log call a scalar library function, so both are written out (see ``kernels/mixture.py``).
+Digamma and log gamma shift their argument above 8 by the recurrence, where Stirling's series has the precision of a
+double.  numba's own exp and log call a scalar library function, so both are written out (see ``kernels/mixture.py``).
 """
 
 from __future__ import annotations
@@ -15,10 +15,51 @@ from bnp_dask.kernels.options import copy_into, njit
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
-ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number
+ROUND = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest whole number, which the last bits then hold
 LOWEST = -640.0  # exp below this is set to zero: it is far from the smallest normal number, and nothing beside one
 HALF_LOG_2PI = 0.9189385332046727
 BLOCK = 512
+
+
+@njit(inline="always")
+def exp_near_zero(r):
+    """exp(r) for ``|r| <= log(2) / 2``: a Taylor polynomial, relative error 5e-16."""
+    r2 = r * r
+    r4 = r2 * r2
+    a = 0.5 + r * (1.0 / 6.0)
+    b = 1.0 / 24.0 + r * (1.0 / 120.0)
+    c6 = 1.0 / 720.0 + r * (1.0 / 5040.0)
+    c8 = 1.0 / 40320.0 + r * (1.0 / 362880.0)
+    c10 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0)
+    c12 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
+    return ((((b + c6 * r2) + ((c8 + c10 * r2) + c12 * r4) * r4) * r4 + a * r2) + r) + 1.0
+
+
+@njit(inline="always")
+def log_series(t):
+    """``(log(m) / s - 2) / t`` for ``s = (m - 1) / (m + 1)``, ``t = s * s`` and m from sqrt(1/2) to sqrt(2)."""
+    p = 2.0 / 23.0
+    p = p * t + 2.0 / 21.0
+    p = p * t + 2.0 / 19.0
+    p = p * t + 2.0 / 17.0
+    p = p * t + 2.0 / 15.0
+    p = p * t + 2.0 / 13.0
+    p = p * t + 2.0 / 11.0
+    p = p * t + 2.0 / 9.0
+    p = p * t + 2.0 / 7.0
+    p = p * t + 2.0 / 5.0
+    return p * t + 2.0 / 3.0
+
+
+@njit(inline="always")
+def psi_series(v):
+    """``(psi(z) - log(z) + 1 / (2 z)) / v`` for ``v = 1 / z**2`` and z of 8 or more."""
+    p = 691.0 / 32760.0 - v * (1.0 / 12.0)
+    p = -1.0 / 132.0 + v * p
+    p = 1.0 / 240.0 + v * p
+    p = -1.0 / 252.0 + v * p
+    p = 1.0 / 120.0 + v * p
+    return -1.0 / 12.0 + v * p
 
 
 @njit(nogil=True, cache=True)
@@ -51,29 +92,14 @@ def exp_psi(mass, prior, width, out, bits, power):
         z = x + 8.0
         w = 1.0 / z
         v = w * w
-        p = 691.0 / 32760.0 - v * (1.0 / 12.0)
-        p = -1.0 / 132.0 + v * p
-        p = 1.0 / 240.0 + v * p
-        p = -1.0 / 252.0 + v * p
-        p = 1.0 / 120.0 + v * p
-        p = -1.0 / 12.0 + v * p
-        d = v * p - 0.5 * w - shift
+        d = v * psi_series(v) - 0.5 * w - shift
         e = d if d > LOWEST else LOWEST
         t = e * LOG2_E + ROUND
         power[k] = t  # its last bits are the whole number
         whole = t - ROUND
         r = (e - whole * LN2_HIGH) - whole * LN2_LOW
-        r2 = r * r
-        r4 = r2 * r2
-        q0 = 0.5 + r * (1.0 / 6.0)
-        q2 = 1.0 / 24.0 + r * (1.0 / 120.0)
-        q4 = 1.0 / 720.0 + r * (1.0 / 5040.0)
-        q6 = 1.0 / 40320.0 + r * (1.0 / 362880.0)
-        q8 = 1.0 / 3628800.0 + r * (1.0 / 39916800.0)
-        q10 = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
-        q = (((q2 + q4 * r2) + ((q6 + q8 * r2) + q10 * r4) * r4) * r4 + q0 * r2) + r
         # a prior or count of NaN must not look like an unused topic
-        out[k] = 0.0 if d <= LOWEST else (q + 1.0) * z
+        out[k] = 0.0 if d <= LOWEST else exp_near_zero(r) * z
     for k in range(width):
         bits[k] = (bits[k] + 1023) << 52
     for k in range(width):
@@ -95,18 +121,7 @@ def log_positive(x, bits, n, out):
         e = e + 1.0 if large else e
         s = (m - 1.0) / (m + 1.0)
         t = s * s
-        p = 2.0 / 23.0
-        p = p * t + 2.0 / 21.0
-        p = p * t + 2.0 / 19.0
-        p = p * t + 2.0 / 17.0
-        p = p * t + 2.0 / 15.0
-        p = p * t + 2.0 / 13.0
-        p = p * t + 2.0 / 11.0
-        p = p * t + 2.0 / 9.0
-        p = p * t + 2.0 / 7.0
-        p = p * t + 2.0 / 5.0
-        p = p * t + 2.0 / 3.0
-        p = p * t + 2.0
+        p = log_series(t) * t + 2.0
         out[i] = e * LN2_HIGH + (s * p + e * LN2_LOW)
 
 
@@ -128,13 +143,7 @@ def psi_gamma_block(x, n, z, zbits, prod, pbits, log_z, log_p, psi, gamma):
         shift = (2.0 * a + 7.0) * ((y + b) * cd + (c + d) * yb) / (yb * cd)
         w = 1.0 / z[i]
         v = w * w
-        p = 691.0 / 32760.0 - v * (1.0 / 12.0)
-        p = -1.0 / 132.0 + v * p
-        p = 1.0 / 240.0 + v * p
-        p = -1.0 / 252.0 + v * p
-        p = 1.0 / 120.0 + v * p
-        p = -1.0 / 12.0 + v * p
-        psi[i] = v * p - 0.5 * w - (0.0 if a > 64.0 else shift)
+        psi[i] = v * psi_series(v) - 0.5 * w - (0.0 if a > 64.0 else shift)
         g = -691.0 / 360360.0 + v * (1.0 / 156.0)
         g = 1.0 / 1188.0 + v * g
         g = -1.0 / 1680.0 + v * g
