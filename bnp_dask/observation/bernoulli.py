@@ -25,11 +25,10 @@ from bnp_dask.observation.interface import (
 from bnp_dask.observation.missing import (
     GONE,
     GONE_FIELD,
+    Marginalising,
     Missing,
-    checked,
     counts_of,
     filled,
-    gone,
     holes,
     without_gone,
     zeroed,
@@ -60,7 +59,7 @@ class BetaBits:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class Bernoulli:
+class Bernoulli(Marginalising):
     """Rows of zeros and ones: x_d ~ Bernoulli(phi_d), phi_d ~ Beta(lam1_d, lam0_d).
 
     Parameters
@@ -80,9 +79,6 @@ class Bernoulli:
     lam0: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
-    def __post_init__(self) -> None:
-        checked(self.missing)
-
     @property
     def counts(self) -> frozenset[str]:
         return frozenset({"x", GONE})
@@ -90,10 +86,6 @@ class Bernoulli:
     @property
     def fields(self) -> Mapping[str, Field]:
         return MappingProxyType({"x": Field(("cluster", "feature")), **(GONE_FIELD if self.marginalises else {})})
-
-    @property
-    def marginalises(self) -> bool:
-        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -111,7 +103,7 @@ class Bernoulli:
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         gaps = holes(batch, self.missing)
         found = {"x": sums(zeroed(batch, gaps), resp)}
-        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return self._with_gone(found, resp, gaps, batch.n_features)
 
     def global_step(self, summary: Summary) -> BetaBits:
         prior1, prior0 = self._prior

@@ -17,7 +17,7 @@ from bnp_dask.inputs import MOST_LEVELS, Key, Levels, shown
 from bnp_dask.kernels import Resp, count_sums, exp, log, log_gammas, log_shares, matmul, table_product
 from bnp_dask.observation.checks import check_width, cluster_fastest, where_first
 from bnp_dask.observation.interface import SHOWN, Axis, Estimate, Estimates, Names, compared_by_settings
-from bnp_dask.observation.missing import Missing, checked, filled, holes
+from bnp_dask.observation.missing import Marginalising, Missing, filled, holes
 from bnp_dask.observation.priors import known, positive, vector, width
 
 FEW = 3
@@ -40,7 +40,7 @@ class LevelShares:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class Categorical:
+class Categorical(Marginalising):
     """Columns of levels, such as colours or answers: x_d ~ Categorical(phi_d), phi_d ~ Dirichlet(lam_d).
 
     Parameters
@@ -75,7 +75,7 @@ class Categorical:
     levels: tuple[Levels, ...] | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        checked(self.missing)
+        super().__post_init__()
         if self.levels is not None:
             object.__setattr__(self, "levels", tuple(tuple(own) for own in self.levels))
 
@@ -94,10 +94,6 @@ class Categorical:
     @property
     def level_keys(self) -> tuple[Key, ...]:
         return (":",)
-
-    @property
-    def marginalises(self) -> bool:
-        return self.missing is not None
 
     def with_prior(self, survey: Survey) -> Self:
         levels = self._levels_in(survey)

@@ -32,12 +32,11 @@ from bnp_dask.observation.interface import (
 from bnp_dask.observation.missing import (
     GONE,
     GONE_FIELD,
+    Marginalising,
     Missing,
     by_column,
-    checked,
     counts_of,
     filled,
-    gone,
     holes,
     one_or_each,
     without_gone,
@@ -90,7 +89,7 @@ class NormalGamma:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class DiagGaussian:
+class DiagGaussian(Marginalising):
     """Independent Gaussian features: lam ~ Gamma(nu / 2, rate beta / 2), mu | lam ~ N(m, 1 / (kappa lam)).
 
     Parameters
@@ -138,9 +137,6 @@ class DiagGaussian:
     grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
     null: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
-    def __post_init__(self) -> None:
-        checked(self.missing)
-
     @property
     def counts(self) -> frozenset[str]:
         return frozenset({"xx", GONE})
@@ -149,10 +145,6 @@ class DiagGaussian:
     def fields(self) -> Mapping[str, Field]:
         one = Field(("cluster", "feature"))
         return MappingProxyType({"x": one, "xx": one, **(GONE_FIELD if self.marginalises else {})})
-
-    @property
-    def marginalises(self) -> bool:
-        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -197,7 +189,7 @@ class DiagGaussian:
         sums = cluster_sums(resp, _with_squares(filled(batch, gaps, center), center))
         d = batch.n_features
         found = {"x": np.ascontiguousarray(sums[:, :d]), "xx": np.ascontiguousarray(sums[:, d:])}
-        return {**found, GONE: gone(resp, gaps, d)} if self.marginalises else found
+        return self._with_gone(found, resp, gaps, d)
 
     def global_step(self, summary: Summary) -> NormalGamma:
         prior, n = self._prior, counts_of(summary, self.missing)

@@ -27,12 +27,11 @@ from bnp_dask.observation.interface import (
 from bnp_dask.observation.missing import (
     GONE,
     GONE_FIELD,
+    Marginalising,
     Missing,
     by_column,
-    checked,
     counts_of,
     filled,
-    gone,
     holes,
     one_or_each,
     without_gone,
@@ -75,7 +74,7 @@ class NormalMean:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class FixedVarianceGaussian:
+class FixedVarianceGaussian(Marginalising):
     """Gaussian features of known variance: x_d ~ N(mu_d, variance_d), mu_d ~ N(m_d, variance_d / kappa).
 
     With ``FiniteMixture(top=1)`` and ``estimate="map"`` this is k-means.
@@ -107,17 +106,10 @@ class FixedVarianceGaussian:
     center: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
-    def __post_init__(self) -> None:
-        checked(self.missing)
-
     @property
     def fields(self) -> Mapping[str, Field]:
         own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
         return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
-
-    @property
-    def marginalises(self) -> bool:
-        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -148,7 +140,7 @@ class FixedVarianceGaussian:
         gaps, center = holes(batch, self.missing), self._prior.center
         y = filled(batch, gaps, center) - center
         found = {"x": cluster_sums(resp, y), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(y, gaps)))}
-        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return self._with_gone(found, resp, gaps, batch.n_features)
 
     def global_step(self, summary: Summary) -> NormalMean:
         prior = self._prior

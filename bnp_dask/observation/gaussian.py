@@ -51,7 +51,7 @@ from bnp_dask.observation.interface import (
     mean_and_deviation,
     student_draws,
 )
-from bnp_dask.observation.missing import ENTROPY, GONE, Missing, checked, filled, holes, rows_of
+from bnp_dask.observation.missing import ENTROPY, GONE, Marginalising, Missing, filled, holes, rows_of
 from bnp_dask.observation.priors import (
     LOG_2PI,
     PRIOR_SCALE,
@@ -212,7 +212,7 @@ rows in 256 are found."""
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class Gaussian:
+class Gaussian(Marginalising):
     """Gaussian of full covariance: Lam ~ Wishart(nu, B^-1), mu | Lam ~ Normal(m, (kappa Lam)^-1).
 
     Parameters
@@ -263,7 +263,7 @@ class Gaussian:
     null: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        checked(self.missing)
+        super().__post_init__()
         if self.missing and self.grain is not None and np.any(self.grain):
             raise SettingError(
                 f"Gaussian(missing={self.missing!r}, grain=...): clusters with correlations do not count rounding "
@@ -273,10 +273,6 @@ class Gaussian:
     @property
     def fields(self) -> Mapping[str, Field]:
         return FIELDS_WITH_MISSING if self.marginalises else FIELDS
-
-    @property
-    def marginalises(self) -> bool:
-        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:

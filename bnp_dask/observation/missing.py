@@ -62,6 +62,26 @@ class CompletingObservation(Protocol):
         ...
 
 
+class Marginalising:
+    """Base of likelihoods with the setting ``missing``, a field of the subclass."""
+
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        one_of("missing", self.missing, ("marginalise", None))
+
+    @property
+    def marginalises(self) -> bool:
+        """Whether NaN is a missing entry; else ``check`` refuses it."""
+        return self.missing is not None
+
+    def _with_gone(
+        self, found: dict[str, np.ndarray], resp: Resp, gaps: np.ndarray | None, n_features: int
+    ) -> dict[str, np.ndarray]:
+        """Statistics with :data:`GONE`, if missing entries are integrated over."""
+        return {**found, GONE: gone(resp, gaps, n_features)} if self.marginalises else found
+
+
 def takes_missing(model: object) -> bool:
     """Whether a likelihood has a setting by which it accepts missing entries."""
     return any(field.name == "missing" for field in fields(model)) if is_dataclass(model) else False
@@ -96,11 +116,6 @@ def require_exact_atoms(observation: object, schedule: str) -> None:
 def is_about_missing(name: str) -> bool:
     """Whether a summary field, of a product or not, describes missing entries only and not the cluster."""
     return name.split(".")[-1] in (GONE, ENTROPY)
-
-
-def checked(missing: object) -> None:
-    """Raise SettingError unless this is a valid treatment of missing entries."""
-    one_of("missing", missing, ("marginalise", None))
 
 
 def lacks_any(batch: Batch) -> bool:

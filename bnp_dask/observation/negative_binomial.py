@@ -22,11 +22,10 @@ from bnp_dask.observation.interface import Estimates, Names, by_feature, compare
 from bnp_dask.observation.missing import (
     GONE,
     GONE_FIELD,
+    Marginalising,
     Missing,
-    checked,
     counts_of,
     filled,
-    gone,
     holes,
     without_gone,
     zeroed,
@@ -169,7 +168,7 @@ class BetaOdds:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class NegativeBinomial:
+class NegativeBinomial(Marginalising):
     """Counts per feature: x_d ~ NB(size_d, p_d) with mean m = size p / (1 - p) and variance m + m^2 / size, and
     p_d ~ Beta(a_d, b_d).
 
@@ -200,9 +199,6 @@ class NegativeBinomial:
     b: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
-    def __post_init__(self) -> None:
-        checked(self.missing)
-
     @property
     def counts(self) -> frozenset[str]:
         return frozenset({"x", GONE})
@@ -211,10 +207,6 @@ class NegativeBinomial:
     def fields(self) -> Mapping[str, Field]:
         own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
         return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
-
-    @property
-    def marginalises(self) -> bool:
-        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -236,7 +228,7 @@ class NegativeBinomial:
         gaps = holes(batch, self.missing)
         counts = zeroed(batch, gaps)
         found = {"x": sums(counts, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), self._log_base(counts)))}
-        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return self._with_gone(found, resp, gaps, batch.n_features)
 
     def global_step(self, summary: Summary) -> BetaOdds:
         size, prior_a, prior_b = self._prior

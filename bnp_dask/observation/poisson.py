@@ -28,11 +28,10 @@ from bnp_dask.observation.interface import (
 from bnp_dask.observation.missing import (
     GONE,
     GONE_FIELD,
+    Marginalising,
     Missing,
-    checked,
     counts_of,
     filled,
-    gone,
     holes,
     without_gone,
     zeroed,
@@ -57,7 +56,7 @@ class GammaRates:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class Poisson:
+class Poisson(Marginalising):
     """Counts per feature: x_d ~ Poisson(rate_d), rate_d ~ Gamma(a_d, rate b_d), so E[rate] = a / b.
 
     Parameters
@@ -81,9 +80,6 @@ class Poisson:
     b: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
-    def __post_init__(self) -> None:
-        checked(self.missing)
-
     @property
     def counts(self) -> frozenset[str]:
         return frozenset({"x", GONE})
@@ -92,10 +88,6 @@ class Poisson:
     def fields(self) -> Mapping[str, Field]:
         own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
         return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
-
-    @property
-    def marginalises(self) -> bool:
-        return self.missing is not None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -117,7 +109,7 @@ class Poisson:
         counts = zeroed(batch, gaps)
         log_base = -row_log_factorials(as_csr(counts))
         found = {"x": sums(counts, resp), LOG_BASE: np.asarray(matmul(atom_mass(resp), log_base))}
-        return {**found, GONE: gone(resp, gaps, batch.n_features)} if self.marginalises else found
+        return self._with_gone(found, resp, gaps, batch.n_features)
 
     def global_step(self, summary: Summary) -> GammaRates:
         prior_a, prior_b = self._prior
