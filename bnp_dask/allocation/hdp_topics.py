@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -11,21 +11,14 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from bnp_dask.allocation import concentrations
-from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, rest_shift, share_out
-from bnp_dask.allocation.response import (
-    COUNTS,
-    Response,
-    coefficients_of,
-    receivers_pull,
-    response_fields,
-    response_terms,
-)
+from bnp_dask.allocation.document_step import DocumentStep, rest_shift
+from bnp_dask.allocation.lda import DocumentWeights
+from bnp_dask.allocation.response import Response, coefficients_of, response_fields, response_terms
 from bnp_dask.allocation.sticks import TopLevel, stick_weights, surrogate, u_from_counts
-from bnp_dask.core import OPTIONAL, Batch, Field, GroupStates, Summary, register
-from bnp_dask.errors import SettingError
-from bnp_dask.inputs import LEAST_MASS, hold, positive_mass, shown
-from bnp_dask.kernels import log, matmul, psi_gammaln
-from bnp_dask.structure import NO_DONORS, Groups, GroupStep, Receivers, Tokens
+from bnp_dask.core import OPTIONAL, Field, GroupStates, Summary, register
+from bnp_dask.inputs import LEAST_MASS, hold, positive_mass
+from bnp_dask.kernels import matmul, psi_gammaln
+from bnp_dask.structure import NO_DONORS, GroupStep, Receivers, Tokens
 
 
 @register
@@ -48,7 +41,7 @@ class TopicSticks:
 
 @register
 @dataclass(frozen=True)
-class HDPTopics(concentrations.LearnedConcentrations):
+class HDPTopics(DocumentWeights):
     """Topic model that learns its number of topics: pi_d ~ Dirichlet(alpha pi), pi from a Dirichlet process.
 
     Parameters
@@ -81,50 +74,18 @@ class HDPTopics(concentrations.LearnedConcentrations):
     alpha: float = 0.5
     step: DocumentStep = field(default_factory=DocumentStep)
     response: Response | None = field(default=None, metadata=OPTIONAL)
-    structure = Groups()
     nonparametric = True
 
     def __post_init__(self) -> None:
         for name in ("gamma", "alpha"):
             hold(self, name, positive_mass(name, getattr(self, name), "concentration"))
-        if not isinstance(self.step, DocumentStep):
-            raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
-        if not isinstance(self.response, Response | None):
-            raise SettingError(
-                f"response={shown(self.response)}: needs GaussianResponse(), CategoricalResponse(), or None"
-            )
-
-    @property
-    def keeps_states(self) -> bool:
-        return self.step.keeps_states
-
-    @property
-    def counts(self) -> frozenset[str]:
-        return frozenset({"docs", *(() if self.response is None else COUNTS)})
+        super().__post_init__()
 
     @property
     def fields(self) -> Mapping[str, Field]:
         tracked, plain = Field(("cluster",), merge="tracked"), Field()
         sums = dict.fromkeys(("Q_0", "P_rest", "Q_rest", "docs"), plain)
         return MappingProxyType({"H": tracked, "P": tracked, "Q": tracked, **sums, **response_fields(self.response)})
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """See :class:`~bnp_dask.allocation.base.SizedAllocation`."""
-        return {} if self.response is None else self.response.response_sizes
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return group_tiles(batch, n_clusters)
-
-    def local_step(
-        self, params: TopicSticks, tokens: Tokens, log_lik: np.ndarray, pairs: np.ndarray,
-        sets: np.ndarray, states: GroupStates | None,
-    ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
-        prior, rest = self.alpha * params.pi, self.alpha * params.rest
-        return document_step(
-            self.step, prior, rest, tokens, log_lik, pairs, sets, states, self.response, params.response
-        )
 
     def reassign(
         self, params: TopicSticks, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
@@ -135,22 +96,12 @@ class HDPTopics(concentrations.LearnedConcentrations):
         theta = tokens.length + self.alpha * (params.pi.sum() + params.rest)
         freed = freed if params.rest > 0.0 else NO_DONORS
         given = self.alpha * float(params.pi[np.setdiff1d(donors, freed)].sum())
-        everything = len(donors) == len(params.pi)
-        whole = None if receivers is None else receivers.counts
-        pull = receivers_pull(self.response, params.response, tokens, donors, receivers)
-        step = share_out(
-            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything,
-            self.response, params.response, pull, whole,
-        )  # fmt: skip
+        step = self._share_out(params, given, theta, donors, beliefs, tokens, log_lik, mass, states, receivers)
         if len(freed):
             rest = self.alpha * params.rest
             more = rest + self.alpha * float(params.pi[freed].sum())
             step.values.update(rest_shift(tokens.times, theta, rest, more))
         return step
-
-    def within(self, share: float) -> Self:
-        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
-        return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
 
     def prior_mass(self, params: TopicSticks) -> tuple[np.ndarray, float]:
         """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
@@ -171,12 +122,6 @@ class HDPTopics(concentrations.LearnedConcentrations):
         """Statistics for the global step."""
         return TopLevel(self.gamma, self.alpha, float(summary["docs"]), summary["P"], float(summary["P_rest"]))
 
-    def log_weights(self, params: TopicSticks) -> np.ndarray:
-        return log(params.pi)
-
-    def weights(self, params: TopicSticks) -> np.ndarray:
-        return params.pi
-
     def elbo(self, params: TopicSticks, summary: Summary) -> dict[str, float]:
         value = self.document_term(params, summary) + self.top_term(params, summary)
         own = {"entropy": float(summary["H"].sum()), "allocation": float(value)}
@@ -192,8 +137,6 @@ class HDPTopics(concentrations.LearnedConcentrations):
         return surrogate(params.u, params.omega, self.gamma, self.alpha, float(summary["docs"]))
 
     # -- learning of concentrations; see bnp_dask.structure.prior
-    further = concentrations.FURTHER
-
     def learned(self, params: TopicSticks, summary: Summary) -> Self:
         """Topics with the best gamma and alpha for the present top level and weights of documents: see
         :mod:`bnp_dask.allocation.concentrations`."""

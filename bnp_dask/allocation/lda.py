@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -36,10 +37,105 @@ class TopicShares:
     response: Any = field(default=None, metadata=OPTIONAL)
 
 
+class DocumentWeights(concentrations.LearnedConcentrations):
+    """Base of topic models: documents with weights ``pi_d ~ Dirichlet(prior mass)``, and perhaps with responses."""
+
+    alpha: float
+    step: DocumentStep
+    response: Response | None
+    structure = Groups()
+    further = concentrations.FURTHER
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.step, DocumentStep):
+            raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
+        if not isinstance(self.response, Response | None):
+            raise SettingError(
+                f"response={shown(self.response)}: needs GaussianResponse(), CategoricalResponse(), or None"
+            )
+
+    @abstractmethod
+    def prior_mass(self, params: Any) -> tuple[np.ndarray, float]:
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
+
+    @property
+    def keeps_states(self) -> bool:
+        return self.step.keeps_states
+
+    @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"docs", *(() if self.response is None else COUNTS)})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """See :class:`~bnp_dask.allocation.base.SizedAllocation`."""
+        return {} if self.response is None else self.response.response_sizes
+
+    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
+        return group_tiles(batch, n_clusters)
+
+    def local_step(
+        self,
+        params: Any,
+        tokens: Tokens,
+        log_lik: np.ndarray,
+        pairs: np.ndarray,
+        sets: np.ndarray,
+        states: GroupStates | None,
+    ) -> GroupStep:
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
+        prior, rest = self.prior_mass(params)
+        return document_step(
+            self.step, prior, rest, tokens, log_lik, pairs, sets, states, self.response, params.response
+        )
+
+    def _share_out(
+        self,
+        params: Any,
+        given: float,
+        theta: np.ndarray,
+        donors: np.ndarray,
+        beliefs: np.ndarray,
+        tokens: Tokens,
+        log_lik: np.ndarray,
+        mass: np.ndarray,
+        states: GroupStates | None,
+        receivers: Receivers | None,
+    ) -> GroupStep:
+        """Share out the mass of ``donors``, whose prior mass is ``given``; ``theta (G,)`` is that of all topics."""
+        return share_out(
+            self.step,
+            given,
+            beliefs,
+            theta,
+            tokens,
+            log_lik,
+            mass,
+            states,
+            takes_all=len(donors) == len(params.pi),
+            response=self.response,
+            params=params.response,
+            pull=receivers_pull(self.response, params.response, tokens, donors, receivers),
+            whole=None if receivers is None else receivers.counts,
+        )
+
+    def within(self, share: float) -> Self:
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
+        alpha = max(LEAST_MASS, self.alpha * share)
+        return replace(self, alpha=alpha)  # type: ignore[type-var]
+
+    def log_weights(self, params: Any) -> np.ndarray:
+        return log(params.pi)
+
+    def weights(self, params: Any) -> np.ndarray:
+        weights: np.ndarray = params.pi
+        return weights
+
+
 @not_how_many
 @register
 @dataclass(frozen=True)
-class LDA(concentrations.LearnedConcentrations):
+class LDA(DocumentWeights):
     """Topic model with a fixed number of topics: pi_d ~ Dirichlet(alpha / K, ..., alpha / K).
 
     Parameters
@@ -67,49 +163,17 @@ class LDA(concentrations.LearnedConcentrations):
     alpha: float = 1.0
     step: DocumentStep = field(default_factory=DocumentStep)
     response: Response | None = field(default=None, metadata=OPTIONAL)
-    structure = Groups()
     nonparametric = False
 
     def __post_init__(self) -> None:
         hold(self, "alpha", positive_mass("alpha", self.alpha, "prior mass"))
-        if not isinstance(self.step, DocumentStep):
-            raise SettingError(f"step={shown(self.step)}: needs a DocumentStep")
-        if not isinstance(self.response, Response | None):
-            raise SettingError(
-                f"response={shown(self.response)}: needs GaussianResponse(), CategoricalResponse(), or None"
-            )
-
-    @property
-    def keeps_states(self) -> bool:
-        return self.step.keeps_states
-
-    @property
-    def counts(self) -> frozenset[str]:
-        return frozenset({"docs", *(() if self.response is None else COUNTS)})
+        super().__post_init__()
 
     @property
     def fields(self) -> Mapping[str, Field]:
         tracked = Field(("cluster",), merge="tracked")
         own = {"H": tracked, "P": tracked, "Q": tracked, "Q_0": Field(), "docs": Field()}
         return MappingProxyType({**own, **response_fields(self.response)})
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """See :class:`~bnp_dask.allocation.base.SizedAllocation`."""
-        return {} if self.response is None else self.response.response_sizes
-
-    def tiles(self, batch: Batch, n_clusters: int) -> Iterator[Batch]:
-        return group_tiles(batch, n_clusters)
-
-    def local_step(
-        self, params: TopicShares, tokens: Tokens, log_lik: np.ndarray, pairs: np.ndarray,
-        sets: np.ndarray, states: GroupStates | None,
-    ) -> GroupStep:  # fmt: skip
-        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
-        prior = self.alpha * params.pi
-        return document_step(
-            self.step, prior, 0.0, tokens, log_lik, pairs, sets, states, self.response, params.response
-        )
 
     def reassign(
         self, params: TopicShares, donors: np.ndarray, beliefs: np.ndarray, tokens: Tokens,
@@ -119,17 +183,7 @@ class LDA(concentrations.LearnedConcentrations):
         """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`; no topic is unseen, so none is freed."""
         theta = tokens.length + self.alpha
         given = self.alpha * float(params.pi[donors].sum())
-        everything = len(donors) == len(params.pi)
-        whole = None if receivers is None else receivers.counts
-        pull = receivers_pull(self.response, params.response, tokens, donors, receivers)
-        return share_out(
-            self.step, given, beliefs, theta, tokens, log_lik, mass, states, everything,
-            self.response, params.response, pull, whole,
-        )  # fmt: skip
-
-    def within(self, share: float) -> Self:
-        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
-        return replace(self, alpha=max(LEAST_MASS, self.alpha * share))
+        return self._share_out(params, given, theta, donors, beliefs, tokens, log_lik, mass, states, receivers)
 
     def prior_mass(self, params: TopicShares) -> tuple[np.ndarray, float]:
         """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
@@ -138,12 +192,6 @@ class LDA(concentrations.LearnedConcentrations):
     def global_step(self, summary: Summary) -> TopicShares:
         pi = np.full(summary.n_clusters, 1.0 / summary.n_clusters)
         return TopicShares(pi, coefficients_of(self.response, summary))
-
-    def log_weights(self, params: TopicShares) -> np.ndarray:
-        return log(params.pi)
-
-    def weights(self, params: TopicShares) -> np.ndarray:
-        return params.pi
 
     def elbo(self, params: TopicShares, summary: Summary) -> dict[str, float]:
         k = summary.n_clusters
@@ -154,8 +202,6 @@ class LDA(concentrations.LearnedConcentrations):
         return {**own, **response_terms(self.response, params.response, summary)}
 
     # -- learning of concentrations; see bnp_dask.structure.prior
-    further = concentrations.FURTHER
-
     def learned(self, params: TopicShares, summary: Summary) -> Self:
         """LDA with the best alpha for the present weights of documents, and beyond: see
         :mod:`bnp_dask.allocation.concentrations`."""
