@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,7 +180,7 @@ def predict(
     source = open_for(posterior, data, batch_size)
     source = source if links is None else with_links(source, links_of(links))
     readers = [batch_reader(source, i) for i in range(source.n_batches)]
-    compute = _Assign(mode)
+    compute = partial(_assign, mode)
     with runner_for(posterior, client) as runner:
         if out is not None:
             facts = {"ids": [int(i) for i in posterior.ids], "source": source.name}
@@ -214,14 +215,9 @@ def _mode(soft: bool, top: int | None) -> _Mode:
     return _Mode(bool(soft), None if top is None else int(top))
 
 
-@dataclass(frozen=True)
-class _Assign:
+def _assign(mode: _Mode, posterior: Posterior, reader: Reader) -> Outputs:
     """Task: columns of one batch."""
-
-    mode: _Mode
-
-    def __call__(self, posterior: Posterior, reader: Reader) -> Outputs:
-        return assign_batch(posterior, reader(), self.mode.soft, self.mode.top)
+    return assign_batch(posterior, reader(), mode.soft, mode.top)
 
 
 def assign_batch(posterior: Posterior, batch: Batch, soft: bool = False, top: int | None = None) -> Outputs:
@@ -239,23 +235,18 @@ def _predict_lazy(posterior: Posterior, data: Any, mode: _Mode) -> Any:
     light, columns = posterior.light(), columns_for(posterior)
     if mode.top is None:
         layout = mode.layouts(posterior)[0]
-        return lazy.map_rows(_Block(mode), light, data, layout.width, np.dtype(layout.dtype), columns)
+        return lazy.map_rows(partial(_block, mode), light, data, layout.width, np.dtype(layout.dtype), columns)
     width = min(mode.top, k)
-    both = lazy.map_rows(_Block(mode), light, data, 2 * width, np.dtype(np.float64), columns)
+    both = lazy.map_rows(partial(_block, mode), light, data, 2 * width, np.dtype(np.float64), columns)
     return TopResponsibilities(both[:, :width].astype(np.int64), both[:, width:])
 
 
-@dataclass(frozen=True)
-class _Block:
+def _block(mode: _Mode, posterior: Posterior, rows: Any) -> np.ndarray:
     """One block of a Dask array: labels ``(n,)``, responsibilities ``(n, K)``, or both side by side ``(n, 2 L)``."""
-
-    mode: _Mode
-
-    def __call__(self, posterior: Posterior, rows: Any) -> np.ndarray:
-        name = "a block of the Dask array"
-        batch = Batch(block_rows(rows, name), None, name)
-        with computing_as(posterior.model):
-            columns = assign_batch(posterior, batch, self.mode.soft, self.mode.top)
-        if self.mode.top is not None:
-            return np.concatenate([columns["label"], columns["resp"]], axis=1)
-        return columns["resp"] if self.mode.soft else columns["label"]
+    name = "a block of the Dask array"
+    batch = Batch(block_rows(rows, name), None, name)
+    with computing_as(posterior.model):
+        columns = assign_batch(posterior, batch, mode.soft, mode.top)
+    if mode.top is not None:
+        return np.concatenate([columns["label"], columns["resp"]], axis=1)
+    return columns["resp"] if mode.soft else columns["label"]

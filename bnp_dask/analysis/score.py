@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +104,7 @@ def score_samples(
     posterior = require_posterior(posterior)
     source = open_for(posterior, data, batch_size)
     if posterior.model.structure.has_shares:
-        found = for_batches(posterior.for_scores(), source, client, _Complete(Completion(), False), "score")
+        found = for_batches(posterior.for_scores(), source, client, partial(_complete, Completion(), False), "score")
         with np.errstate(invalid="ignore"):
             return np.concatenate([part.value / part.tokens for part in found])
     return np.concatenate(for_batches(posterior, source, client, density_of, "score"))
@@ -136,21 +136,15 @@ def completion_score(
     if not isinstance(chosen, Completion):
         raise SettingError(f'completion={completion!r}: needs Completion("types"), Completion("tokens"), or None')
     source = open_for(posterior, data, batch_size)
-    parts = for_batches(posterior.for_scores(), source, client, _Complete(chosen), "score")
+    parts = for_batches(posterior.for_scores(), source, client, partial(_complete, chosen, True), "score")
     with computing_as(posterior.model):
         return combine_scores(parts, chosen, source.name)
 
 
-@dataclass(frozen=True)
-class _Complete:
-    """Task: completion of the documents of one batch with positive weight, or of all."""
-
-    completion: Completion
-    counted: bool = True
-
-    def __call__(self, posterior: Posterior, reader: Reader) -> BatchScore:
-        batch = as_documents(posterior.model, reader())
-        return complete_batch(posterior, _counted(posterior.model, batch) if self.counted else batch, self.completion)
+def _complete(completion: Completion, counted: bool, posterior: Posterior, reader: Reader) -> BatchScore:
+    """Task: completion of the documents of one batch with positive weight, or of all unless ``counted``."""
+    batch = as_documents(posterior.model, reader())
+    return complete_batch(posterior, _counted(posterior.model, batch) if counted else batch, completion)
 
 
 def density_of(posterior: Posterior, reader: Reader) -> np.ndarray:

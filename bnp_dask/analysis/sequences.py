@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -134,22 +134,17 @@ class StepReader:
         return self.reader()
 
 
-@dataclass(frozen=True)
-class NameSteps:
+def _named(compute: Compute, shared: Any, reader: Any) -> Outputs:
     """Task: the result of another task, with the sequence and the step of each row."""
-
-    compute: Compute
-
-    def __call__(self, shared: Any, reader: Any) -> Outputs:
-        batch = reader()
-        found = self.compute(shared, lambda: batch)
-        ids, begin = names_of(batch, reader.namer, reader.index)
-        offsets = batch.group_offsets
-        lengths = np.diff(offsets)
-        owner = np.repeat(np.arange(len(lengths)), lengths)
-        columns: dict[str, Any] = {"sequence": ids.take(pa.array(owner))}
-        columns["step"] = np.arange(batch.n_atoms) - (offsets[:-1] - begin)[owner]
-        return {**columns, **{"state" if name == "label" else name: value for name, value in found.items()}}
+    batch = reader()
+    found = compute(shared, lambda: batch)
+    ids, begin = names_of(batch, reader.namer, reader.index)
+    offsets = batch.group_offsets
+    lengths = np.diff(offsets)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    columns: dict[str, Any] = {"sequence": ids.take(pa.array(owner))}
+    columns["step"] = np.arange(batch.n_atoms) - (offsets[:-1] - begin)[owner]
+    return {**columns, **{"state" if name == "label" else name: value for name, value in found.items()}}
 
 
 def name_steps(
@@ -161,7 +156,7 @@ def name_steps(
         StepReader(batch_reader(source, i), namer_of(source, i), i) for i in range(source.n_batches)
     ]
     # ids have the type that they have in the data
-    return (Layout("sequence", "", None), Layout("step", "<i8", None), *named), NameSteps(compute), readers
+    return (Layout("sequence", "", None), Layout("step", "<i8", None), *named), partial(_named, compute), readers
 
 
 def for_recorded(posterior: Posterior, batch: Batch, compute: Callable[[Posterior, Batch], Outputs]) -> Outputs:
@@ -1072,7 +1067,7 @@ def independent_share(
     count = np.maximum(count, 1.0)
     mean = first / count
     scale = np.sqrt(np.maximum(second / count - mean**2, 0.0))
-    products = sum(for_batches(posterior, source, client, _Products(mean, scale), "residuals"))
+    products = sum(for_batches(posterior, source, client, partial(_products, mean, scale), "residuals"))
     return _share(*products)
 
 
@@ -1109,27 +1104,24 @@ def _moments(posterior: Posterior, read: Reader) -> tuple[np.ndarray, np.ndarray
     return matmul(resp.T, known.astype(np.float64)), matmul(resp.T, x), matmul(resp.T, x**2)
 
 
-@dataclass(frozen=True)
-class _Products:
-    """Sums of products of residuals, about means and in units of deviations ``(K, D)``."""
+def _products(mean: np.ndarray, scale: np.ndarray, posterior: Posterior, read: Reader) -> np.ndarray:
+    """Sums of products of residuals, about means and in units of deviations ``(K, D)``, and numbers of pairs.
 
-    mean: np.ndarray
-    scale: np.ndarray
-
-    def __call__(self, posterior: Posterior, read: Reader) -> np.ndarray:
-        x, path, batch = _path(posterior, read)
-        scale = self.scale[path]
-        residual = np.where(np.isfinite(x) & (scale > 0.0), (x - self.mean[path]) / np.where(scale > 0.0, scale, 1), 0)
-        begins = np.zeros(len(path), np.bool_)
-        begins[1:] = path[1:] != path[:-1]
-        starts = sequence_offsets(batch)[:-1]
-        begins[starts[starts < len(path)]] = True
-        stay = np.cumsum(begins)
-        out = np.zeros((2, LONGEST + 1))
-        for lag in range(min(LONGEST + 1, len(path))):
-            same = stay[lag:] == stay[: len(stay) - lag]
-            if not same.any():
-                break
-            both = residual[lag:][same] * residual[: len(residual) - lag][same]
-            out[:, lag] = both.mean(axis=1).sum(), same.sum()
-        return out
+    By distance, ``(2, L)``.
+    """
+    x, path, batch = _path(posterior, read)
+    scale = scale[path]
+    residual = np.where(np.isfinite(x) & (scale > 0.0), (x - mean[path]) / np.where(scale > 0.0, scale, 1), 0)
+    begins = np.zeros(len(path), np.bool_)
+    begins[1:] = path[1:] != path[:-1]
+    starts = sequence_offsets(batch)[:-1]
+    begins[starts[starts < len(path)]] = True
+    stay = np.cumsum(begins)
+    out = np.zeros((2, LONGEST + 1))
+    for lag in range(min(LONGEST + 1, len(path))):
+        same = stay[lag:] == stay[: len(stay) - lag]
+        if not same.any():
+            break
+        both = residual[lag:][same] * residual[: len(residual) - lag][same]
+        out[:, lag] = both.mean(axis=1).sum(), same.sum()
+    return out

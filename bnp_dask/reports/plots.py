@@ -1213,17 +1213,12 @@ of patches of photographs (8 x 8, 12 x 12), which are below it, and of the indic
 
 
 # -- atoms --------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class _Some:
-    """Task: evenly spaced atoms of a batch, and the ids of their clusters."""
-
-    n: int
-
-    def __call__(self, posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
-        batch: Batch = reader()
-        label = assign_batch(posterior, batch)["label"]
-        rows = np.unique(np.linspace(0, batch.n_atoms - 1, min(self.n, batch.n_atoms)).astype(np.int64))
-        return np.asarray(batch.x[rows], np.float64), np.asarray(label)[rows]
+def _some_atoms(n: int, posterior: Posterior, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
+    """Task: ``n`` evenly spaced atoms of a batch, and the ids of their clusters."""
+    batch: Batch = reader()
+    label = assign_batch(posterior, batch)["label"]
+    rows = np.unique(np.linspace(0, batch.n_atoms - 1, min(n, batch.n_atoms)).astype(np.int64))
+    return np.asarray(batch.x[rows], np.float64), np.asarray(label)[rows]
 
 
 def atoms_for(posterior: Posterior, what: Any, data: Any, client: Client | Executor | str | None) -> Atoms | None:
@@ -1250,7 +1245,7 @@ def atoms_for(posterior: Posterior, what: Any, data: Any, client: Client | Execu
 
 def _atoms(posterior: Posterior, source: Source, client: Client | Executor | str | None) -> Atoms | None:
     chosen = np.unique(np.linspace(0, source.n_batches - 1, min(BATCHES, source.n_batches)).astype(np.int64))
-    task = _Some(-(-ATOMS // max(len(chosen), 1)))
+    task = partial(_some_atoms, -(-ATOMS // max(len(chosen), 1)))
     found = for_batches(posterior, source, client, task, "picture", chosen.tolist())
     if not found:
         return None
