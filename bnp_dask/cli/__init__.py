@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bnp_dask._version import __version__
 from bnp_dask.cli import console, data, demos, growing, look, run
@@ -43,7 +43,10 @@ WORDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that suggests the nearest valid word for an unknown one."""
+    """A parser that takes no abbreviated options, and suggests the nearest valid word for an unknown one."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
@@ -88,7 +91,6 @@ def build_parser() -> _Parser:
         prog="bnp-dask",
         description="Bayesian nonparametric clustering of data that no single machine holds.",
         epilog="'bnp-dask COMMAND --help' explains a command; 'bnp-dask demo' shows an example.",
-        allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="version", version=f"bnp-dask {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)

@@ -150,7 +150,6 @@ def _add_ingest(commands: argparse._SubParsersAction) -> None:
         "ingest",
         help="turn files into a batched store",
         description="Turn a file or folder into a store of batches, the fastest form of data for training.",
-        allow_abbrev=False,
     )
     parser.add_argument("source", metavar="SOURCE", help="file, folder or URL")
     parser.add_argument("out", metavar="OUT", help="store to make, such as data.zarr")
@@ -221,7 +220,6 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
         help="assign atoms to the clusters of a posterior",
         description="Write the cluster of every atom, its responsibilities, or the response of every document, for "
         "data of any size.",
-        allow_abbrev=False,
     )
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")
@@ -269,7 +267,6 @@ def _add_impute(commands: argparse._SubParsersAction) -> None:
         help="fill in entries that are missing",
         description="Write the data with the expected value of every entry that is missing, given the entries that are "
         "there; for likelihoods that were trained with missing: marginalise.",
-        allow_abbrev=False,
     )
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")
@@ -286,7 +283,6 @@ def _add_score(commands: argparse._SubParsersAction) -> None:
         help="mean log likelihood of held-out atoms",
         description="Print the mean log likelihood per atom under the posterior predictive, in nats; of a topic model "
         "document completion, per held-out token.",
-        allow_abbrev=False,
     )
     parser.add_argument("posterior", metavar="POSTERIOR", help="a saved posterior, or a run directory")
     parser.add_argument("data", metavar="DATA", help="path or URL")

@@ -18,7 +18,6 @@ def add_demo(commands: argparse._SubParsersAction) -> None:
         description="patches: 8x8 pieces of two photographs, a Dirichlet process mixture of zero-mean Gaussians, on "
         "a Dask cluster of two processes; about two minutes.  digits: handwritten digits; half a minute.  topics: "
         "docstrings of the standard library and the installed packages, an HDP topic model; about two minutes.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "name", nargs="?", choices=("patches", "digits", "topics"), default="patches", help="default: patches"
@@ -57,7 +56,6 @@ def add_reproduce(commands: argparse._SubParsersAction) -> None:
         help="make figures and tables of the papers anew, and compare them",
         description="Run experiments of the papers that this package is built from. Each leaves FIGURE.png and "
         "FIGURE.json: data, seed, the paper's value, the value found, whether it is within the tolerance, CPU.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "figures", nargs="*", metavar="FIGURE", help="such as 000-4.6, or 004 for a whole paper; none: all"

@@ -38,7 +38,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Append data to a run, visit them, decide moves, and put a new version in force. Data that "
         "the run has already are passed over. An update that is stopped leaves the run as it was. Options left out are "
         "as in the section 'update' of the job file that the run was trained by.",
-        allow_abbrev=False,
     )
     update.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
     update.add_argument("data", metavar="DATA", nargs="+", help="files, Zarr stores, URLs, or folders of files")
@@ -52,7 +51,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Look into a folder again and again, and take in every file that the run does not have. Files that "
         "are not finished need a hidden name, or one that ends with .tmp or .part; with --on-bad set-aside they wait. "
         "Ctrl-C stops it.",
-        allow_abbrev=False,
     )
     follow.add_argument("rundir", metavar="RUNDIR", help="run directory of 'bnp-dask train'")
     follow.add_argument("data", metavar="DATA", help="a folder, or a pattern such as 'inbox/*.parquet'")
@@ -66,7 +64,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "changes",
         help="print changes of the clusters of a run",
         description="Print clusters that were born, merged or deleted, or whose share of all atoms changed, by id.",
-        allow_abbrev=False,
     )
     changes.add_argument("rundir", metavar="RUNDIR", help="run directory")
     changes.add_argument("--since", type=_version, metavar="N", help="version to compare with; default: the one before")
@@ -77,7 +74,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "versions",
         help="list the versions of a run",
         description="List the versions of a run: their times, data and results.",
-        allow_abbrev=False,
     )
     versions.add_argument("rundir", metavar="RUNDIR", help="run directory")
     add_format(versions)
@@ -87,7 +83,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "rollback",
         help="go back to an earlier version of a run",
         description="Put an earlier version in force, with its state: later data are no longer of the run.",
-        allow_abbrev=False,
     )
     rollback.add_argument("rundir", metavar="RUNDIR", help="run directory")
     rollback.add_argument("version", type=_version, metavar="N", help="number of the version; 0 is made by 'train'")
@@ -102,7 +97,6 @@ def _add_taking_out(commands: argparse._SubParsersAction) -> None:
         description="Take in the data of some places anew, in place of the run's data from there: files that were "
         "corrected, sequences that grew. Unchanged data are passed over. A call that is stopped leaves the run as it "
         "was.",
-        allow_abbrev=False,
     )
     replace.add_argument("rundir", metavar="RUNDIR", help="run directory")
     replace.add_argument("data", metavar="DATA", nargs="+", help="paths as they were given, or folders of them")
@@ -114,7 +108,6 @@ def _add_taking_out(commands: argparse._SubParsersAction) -> None:
         help="take data out of a run",
         description="Take data out of a run: their statistics leave all totals and the directory, and earlier versions "
         "go. Clusters stay as long as other data use them.",
-        allow_abbrev=False,
     )
     retire.add_argument("rundir", metavar="RUNDIR", help="run directory")
     retire.add_argument("data", metavar="DATA", nargs="*", help="paths as they were given, or folders that hold them")

@@ -39,7 +39,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "ls",
         help="list the runs of a folder",
         description="List runs in a folder, three levels deep: their model, state, laps, clusters and versions.",
-        allow_abbrev=False,
     )
     listed.add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="folder or URL (the current one)")
     add_format(listed)
@@ -49,7 +48,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "inspect",
         help="print the clusters of a posterior or a run",
         description="Print the clusters, ranked by weight, with their parameters.",
-        allow_abbrev=False,
     )
     inspect.add_argument("what", metavar="POSTERIOR|RUNDIR", help="a saved posterior, or a run directory")
     inspect.add_argument("--limit", type=positive_int, metavar="N", help="clusters to list at most")
@@ -68,7 +66,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "tree",
         help="unite the clusters of a posterior one after the other",
         description="Print which clusters would be one next, and the nats of the objective lost; needs no data.",
-        allow_abbrev=False,
     )
     tree.add_argument("what", metavar="POSTERIOR|RUNDIR", help="a saved posterior, or a run directory")
     tree.add_argument(
@@ -85,7 +82,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="tell how sure the number of clusters is",
         description="Print the numbers of clusters that explain the data about as well, and whether other starts and "
         "resampled data agree.",
-        allow_abbrev=False,
     )
     certainty.add_argument("what", metavar="POSTERIOR|RUNDIR", help="a saved posterior, or a run directory")
     certainty.add_argument("data", metavar="DATA", nargs="?", help="path or URL of the data that it was trained on")
@@ -99,7 +95,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "compare",
         help="print several runs side by side",
         description="Print objective, clusters and held-out score of several runs or posteriors, side by side.",
-        allow_abbrev=False,
     )
     compare.add_argument(
         "what",
@@ -117,7 +112,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="write a page about a run",
         description="Write an HTML page: settings, clusters, and the objective over the run; of a topic model a page "
         "to browse topics, words and documents.",
-        allow_abbrev=False,
     )
     report.add_argument("rundir", metavar="RUNDIR", help="run directory, or a saved posterior")
     report.add_argument("out", metavar="OUT.HTML", help="page to write: a file, or a URL of an object store")

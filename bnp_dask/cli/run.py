@@ -52,7 +52,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Train a model as a job file says; examples/run.yaml shows its sections. "
         "With --resume a batch script can be run again and again: it begins a run, or goes on with it, and a job file "
         "that was changed in between is an error (laps, moves, client and checkpoint_minutes may be).",
-        allow_abbrev=False,
     )
     train.add_argument("job", metavar="RUN.YAML", help="the job file")
     train.add_argument(
@@ -71,7 +70,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         "resume",
         help="go on with a run that stopped",
         description="Go on with a run from its last checkpoint, to the same bits as if it had never stopped.",
-        allow_abbrev=False,
     )
     resume.add_argument("rundir", metavar="RUNDIR", help="run directory: 'store' in the job file")
     resume.add_argument("--laps", type=positive_int, metavar="N", help="limit of laps, also more than before")
@@ -84,7 +82,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         description="Train on a few megabytes of a job's data for some seconds, and estimate from that the time, "
         "memory and disk space that the whole job would take on a number of workers. Nothing is "
         "written, and no worker is started.",
-        allow_abbrev=False,
     )
     plan.add_argument("job", metavar="RUN.YAML", help="the job file")
     plan.add_argument("--workers", type=positive_int, metavar="N", help="workers, instead of the job file's")
@@ -98,7 +95,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="write a job file for some data",
         description="Write a job file with comments, which trains as it is: topics of counts of words, states of "
         "sequences (--group-column), else clusters.",
-        allow_abbrev=False,
     )
     first.add_argument("data", metavar="DATA", help="path or URL of the data")
     first.add_argument("job", metavar="RUN.YAML", nargs="?", default="run.yaml", help="file to write (run.yaml)")
@@ -111,7 +107,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="print the JSON schema of job files",
         description="Print the JSON schema of job files, with which editors complete and check them: bnp-dask schema > "
         'job.schema.json, and "# yaml-language-server: $schema=job.schema.json" as first line of a job file.',
-        allow_abbrev=False,
     )
     schema.set_defaults(run=schema_command)
 
