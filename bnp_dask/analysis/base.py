@@ -75,9 +75,7 @@ def listed(name: str, value: Any) -> tuple[Any, ...]:
     return found
 
 
-def check_run(
-    store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any = None, n_init: Any = 1
-) -> None:
+def check_run(store: Any, resume: Any, checkpoint_minutes: Any, on_bad_batch: Any, job: Any, n_init: Any) -> None:
     """Raise SettingError for meaningless or contradictory settings of a run."""
     if store is not None:
         path_text("store", store)

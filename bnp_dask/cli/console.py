@@ -101,7 +101,7 @@ def _as_the_caller_says(spec: ClientSpec) -> ClientSpec:
 
 
 @contextlib.contextmanager
-def open_client(spec: ClientSpec | ExecutorSpec, quiet: bool = False) -> Iterator[Client | Executor | None]:
+def open_client(spec: ClientSpec | ExecutorSpec, quiet: bool) -> Iterator[Client | Executor | None]:
     """Yield the client of the specified cluster, or the executor, closed at the end; None to compute without Dask."""
     from bnp_dask.cli.jobfile import ExecutorSpec
 

@@ -275,7 +275,7 @@ def whole_number(name: str, value: Any, least: int = 0, most: int = MOST, what: 
     return int(value)
 
 
-def whole_or_none(name: str, value: Any, what: str = "a whole number") -> int | None:
+def whole_or_none(name: str, value: Any, what: str) -> int | None:
     """The value as an int, at least 1, or None; SettingError for anything else."""
     return None if value is None else whole_number(name, value, 1, what=f"None, or {what}")
 

@@ -542,7 +542,7 @@ def has_sequences(source: Source) -> bool:
 
 
 def sequence_sections(
-    posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None = None, reference: Any = None
+    posterior: Posterior, sequences: Source | str, client: Client | Executor | str | None, reference: Any
 ) -> list[Section]:
     """Sections about sequences, durations, distances from known labels, and transitions."""
     sections: list[Section] = []
@@ -720,7 +720,7 @@ def page_of_topics(
     table: pa.Table | None,
     run: Mapping[str, str],
     settings: Mapping[str, str],
-    client: Client | Executor | str | None = None,
+    client: Client | Executor | str | None,
 ) -> str:
     """The page as text; ``documents`` is their source, or the reason for none, and ``table`` describes them."""
     survey = None

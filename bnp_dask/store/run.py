@@ -393,7 +393,7 @@ class FenceError(DamagedError):
     """The number of a checkpoint was taken, and no checkpoint was made."""
 
 
-def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent, code: Sequence[Code] = ()) -> Extent:
+def put_checkpoint(path: Path | Key, prepared: Prepared, before: Extent, code: Sequence[Code]) -> Extent:
     """Put all files of a checkpoint, the head last; return the new extent of the history.
 
     Parameters

@@ -971,7 +971,7 @@ def _planned(
     )
 
 
-def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool, n_workers: int, more: float = 1.0) -> Costs:
+def simulated_costs(costs: UnitCosts, batch_atoms: float, remote: bool, n_workers: int, more: float) -> Costs:
     """Costs of a simulated lap of batches of so many atoms; ``remote``: workers are other processes.
 
     Proposals are planned by tasks before the visits begin, on ``more`` times the atoms that the probe gathered.
@@ -1162,15 +1162,15 @@ class Simulation:
                 wanted, size = queue.popleft()
                 for task in wanted:
                     self._wait_for(task)
-                self._work("coordinator", self.costs.fold + (len(wanted) - 1) * self.costs.message)
+                self._coordinate(self.costs.fold + (len(wanted) - 1) * self.costs.message)
                 position += size
-            self._work("coordinator", self.costs.lap)
+            self._coordinate(self.costs.lap)
         shares = {name: value / self.now for name, value in self.busy.items()}
         return Outcome(self.now, shares["workers"] / self.n_workers, shares["coordinator"], shares["scheduler"])
 
     def _submit_group(self, size: int) -> list[int]:
         """Submit the tasks of a group; those whose results are wanted."""
-        self._work("coordinator", self.costs.share)
+        self._coordinate(self.costs.share)
         self.n_groups += 1
         places = range(0, size, self.together)
         visits = [self._submit(VISIT, (), min(self.together, size - place)) for place in places]
@@ -1180,7 +1180,7 @@ class Simulation:
         return reduced_for_us(visits, lambda groups: [self._submit(ADD, some) for some in groups], most)
 
     def _submit(self, kind: int, needs: Sequence[int], n_batches: int = 1) -> int:
-        self._work("coordinator", self.costs.submit)
+        self._coordinate(self.costs.submit)
         task = self.count
         self.count += 1
         spread = self.costs.spread
@@ -1202,8 +1202,8 @@ class Simulation:
         self.busy["scheduler"] += self.costs.schedule
         heapq.heappush(self.events, (self.scheduler_free + self.costs.latency, task, "ready", task))
 
-    def _work(self, part: str, seconds: float) -> None:
-        self.busy[part] += seconds
+    def _coordinate(self, seconds: float) -> None:
+        self.busy["coordinator"] += seconds
         self._advance(self.now + seconds)
 
     def _wait_for(self, task: int) -> None:

@@ -406,13 +406,13 @@ def write_archive(kind: str, obj: object, path: str | os.PathLike[str]) -> None:
         raise _cannot_write(place, error) from error
 
 
-def copy_archive(kind: str, path: Path, to: Path) -> None:
-    """Write an archive of a local folder once more; StoreError as in :func:`write_archive`.
+def copy_posterior(path: Path, to: Path) -> None:
+    """Write the archive of a posterior in a local folder once more; StoreError as in :func:`write_archive`.
 
     The file of its arrays, which is never changed, gets a second name if the file system has hard links.
     """
     source, place = place_of_archive(path), place_of_archive(to)
-    before, content, state = replaceable(place, kind), read_root(source), read_body(source, kind)["state"]
+    before, content, state = replaceable(place, "posterior"), read_root(source), read_body(source, "posterior")["state"]
     assert content is not None
     try:
         # nothing to do if the model in force is this one
@@ -504,7 +504,7 @@ def save_again(posterior: Posterior, saved: Path | Key, path: Path | Key) -> Non
     """Write a posterior of a run that is saved at ``saved`` already; on a disk its arrays only get a second name."""
     clear_for("posterior", path)
     if isinstance(saved, Path) and isinstance(path, Path):
-        copy_archive("posterior", saved, path)
+        copy_posterior(saved, path)
     else:
         save(posterior, path)
 

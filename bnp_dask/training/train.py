@@ -827,7 +827,7 @@ def _where(executor: Executor) -> str:
 
 # -- known labels --------------------------------------------------------------------------------------------------
 def with_known_labels(
-    model: Model, source: Source, labels: Any, schedule: Schedule, shadow: Any = None
+    model: Model, source: Source, labels: Any, schedule: Schedule, shadow: Any
 ) -> tuple[Model, Source]:
     """Model and data with the labels ``(n,)`` of the atoms.
 
@@ -844,7 +844,7 @@ def with_known_labels(
     return replace(model, observation=Labelled(model.observation, known.names)), with_labels(source, known)
 
 
-def require_labels(model: Model, schedule: Schedule, shadow: Any = None) -> None:
+def require_labels(model: Model, schedule: Schedule, shadow: Any) -> None:
     """SettingError unless a run with labels makes sense for these parts."""
     if model.structure.has_shares:
         raise SettingError(

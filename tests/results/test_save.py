@@ -25,7 +25,7 @@ from bnp_dask.observation import with_previous
 from bnp_dask.observation.interface import describe_cluster, estimates_of
 from bnp_dask.store import place
 from bnp_dask.training import results
-from bnp_dask.training.results import copy_archive, load, read_archive, save, to_xarray, write_archive
+from bnp_dask.training.results import copy_posterior, load, read_archive, save, to_xarray, write_archive
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 from tests.results.test_serialize import same
 
@@ -120,9 +120,9 @@ def test_arrays_of_all_types_and_shapes_in_one_frame(tmp_path, dtype, shape):
 
 
 def test_a_copy_is_the_same_file_and_stays_when_the_first_goes(tmp_path, saved, monkeypatch):
-    copy_archive("posterior", saved, tmp_path / "copy.zarr")
+    copy_posterior(saved, tmp_path / "copy.zarr")
     assert frame_of(tmp_path / "copy.zarr").samefile(frame_of(saved))
-    copy_archive("posterior", saved, tmp_path / "copy.zarr")
+    copy_posterior(saved, tmp_path / "copy.zarr")
     save(fitted("poisson"), saved)
     same(fitted("gaussian"), load(tmp_path / "copy.zarr"))
 
@@ -130,7 +130,7 @@ def test_a_copy_is_the_same_file_and_stays_when_the_first_goes(tmp_path, saved, 
         raise OSError("no second names here")
 
     monkeypatch.setattr("os.link", refused)
-    copy_archive("posterior", saved, tmp_path / "copy.zarr")
+    copy_posterior(saved, tmp_path / "copy.zarr")
     assert not frame_of(tmp_path / "copy.zarr").samefile(frame_of(saved))
     same(fitted("poisson"), load(tmp_path / "copy.zarr"))
     assert len(list((tmp_path / "copy.zarr").iterdir())) == 2

@@ -926,17 +926,17 @@ def look_for_new(
     executor: Executor,
     replaced: Collection[str] = (),
     forgotten: Collection[str] = (),
-    new_words: NewWords | None = None,
-    time: Any = None,
-    aside: Aside | None = None,
+    *,
+    new_words: NewWords | None,
+    time: Any,
+    aside: Aside,
 ) -> Found:
     """Look at all pieces that a run does not have, each opened with the words of the pieces before it.
 
     A piece from a ``replaced`` place may have another content than the run's piece from there.  A piece from a
     ``forgotten`` place is new with any content.  ``time`` gives the times of rows.  Unusable pieces go to
-    ``aside``; if it is None, they raise.
+    ``aside``.
     """
-    aside = nothing_aside() if aside is None else aside
     looking = _Looking(run, executor, known_to(run).without(forgotten), replaced, forgotten, new_words, time, aside)
     for piece, opening in openings:
         if aside.raises:

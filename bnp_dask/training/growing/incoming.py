@@ -186,7 +186,7 @@ class Known:
         # files of a folder that was the first data were compared as a whole
         return content is None or (before is not None and before == fingerprint)
 
-    def has_content(self, piece: Piece, content: int, is_replaced: bool = False) -> bool:
+    def has_content(self, piece: Piece, content: int, is_replaced: bool) -> bool:
         """Whether the run has a piece that was read; its place may hold another content if it ``is_replaced``.
 
         Raises
@@ -806,7 +806,7 @@ class Placed:
 
 
 def place_in(
-    base: Posterior, counts: Counts, new_words: NewWords | None, widths: Collection[int], most: int | None = None
+    base: Posterior, counts: Counts, new_words: NewWords | None, widths: Collection[int], most: int | None
 ) -> Placed:
     """Put the columns of counts at their places in the run, and widen the posterior by new words.
 

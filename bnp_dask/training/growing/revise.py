@@ -119,9 +119,9 @@ def replace(
             executor,
             old.keys(),
             back,
-            new_words,
-            time,
-            Aside.of_run(run.on_disk, place, "raise"),
+            new_words=new_words,
+            time=time,
+            aside=Aside.of_run(run.on_disk, place, "raise"),
         )
         found = changed(found, out=tuple(tuple(old[name]) for name in found.names))
         require_kept(run, state, found.gives_way, "source")
