@@ -90,25 +90,19 @@ def climb(
 
     The climb ends where no number of the gradient is larger than ``enough``.
     """
+
+    def times(factor: float, x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = value_and_slope(x)
+        return factor * value, factor * slope
+
     if is_fixed():
-        return maximise(lambda x: _times(scale, *value_and_slope(x)), begin, largest, enough, 2000)
+        return maximise(partial(times, scale), begin, largest, enough, 2000)
     from scipy.optimize import minimize
 
     bounds = [(-largest, largest)] * len(begin)
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": enough, "maxcor": 10}
-    loss = partial(_loss, value_and_slope, scale)
-    found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = minimize(partial(times, -scale), begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return np.asarray(found.x)
-
-
-def _loss(
-    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]], scale: float, point: np.ndarray
-) -> tuple[float, np.ndarray]:
-    return _times(-scale, *value_and_slope(point))
-
-
-def _times(scale: float, value: float, slope: np.ndarray) -> tuple[float, np.ndarray]:
-    return scale * value, scale * slope
 
 
 def surrogate(u: np.ndarray, omega: np.ndarray, gamma: float, alpha: float, groups: float) -> float:

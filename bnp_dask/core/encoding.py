@@ -97,7 +97,34 @@ def from_spec(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry = 
         A class that is not registered, a setting that the class does not have, a missing array, or anything that
         :func:`to_spec` does not write.
     """
-    return _decode(spec, arrays, classes)
+    if spec is None or isinstance(spec, (bool, int, float, str)):
+        return spec
+    if isinstance(spec, list):
+        return [from_spec(v, arrays, classes) for v in spec]
+    if not isinstance(spec, dict):
+        raise StoreError(f"found a {type(spec).__name__} where JSON was expected")
+    kind = next(iter(spec), None)
+    if kind == "$class":
+        return _decode_dataclass(spec, arrays, classes)
+    try:
+        if kind == "$array":
+            array = _array(spec["$array"], arrays)
+            return np.asfortranarray(array) if spec.get("order") == "F" else array
+        if kind == "$tuple":
+            return tuple(from_spec(v, arrays, classes) for v in spec["$tuple"])
+        if kind == "$map":
+            return {str(k): from_spec(v, arrays, classes) for k, v in spec["$map"]}
+        if kind == "$csr":
+            parts = {n: _array(spec["$csr"][n], arrays) for n in ("data", "indices", "indptr")}
+            n_rows, n_columns = (int(n) for n in spec["shape"])
+            return from_parts(**parts, shape=(n_rows, n_columns), name="a sparse matrix")
+        if kind == "$float":
+            return float(spec["$float"])
+        if kind == "$scalar":
+            return _SCALARS[spec["$scalar"]](spec["value"])
+    except (KeyError, TypeError, ValueError, DataError) as error:
+        raise StoreError(f"damaged description of a {kind}: {str(spec)[:200]}") from error
+    raise StoreError(f"unknown kind of value {kind!r} in a file; was it written by a newer version?")
 
 
 def require_spec(spec: Spec, place: str) -> None:
@@ -171,7 +198,8 @@ def _encode(obj: Any, path: tuple[str, ...], classes: Registry | None, arrays: d
         return {"$array": name, "order": "F"} if by_column else {"$array": name}
     if sparse.issparse(obj):
         csr = sparse.csr_array(obj)
-        parts = {n: _keep(a, (*path, n), arrays) for n, a in _csr_parts(csr).items()}
+        held = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
+        parts = {n: _keep(a, (*path, n), arrays) for n, a in held.items()}
         return {"$csr": parts, "shape": [int(n) for n in csr.shape]}
     if isinstance(obj, (list, tuple)):
         items = [_encode(v, (*path, str(i)), classes, arrays) for i, v in enumerate(obj)]
@@ -213,10 +241,6 @@ def _encode_scalar(obj: np.generic, path: tuple[str, ...]) -> Spec:
     return {"$scalar": kind, "value": value}
 
 
-def _csr_parts(csr: sparse.csr_array) -> dict[str, np.ndarray]:
-    return {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
-
-
 def _keep(array: np.ndarray, path: tuple[str, ...], arrays: dict[str, np.ndarray]) -> str:
     if array.dtype.kind not in _ARRAY_KINDS:
         raise StoreError(
@@ -241,37 +265,6 @@ def _where(path: tuple[str, ...]) -> str:
     return "the object" if not path else ".".join(path)
 
 
-def _decode(spec: Spec, arrays: Mapping[str, np.ndarray], classes: Registry) -> Any:
-    if spec is None or isinstance(spec, (bool, int, float, str)):
-        return spec
-    if isinstance(spec, list):
-        return [_decode(v, arrays, classes) for v in spec]
-    if not isinstance(spec, dict):
-        raise StoreError(f"found a {type(spec).__name__} where JSON was expected")
-    kind = next(iter(spec), None)
-    if kind == "$class":
-        return _decode_dataclass(spec, arrays, classes)
-    try:
-        if kind == "$array":
-            array = _array(spec["$array"], arrays)
-            return np.asfortranarray(array) if spec.get("order") == "F" else array
-        if kind == "$tuple":
-            return tuple(_decode(v, arrays, classes) for v in spec["$tuple"])
-        if kind == "$map":
-            return {str(k): _decode(v, arrays, classes) for k, v in spec["$map"]}
-        if kind == "$csr":
-            parts = {n: _array(spec["$csr"][n], arrays) for n in ("data", "indices", "indptr")}
-            n_rows, n_columns = (int(n) for n in spec["shape"])
-            return from_parts(**parts, shape=(n_rows, n_columns), name="a sparse matrix")
-        if kind == "$float":
-            return float(spec["$float"])
-        if kind == "$scalar":
-            return _SCALARS[spec["$scalar"]](spec["value"])
-    except (KeyError, TypeError, ValueError, DataError) as error:
-        raise StoreError(f"damaged description of a {kind}: {str(spec)[:200]}") from error
-    raise StoreError(f"unknown kind of value {kind!r} in a file; was it written by a newer version?")
-
-
 def _array(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if name not in arrays:
         raise StoreError(f"array {name!r} is missing; the file has {', '.join(sorted(arrays)) or 'none'}")
@@ -290,7 +283,7 @@ def _decode_dataclass(spec: dict[str, Spec], arrays: Mapping[str, np.ndarray], c
     missing = [n for n, f in known.items() if n not in written and _required(f)]
     if missing:
         raise StoreError(f"{name} needs {', '.join(missing)}, which the file does not give")
-    values = {n: _decode(v, arrays, classes) for n, v in written.items()}
+    values = {n: from_spec(v, arrays, classes) for n, v in written.items()}
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:
