@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +75,6 @@ class Grid(Sequence[GridLine]):
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
         return replace(self, lines=self.lines[index]) if isinstance(index, slice) else self.lines[index]
-
-    def __iter__(self) -> Iterator[GridLine]:
-        return iter(self.lines)
 
     def __str__(self) -> str:
         names = [", ".join(f"{name}={value}" for name, value in line.settings.items()) for line in self.lines]

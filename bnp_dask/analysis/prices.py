@@ -6,7 +6,7 @@ clusters are dispensable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +73,6 @@ class Prices(Sequence[ClusterPrice]):
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
         return replace(self, lines=self.lines[index]) if isinstance(index, slice) else self.lines[index]
-
-    def __iter__(self) -> Iterator[ClusterPrice]:
-        return iter(self.lines)
 
     @property
     def table(self) -> Table:

@@ -734,9 +734,6 @@ class SequenceDistances(Sequence[SequenceDistance]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
         return self.rows[index]
 
-    def __iter__(self) -> Iterator[SequenceDistance]:
-        return iter(self.rows)
-
     def to_pandas(self) -> pd.DataFrame:
         """One row per recording, its name as index."""
         pandas = pandas_for("to_pandas")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,9 +106,6 @@ class TopicList(Sequence[TopicLine]):
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
         return TopicList(self.lines[index]) if isinstance(index, slice) else self.lines[index]
-
-    def __iter__(self) -> Iterator[TopicLine]:
-        return iter(self.lines)
 
     def __str__(self) -> str:
         return "\n".join([listed(self._cells()), *([self.rest] if self.rest else [])])

@@ -5,7 +5,7 @@ A table is text for a terminal, and cells for a notebook or a page.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -176,9 +176,6 @@ class ClusterTable(Sequence[ClusterRow]):
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
         return self.rows[index]
-
-    def __iter__(self) -> Iterator[ClusterRow]:
-        return iter(self.rows)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per cluster, its id as index."""

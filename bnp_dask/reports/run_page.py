@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -1038,9 +1038,6 @@ class Comparison(Sequence[RunLine]):
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
         return Comparison(self.lines[index]) if isinstance(index, slice) else self.lines[index]
-
-    def __iter__(self) -> Iterator[RunLine]:
-        return iter(self.lines)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per run, its name as index."""
