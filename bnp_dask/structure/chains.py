@@ -19,7 +19,7 @@ from bnp_dask.core import Batch, GroupStates, Links, Summary
 from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels import Block, find_block, log, matmul, merge_losses, share_block
 from bnp_dask.observation import Estimate, by_feature, each
-from bnp_dask.structure.answers import Columns, chain_density, chances_of, draw_path, label_rows, resp_of_rows
+from bnp_dask.structure.answers import chain_density, chances_of, draw_path
 from bnp_dask.structure.base import OF_CHAINS, Trial, Visit, absorbed_rows
 from bnp_dask.structure.protocols import Beliefs, ChainedAllocation, LocalStep, M, WholeModel
 from bnp_dask.structure.sequences import sequence_offsets, sequence_weights, shifted
@@ -137,13 +137,6 @@ class Chains(RowsStructure):
         if batch.weights is not None:
             sequence_weights(batch, sequence_offsets(batch))  # a sequence counts as a whole or not at all
         return batch.counting()
-
-    def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
-        return label_rows(self, posterior, batch, soft, top)
-
-    def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
-        self.check(posterior.model, batch)
-        return resp_of_rows(self, posterior, batch)
 
     def shares(self, posterior: Beliefs) -> np.ndarray:
         return chances_of(posterior).start

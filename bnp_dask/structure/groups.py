@@ -14,8 +14,8 @@ from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels import Resp, count_sums, matmul
 from bnp_dask.observation import Estimate, by_feature, each
-from bnp_dask.structure.answers import Columns, draw_groups, label_documents, mixture_density, resp_in_groups
-from bnp_dask.structure.base import NO_PLACES, OF_GROUPS, Trial, Visit, at_most, draw, most_probable
+from bnp_dask.structure.answers import Columns, draw_groups, label_documents, resp_in_groups
+from bnp_dask.structure.base import OF_GROUPS, Trial, Visit, draw
 from bnp_dask.structure.protocols import (
     Beliefs,
     GroupedAllocation,
@@ -29,14 +29,14 @@ from bnp_dask.structure.protocols import (
     response_of,
 )
 from bnp_dask.structure.tokens import SQUARES, Laid, check_tokens, lay_out, share_links, summarize_words
-from bnp_dask.structure.visit import summarize_rows
+from bnp_dask.structure.visit import UnorderedAtoms, summarize_rows
 
 SIZEABLE = 1.0
 """Least expected tokens of a cluster in a group that is gathered for it."""
 
 
 @dataclass(frozen=True)
-class Groups:
+class Groups(UnorderedAtoms):
     """Structure of topic models: atoms are tokens of groups (documents), and each group has weights of its own.
 
     Its allocation has the methods of :class:`~bnp_dask.structure.protocols.GroupedAllocation`.
@@ -115,9 +115,6 @@ class Groups:
         step = allocation.local_step(posterior.allocation, laid.tokens, table, places, none, None)
         return LocalStep(step.sums, step.values, step.pair_values)
 
-    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
-        return most_probable(self.steps(model, posterior, batch, NO_PLACES))
-
     def summarize(self, model: WholeModel, ids: np.ndarray, batch: Batch, resp: Resp) -> Summary:
         if isinstance(batch.x, np.ndarray):
             return summarize_rows(model, ids, batch, resp)
@@ -132,26 +129,11 @@ class Groups:
         share = found.shares[cluster]
         return take_members(batch, share, draw(share.groups, limit, rng))
 
-    def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-        return at_most(atoms, size, rng)
-
-    def alone(self, atoms: Batch) -> Batch:
-        return atoms
-
     def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
         """Model of parts of documents, whose topics share the prior mass of their former topic."""
         share = float(posterior.weights[posterior.positions(np.array(cluster))])
         allocation: Any = as_a(model.allocation, GroupedAllocation).within(share)
         return model.with_allocation(allocation)
-
-    def untied(self, model: M) -> M:
-        return model
-
-    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
-        return summary
-
-    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
-        return summary
 
     def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
         return model.local_step(model.global_step(summary), atoms)
@@ -160,9 +142,6 @@ class Groups:
         self, model: WholeModel, posterior: Beliefs, value: Summary, own: Batch, others: np.ndarray
     ) -> np.ndarray:
         return model.local_step(model.global_step(value.take(others)), own)["N"]
-
-    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
-        return mixture_density(model, posterior, batch)
 
     def counted(self, batch: Batch) -> Batch:
         return batch.counting()

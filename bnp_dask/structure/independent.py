@@ -25,13 +25,9 @@ from bnp_dask.observation import (
 )
 from bnp_dask.structure.answers import (
     UNSEEN_MASS,
-    Columns,
     draw_rows,
     drawn_atoms,
-    label_rows,
     log_predictives,
-    mixture_density,
-    resp_of_rows,
     unseen_cluster,
 )
 from bnp_dask.structure.base import (
@@ -40,19 +36,17 @@ from bnp_dask.structure.base import (
     Trial,
     Visit,
     absorbed_rows,
-    at_most,
     draw,
-    most_probable,
     without_data,
 )
 from bnp_dask.structure.linked import assigned, whole_tiles
 from bnp_dask.structure.protocols import Beliefs, LocalStep, M, MixtureAllocation, WholeModel
 from bnp_dask.structure.screened import screened_pieces
-from bnp_dask.structure.visit import RowsStructure, TrialRun, visit_rows
+from bnp_dask.structure.visit import RowsStructure, TrialRun, UnorderedAtoms, visit_rows
 
 
 @dataclass(frozen=True)
-class Independent(RowsStructure):
+class Independent(UnorderedAtoms, RowsStructure):
     """Structure of mixtures: each atom comes from a cluster, independently of the other atoms.
 
     Its allocation has the methods of :class:`~bnp_dask.structure.protocols.MixtureAllocation`.
@@ -68,9 +62,6 @@ class Independent(RowsStructure):
 
     def require(self, allocation: Any) -> None:
         require("allocation", allocation, MixtureAllocation, "DPMixture()")
-
-    def check(self, model: WholeModel, batch: Batch) -> None:
-        model.observation.check(batch)
 
     def screens(self, model: WholeModel) -> bool:
         return model.precision == "mixed" and is_a(model.observation, QuadraticObservation)
@@ -115,9 +106,6 @@ class Independent(RowsStructure):
         log_lik = model.observation.expected_log_lik(posterior.observation, tile)
         return assigned(model.allocation, posterior.allocation, log_lik, tile, places)
 
-    def labels(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
-        return most_probable(self.steps(model, posterior, batch, NO_PLACES))
-
     def screened(
         self, model: WholeModel, posterior: Beliefs, batch: Batch
     ) -> Iterator[tuple[Batch, ScreenedWeights | None]]:
@@ -139,23 +127,8 @@ class Independent(RowsStructure):
         drawn = draw(np.arange(members.shape[1]), limit, rng)
         return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
 
-    def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
-        return at_most(atoms, size, rng)
-
-    def alone(self, atoms: Batch) -> Batch:
-        return atoms
-
     def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
         return model
-
-    def untied(self, model: M) -> M:
-        return model
-
-    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
-        return summary
-
-    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
-        return summary
 
     def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
         return summary
@@ -166,19 +139,9 @@ class Independent(RowsStructure):
         params = model.allocation_step(without_data(model, value).take(others))
         return absorbed_rows(model, posterior, params, own, others)
 
-    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
-        return mixture_density(model, posterior, batch)
-
     def counted(self, batch: Batch) -> Batch:
         left = batch.counting()
         return left if left is batch else replace(left, groups=None)  # rows may no longer follow one another
-
-    def predict(self, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
-        return label_rows(self, posterior, batch, soft, top)
-
-    def resp(self, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
-        self.check(posterior.model, batch)
-        return resp_of_rows(self, posterior, batch)
 
     def shares(self, posterior: Beliefs) -> np.ndarray:
         return posterior.weights

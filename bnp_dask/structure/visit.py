@@ -15,10 +15,11 @@ import numpy as np
 from bnp_dask.core import Batch, Summary, add_in_place
 from bnp_dask.kernels import Resp, SparseResp, cluster_sums, columns_of
 from bnp_dask.observation import CompletingObservation, lacks_any
+from bnp_dask.structure.answers import Columns, label_rows, mixture_density, resp_of_rows
 from bnp_dask.structure.assignments import Collector
-from bnp_dask.structure.base import Trial, Visit
+from bnp_dask.structure.base import NO_PLACES, Structure, Trial, Visit, at_most, most_probable
 from bnp_dask.structure.linked import entropy_of, reassigned, uncut, units_in, whole_groups
-from bnp_dask.structure.protocols import Beliefs, LocalStep, WholeModel, linear_sums
+from bnp_dask.structure.protocols import Beliefs, LocalStep, M, WholeModel, linear_sums
 
 # -- trials -------------------------------------------------------------------------------------------------------
 # Only atoms with a noticeable share in the clusters concerned are reassigned.  Shares of other atoms stay in place, or
@@ -277,6 +278,9 @@ class RowsStructure:
     def require_fitting(self, model: WholeModel) -> None:
         """Accept every likelihood."""
 
+    def check(self, model: WholeModel, batch: Batch) -> None:
+        model.observation.check(batch)
+
     def keeps_states(self, model: WholeModel) -> bool:
         return False
 
@@ -297,3 +301,37 @@ class RowsStructure:
 
     def n_shares(self, model: WholeModel, n_clusters: int) -> int:
         return n_clusters
+
+    def predict(self: Structure, posterior: Beliefs, batch: Batch, soft: bool, top: int | None) -> Columns:
+        return label_rows(self, posterior, batch, soft, top)
+
+    def resp(self: Structure, posterior: Beliefs, batch: Batch) -> Iterator[tuple[Batch, np.ndarray]]:
+        self.check(posterior.model, batch)
+        return resp_of_rows(self, posterior, batch)
+
+
+class UnorderedAtoms:
+    """Answers of structures in which no atom, or no group of atoms, stands after another."""
+
+    def labels(
+        self: Structure, model: WholeModel, posterior: Beliefs, batch: Batch
+    ) -> Iterator[tuple[Batch, np.ndarray]]:
+        return most_probable(self.steps(model, posterior, batch, NO_PLACES))
+
+    def sample(self, atoms: Batch, size: int, rng: np.random.Generator) -> Batch:
+        return at_most(atoms, size, rng)
+
+    def alone(self, atoms: Batch) -> Batch:
+        return atoms
+
+    def untied(self, model: M) -> M:
+        return model
+
+    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
+        return summary
+
+    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
+        return summary
+
+    def log_density(self, model: WholeModel, posterior: Beliefs, batch: Batch) -> np.ndarray:
+        return mixture_density(model, posterior, batch)
