@@ -35,7 +35,7 @@ from bnp_dask.kernels import (
 )
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.observation import wishart
-from bnp_dask.observation.base import ScaleShape
+from bnp_dask.observation.base import LearnsPrior, ScaleShape
 from bnp_dask.observation.dependence import NEAR, dependence_of_steps, null_covariance, without_null
 from bnp_dask.observation.interface import (
     Axis,
@@ -73,7 +73,7 @@ MOST_LAGS = 1000
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class AutoRegressiveGaussian:
+class AutoRegressiveGaussian(LearnsPrior):
     """Gaussian about a linear function of earlier steps: x_t ~ Normal(A p_t, Lam^-1), p_t = [x_{t-1}, ..., x_{t-L}].
 
     Lam ~ Wishart(nu, B^-1), A | Lam ~ MatrixNormal(M, row covariance Lam^-1, column precision V).
@@ -331,19 +331,10 @@ class AutoRegressiveGaussian:
         # M is not learned: a given M only says about which matrix the coefficients vary
         return all(setting is None for setting in (self.nu, self.B, self.V))
 
-    def learned(self, params: MatrixNormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        """See :class:`~bnp_dask.observation.base.LearningObservation`.
-
-        M stays, because the statistics of batches are about it.
-        """
-        return self._learned(params, used, start, shape, calm=False)
-
-    def learned_when_calm(self, params: MatrixNormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, shape, calm=True)
-
     def _learned(
         self, params: MatrixNormalWishart, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool
     ) -> Self:
+        # M stays, because the statistics of batches are about it
         nu, (d, wide) = float(known("nu", self.nu)), params.shift.shape[1:]
         lam = _expected(params)[used]
         quadratic = quadratic_coefficients(lam)

@@ -18,6 +18,7 @@ Subclass ``bnp_dask.testing.ObservationSuite`` to test a new one.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -282,6 +283,22 @@ class CalmLearningObservation(Protocol):
     def learned_when_calm(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
         """Likelihood as :meth:`LearningObservation.learned` gives it, not held back any more."""
         ...
+
+
+class LearnsPrior:
+    """Base of Gaussians with a learned prior, a :class:`LearningObservation` and a :class:`CalmLearningObservation`."""
+
+    @abstractmethod
+    def _learned(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool) -> Self:
+        """See :meth:`learned`; ``calm``: clusters do not change any more, so that nothing is held back."""
+
+    def learned(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        """See :class:`LearningObservation`."""
+        return self._learned(params, used, start, shape, calm=False)
+
+    def learned_when_calm(self, params: Params, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
+        """See :class:`CalmLearningObservation`."""
+        return self._learned(params, used, start, shape, calm=True)
 
 
 @runtime_checkable

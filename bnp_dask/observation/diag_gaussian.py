@@ -15,7 +15,7 @@ from bnp_dask.inputs import LEAST_MASS
 from bnp_dask.kernels import Resp, cluster_sums, exp, log, log_gammas, matmul, student_falls
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.observation import wishart
-from bnp_dask.observation.base import ScaleShape
+from bnp_dask.observation.base import LearnsPrior, ScaleShape
 from bnp_dask.observation.dependence import few_columns, tell_of_columns
 from bnp_dask.observation.interface import (
     Axis,
@@ -89,7 +89,7 @@ class NormalGamma:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class DiagGaussian(Marginalising):
+class DiagGaussian(Marginalising, LearnsPrior):
     """Independent Gaussian features: lam ~ Gamma(nu / 2, rate beta / 2), mu | lam ~ N(m, 1 / (kappa lam)).
 
     Parameters
@@ -294,13 +294,7 @@ class DiagGaussian(Marginalising):
         # most, and a lower ARI on wine and breast cancer
         return False
 
-    def learned(self, params: NormalGamma, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, calm=False)
-
-    def learned_when_calm(self, params: NormalGamma, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, calm=True)
-
-    def _learned(self, params: NormalGamma, used: np.ndarray, start: Self, calm: bool) -> Self:
+    def _learned(self, params: NormalGamma, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool) -> Self:
         prior, d = self._prior, len(self._prior.beta)
         nu, kappa = (np.broadcast_to(by_column(n), params.beta.shape)[used] for n in (params.nu, params.kappa))
         precision, mean = params.precision[used], _centred(params)[used]

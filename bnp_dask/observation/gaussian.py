@@ -36,7 +36,7 @@ from bnp_dask.kernels import (
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.kernels.gaussian.quadratic import precision_of
 from bnp_dask.observation import wishart
-from bnp_dask.observation.base import ScaleShape
+from bnp_dask.observation.base import LearnsPrior, ScaleShape
 from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null
 from bnp_dask.observation.interface import (
     Axis,
@@ -212,7 +212,7 @@ rows in 256 are found."""
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class Gaussian(Marginalising):
+class Gaussian(Marginalising, LearnsPrior):
     """Gaussian of full covariance: Lam ~ Wishart(nu, B^-1), mu | Lam ~ Normal(m, (kappa Lam)^-1).
 
     Parameters
@@ -504,12 +504,6 @@ class Gaussian(Marginalising):
     @property
     def learns_by_default(self) -> bool:
         return all(setting is None for setting in (self.nu, self.B, self.m, self.kappa))
-
-    def learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, shape, calm=False)
-
-    def learned_when_calm(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, shape, calm=True)
 
     def _learned(self, params: NormalWishart, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool) -> Self:
         prior, d = self._prior, params.shift.shape[1]

@@ -30,7 +30,7 @@ from bnp_dask.kernels import (
 )
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.observation import wishart
-from bnp_dask.observation.base import ScaleShape
+from bnp_dask.observation.base import LearnsPrior, ScaleShape
 from bnp_dask.observation.dependence import without_null
 from bnp_dask.observation.gaussian import FIELDS, Gaussian
 from bnp_dask.observation.interface import (
@@ -217,7 +217,7 @@ def _log_density(at: _Places, i: int, log_integral: float, y: np.ndarray) -> np.
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class SemiConjugateGaussian:
+class SemiConjugateGaussian(LearnsPrior):
     """Gaussian of full covariance with independent priors: mu ~ Normal(m, V), Lam ~ Wishart(nu, B^-1).
 
     The covariance is inverse Wishart, and the mean spreads as V whatever it is: clusters may be narrow and lie far
@@ -487,12 +487,6 @@ class SemiConjugateGaussian:
     @property
     def learns_by_default(self) -> bool:
         return False
-
-    def learned(self, params: IndependentWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, shape, calm=False)
-
-    def learned_when_calm(self, params: IndependentWishart, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, shape, calm=True)
 
     def _learned(
         self, params: IndependentWishart, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool

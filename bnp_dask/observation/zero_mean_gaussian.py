@@ -27,7 +27,7 @@ from bnp_dask.kernels import (
 )
 from bnp_dask.kernels.gaussian import learned
 from bnp_dask.observation import wishart
-from bnp_dask.observation.base import ScaleShape
+from bnp_dask.observation.base import LearnsPrior, ScaleShape
 from bnp_dask.observation.dependence import dependence_of, unrecorded_covariance, without_null
 from bnp_dask.observation.interface import (
     Axis,
@@ -79,7 +79,7 @@ class WishartParams:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class ZeroMeanGaussian:
+class ZeroMeanGaussian(LearnsPrior):
     """Gaussian of mean zero: Lam ~ Wishart(nu, B^-1).
 
     Parameters
@@ -239,12 +239,6 @@ class ZeroMeanGaussian:
     @property
     def learns_by_default(self) -> bool:
         return False
-
-    def learned(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, shape, calm=False)
-
-    def learned_when_calm(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape) -> Self:
-        return self._learned(params, used, start, shape, calm=True)
 
     def _learned(self, params: WishartParams, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool) -> Self:
         prior = self._prior
