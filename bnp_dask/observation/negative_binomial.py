@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from scipy import sparse
 from scipy.special import betaln, gammaln, ndtr, psi
 
-from bnp_dask.core import OPTIONAL, Batch, Field, Summary, Survey, bulk_of, register
+from bnp_dask.core import OPTIONAL, Batch, Summary, Survey, bulk_of, register
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import shown
 from bnp_dask.kernels import Resp, exp, log, log_gammas, matmul, rising_sums, row_log_factorials
 from bnp_dask.observation.base import LOG_BASE
-from bnp_dask.observation.checks import as_csr, atom_mass, check_counts, cluster_fastest, product, sums
+from bnp_dask.observation.checks import as_csr, atom_mass, cluster_fastest, product, sums
 from bnp_dask.observation.interface import Estimates, Names, by_feature, compared_by_settings, largest
 from bnp_dask.observation.missing import (
     GONE,
-    GONE_FIELD,
-    Marginalising,
     Missing,
     counts_of,
     filled,
@@ -30,7 +27,8 @@ from bnp_dask.observation.missing import (
     without_gone,
     zeroed,
 )
-from bnp_dask.observation.priors import MOST_COUNT, known, mean_counts, positive, vector, width
+from bnp_dask.observation.poisson import FeatureCounts
+from bnp_dask.observation.priors import MOST_COUNT, known, mean_counts, positive, vector
 
 # -- how whole numbers vary ---------------------------------------------------------------------------------------
 # Mixtures of a few Poissons, negative binomials or Gaussians are fitted to one column.  Clusters are unknown when a
@@ -168,7 +166,7 @@ class BetaOdds:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class NegativeBinomial(Marginalising):
+class NegativeBinomial(FeatureCounts):
     """Counts per feature: x_d ~ NB(size_d, p_d) with mean m = size p / (1 - p) and variance m + m^2 / size, and
     p_d ~ Beta(a_d, b_d).
 
@@ -199,19 +197,6 @@ class NegativeBinomial(Marginalising):
     b: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
-    @property
-    def counts(self) -> frozenset[str]:
-        return frozenset({"x", GONE})
-
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
-        return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        return {"feature": known("a", self.a).size}
-
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
         size = _sizes_of(survey) if self.size is None else vector("size", positive("size", self.size), d)
@@ -220,9 +205,6 @@ class NegativeBinomial(Marginalising):
         if not (b > 1.0).all():
             raise SettingError(f"b={shown(self.b)}: counts have a mean only for b above 1; needs numbers above 1")
         return replace(self, size=size, a=a, b=b)
-
-    def check(self, batch: Batch) -> None:
-        check_counts(self, zeroed(batch, holes(batch, self.missing)), width("a", self.a))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         gaps = holes(batch, self.missing)

@@ -53,10 +53,32 @@ class GammaRates:
     total: np.ndarray
 
 
+class FeatureCounts(Marginalising):
+    """Base of likelihoods of counts per feature, with a prior setting ``a``."""
+
+    a: np.ndarray | float | None
+
+    @property
+    def counts(self) -> frozenset[str]:
+        return frozenset({"x", GONE})
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
+        return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"feature": known("a", self.a).size}
+
+    def check(self, batch: Batch) -> None:
+        check_counts(self, zeroed(batch, holes(batch, self.missing)), width("a", self.a))
+
+
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class Poisson(Marginalising):
+class Poisson(FeatureCounts):
     """Counts per feature: x_d ~ Poisson(rate_d), rate_d ~ Gamma(a_d, rate b_d), so E[rate] = a / b.
 
     Parameters
@@ -80,19 +102,6 @@ class Poisson(Marginalising):
     b: np.ndarray | float | None = None
     missing: Missing = field(default=None, metadata=OPTIONAL)
 
-    @property
-    def counts(self) -> frozenset[str]:
-        return frozenset({"x", GONE})
-
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        own = {"x": Field(("cluster", "feature")), LOG_BASE: Field()}
-        return MappingProxyType({**own, **(GONE_FIELD if self.marginalises else {})})
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        return {"feature": known("a", self.a).size}
-
     def with_prior(self, survey: Survey) -> Self:
         d = survey.n_features
         a = vector("a", positive("a", 1.0 if self.a is None else self.a), d)
@@ -100,9 +109,6 @@ class Poisson(Marginalising):
         if not ((b >= LEAST_RATE) & (b <= MOST_RATE)).all():
             raise SettingError(f"b={shown(b)}: needs numbers from {LEAST_RATE:g} to {MOST_RATE:g}, one over counts")
         return replace(self, a=a, b=b)
-
-    def check(self, batch: Batch) -> None:
-        check_counts(self, zeroed(batch, holes(batch, self.missing)), width("a", self.a))
 
     def summarize(self, batch: Batch, resp: Resp) -> dict[str, np.ndarray]:
         gaps = holes(batch, self.missing)
