@@ -365,19 +365,13 @@ def _sent_bytes(value: Any) -> float:
     return float(rest + sum(array.raw().nbytes for array in arrays))
 
 
-class MeteredExecutor:
-    """Runs tasks in this thread, as :class:`~bnp_dask.execute.serial.SerialExecutor`, and meters them."""
-
-    n_workers = 1
-    memory_limit = None
+class MeteredExecutor(SerialExecutor):
+    """Runs tasks in this thread, and meters them."""
 
     def __init__(self) -> None:
-        self._inner = SerialExecutor()
+        super().__init__()
         self.meter = Meter()
         self._in_round = 0  # tasks of the last round whose results were not taken yet
-
-    def share(self, name: str, value: Any) -> Handle:
-        return self._inner.share(name, value)
 
     def submit(self, name: str, function: Callable[..., Any], *args: Any) -> Handle:
         for step in args:
@@ -389,17 +383,14 @@ class MeteredExecutor:
                 self.meter.rounds.append([])
             self._in_round += 1
             to = self.meter.rounds[-1]
-        return self._inner.submit(name, self._timed, kind, to, function, *args)
+        return super().submit(name, self._timed, kind, to, function, *args)
 
     def result(self, handle: Handle) -> Any:
         kind = _kind(handle.name)
-        found = self._inner.result(handle)
+        found = super().result(handle)
         self._in_round -= kind in NO_VISITS
         self.meter.note_result(kind, found)
         return found
-
-    def close(self) -> None:
-        self._inner.close()
 
     def _timed(self, kind: str, to: list[float] | None, function: Callable[..., Any], *args: Any) -> Any:
         started = time.perf_counter()
