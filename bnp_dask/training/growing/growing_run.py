@@ -242,15 +242,7 @@ def first_data(store: RunStore, begun: Begun, checkpoint: Checkpoint, base: Post
     if opened is None:
         source: Source = Absent(*facts, why="it was given as data in memory")
     else:
-        source = opened_again(
-            opened,
-            begun.columns(),
-            *facts,
-            base=base,
-            labels=opened.get("labels"),
-            responses=opened.get("responses"),
-            links=opened.get("links"),
-        )
+        source = opened_again(opened, begun.columns(), *facts, base=base)
         kept = kept_in(manifest.arrays)
         source = source if kept is None or isinstance(source, Absent) else OnceSource(source, kept)
     return surveyed(manifest, source)
@@ -270,9 +262,6 @@ def opened_again(
     n_features: int,
     is_sparse: bool,
     base: Posterior,
-    labels: Mapping[str, Any] | None = None,
-    responses: str | None = None,
-    links: str | None = None,
 ) -> Source:
     """Data opened again as the run ``opened`` them; a stand-in if they are gone, or cut otherwise."""
     try:
@@ -282,8 +271,9 @@ def opened_again(
             weights=weights_in_file(opened["weights"]),
             columns=columns,
         )
-        source = with_links_again(with_labels_again(source, labels), links)
-        source = with_responses_again(base, source, responses)
+        source = with_labels_again(source, opened.get("labels"))
+        source = with_links_again(source, opened.get("links"))
+        source = with_responses_again(base, source, opened.get("responses"))
     except BnpDaskError as error:
         return Absent(name, n_batches, n_features, is_sparse, str(error))
     if source.n_batches != n_batches:
@@ -600,18 +590,7 @@ class GrowingRun:
         if columns is not None and widens(self.base.model):
             columns = columns.first(n_then)
         facts = (name, count, self.first.n_features, is_sparse)
-        return self._placed(
-            opened_again(
-                piece,
-                columns,
-                *facts,
-                base=self.base,
-                labels=piece.get("labels"),
-                responses=piece.get("responses"),
-                links=piece.get("links"),
-            ),
-            n_then,
-        )
+        return self._placed(opened_again(piece, columns, *facts, base=self.base), n_then)
 
     def publish(self) -> None:
         """Put the version of the run's checkpoint in force, after a kill at any point."""
