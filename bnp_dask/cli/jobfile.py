@@ -650,8 +650,15 @@ class UpdateSpec:
     on_bad: Literal["raise", "set aside"] = "raise"
 
     def __post_init__(self) -> None:
-        facts = (self.half_life, self.keep, None, None, self.dormant)
-        rules_of(self.revisit, self.laps, MEMORY, self.versions, *facts)
+        rules_of(
+            self.revisit,
+            self.laps,
+            MEMORY,
+            self.versions,
+            half_life=self.half_life,
+            keep=self.keep,
+            dormant=self.dormant,
+        )
         if self.batch_size is not None:
             whole_number("batch_size", self.batch_size, 1)
 

@@ -271,12 +271,12 @@ class GrowthLog:
     @staticmethod
     def open(folder: Path | Key, saved: Mapping[str, Any]) -> GrowthLog:
         """Log that a checkpoint refers to; DamagedError if it is missing."""
-        extents = [Extent.from_json(saved[name]) for name in ("rows", "pieces")]
-        rows = _rows_in(folder / ROWS, extents[0])
-        pieces = json_lines(read_extent(folder / PIECES, extents[1]), PieceContent, folder / PIECES)
+        of_rows, of_pieces = Extent.from_json(saved["rows"]), Extent.from_json(saved["pieces"])
+        rows = _rows_in(folder / ROWS, of_rows)
+        pieces = json_lines(read_extent(folder / PIECES, of_pieces), PieceContent, folder / PIECES)
         if sum(piece["n_batches"] for piece in pieces) != len(rows):
             raise DamagedError(f"{folder / PIECES} is damaged (its pieces have other batches than {ROWS})")
-        return GrowthLog(folder, rows, tuple(pieces), *extents)
+        return GrowthLog(folder, rows, tuple(pieces), of_rows, of_pieces)
 
     def to_json(self) -> dict[str, Any]:
         """Extents of both files, as a checkpoint records them."""

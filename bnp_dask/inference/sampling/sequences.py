@@ -127,9 +127,9 @@ def draw_states(model: Model, chain: Chain, number: int, lap: int, seed: int, n_
     """Draw transitions and parameters of a chain's states for a sweep."""
     whole, rng = _widened(chain, states_of(chain, most)), top_generator(number, lap, seed)
     beta = _top(model, whole, rng)
-    rows = as_a(model.allocation, SampledStates).draw_rows(whole["start"], whole["M"], beta, rng)
+    log_start, log_trans = as_a(model.allocation, SampledStates).draw_rows(whole["start"], whole["M"], beta, rng)
     params = drawn_parameters(model, whole, generator(seed, number, lap, PARAMETERS))
-    return DrawnStates(number, lap, whole.ids, model.lean(params, n_atoms), *rows)
+    return DrawnStates(number, lap, whole.ids, model.lean(params, n_atoms), log_start, log_trans)
 
 
 def end_states(model: Model, chain: Chain, number: int, lap: int, seed: int) -> np.ndarray:

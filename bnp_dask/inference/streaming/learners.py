@@ -423,8 +423,18 @@ class TopicLearner:
                 "Use whole numbers, or another schedule"
             )
         prior = np.ascontiguousarray(as_a(model.observation, Multinomial).lam, np.float64)
-        sums = WordSums.of(held["x"]), Counted.of(held["N"]), Counted.of(tables)
-        return cls(model, rows, weights_of(batch), draws, rng, held, *sums, prior)
+        return cls(
+            model,
+            rows,
+            weights=weights_of(batch),
+            draws=draws,
+            rng=rng,
+            held=held,
+            words=WordSums.of(held["x"]),
+            counts=Counted.of(held["N"]),
+            tables=Counted.of(tables),
+            prior=prior,
+        )
 
     def step(self, rows: np.ndarray, keep: float, size: float) -> float:
         x, weights = self.rows[rows], self.weights[rows]

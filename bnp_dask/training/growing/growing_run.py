@@ -459,8 +459,24 @@ class GrowingRun:
             turn = Round(seen, last, short, growth["is_open"])
             version, newest, seconds = growth["version"], growth["newest"], growth["seconds"]
             names, lays_away = dict(growth["names"]), growth["lays_away"]
-        facts = (version, newest, names, seconds, begun.seed(), begun.moves(), times, lays_away)
-        return GrowingRun(store, checkpoint, base, found.survey, found.source, schedule, log, turn, *facts)
+        return GrowingRun(
+            store=store,
+            checkpoint=checkpoint,
+            base=base,
+            first=found.survey,
+            first_source=found.source,
+            schedule=schedule,
+            log=log,
+            turn=turn,
+            version=version,
+            newest=newest,
+            names=names,
+            seconds=seconds,
+            seed=begun.seed(),
+            moves=begun.moves(),
+            times=times,
+            lays_away=lays_away,
+        )
 
     @property
     def on_disk(self) -> RunStore:

@@ -203,8 +203,20 @@ class Rules:
 def nothing_new(run: GrowingRun, found: Found) -> UpdateResult:
     """The result if the run has all given data that could be taken in."""
     _tell_of_known(found.known)
-    nothing = ((), found.known, 0, 0, run.turn.is_open, math.nan, (), History())
-    return UpdateResult(run.base, run.version, *nothing, set_aside=found.set_aside, unfinished=found.unfinished)
+    return UpdateResult(
+        posterior=run.base,
+        version=run.version,
+        new=(),
+        known=found.known,
+        new_batches=0,
+        revisited=0,
+        waiting=run.turn.is_open,
+        fresh=math.nan,
+        changes=(),
+        history=History(),
+        set_aside=found.set_aside,
+        unfinished=found.unfinished,
+    )
 
 
 def take_in(run: GrowingRun, found: Found, rules: Rules, executor: Executor) -> UpdateResult:
@@ -778,8 +790,17 @@ def rules_of(
     faint = None if dormant is None else positive_number("dormant", dormant, "number of atoms")
     whole_number("versions", versions, 1)
     whole_number("laps", laps, 0)
-    spans = (span_from("half_life", half_life), span_from("keep", keep))
-    return Rules(revisit, laps, parse_memory(memory), versions, *spans, time, on_version, faint)
+    return Rules(
+        revisit=revisit,
+        laps=laps,
+        room=parse_memory(memory),
+        versions=versions,
+        half_life=span_from("half_life", half_life),
+        keep=span_from("keep", keep),
+        time=time,
+        on_version=on_version,
+        dormant=faint,
+    )
 
 
 def taken_in(
