@@ -6,13 +6,12 @@ import numpy as np
 
 import bnp_dask as bnp
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.structure.base import MovePolicy
 from bnp_dask.structure.independent import Independent
 from bnp_dask.structure.visit import visit_rows
 
 
 @dataclass(frozen=True)
-class Linked:
+class Linked(Independent):
     """Rows of a mixture, of which each ``size`` side by side draw their cluster as one, a link.
 
     The rows of a link are independent given its cluster.  Clusters may be merged; births and deletes would try
@@ -20,20 +19,7 @@ class Linked:
     """
 
     size: int = 2
-    policy = MovePolicy()
-    hidden = "its weights"
     atom = "row"
-    is_tied = is_ordered = has_shares = keeps_few = False
-
-    # verbs that are those of independent atoms
-    require, mass, weight = Independent.require, Independent.mass, Independent.weight
-    keeps_states, takes_words, effort = Independent.keeps_states, Independent.takes_words, Independent.effort
-    labels, summarize, counted = Independent.labels, Independent.summarize, Independent.counted
-    collect, sample, alone, part = Independent.collect, Independent.sample, Independent.alone, Independent.part
-    untied, untied_summary, with_ties = Independent.untied, Independent.untied_summary, Independent.with_ties
-    tied_summary, absorbed, log_density = Independent.tied_summary, Independent.absorbed, Independent.log_density
-    predict, resp, draw = Independent.predict, Independent.resp, Independent.draw
-    n_shares, shares, estimates = Independent.n_shares, Independent.shares, Independent.estimates
 
     def require_fitting(self, model):
         """All clusters are kept for each atom."""
