@@ -6,9 +6,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 import bnp_dask as bnp
-from bnp_dask.allocation.mixture_step import mixture_local_step, mixture_reassign, mixture_tiles
-from bnp_dask.core.summary import Field
-from bnp_dask.structure.independent import Independent
+from bnp_dask.allocation.mixture_step import MixtureSteps
 
 
 @bnp.register
@@ -24,7 +22,7 @@ class Sticks:
 
 @bnp.register
 @dataclass(frozen=True)
-class PitmanYor:
+class PitmanYor(MixtureSteps):
     """u_k ~ Beta(1 - discount, gamma + k discount), k = 1, 2, ...; ``discount=0`` is the Dirichlet process.
 
     Parameters
@@ -40,25 +38,11 @@ class PitmanYor:
     gamma: float = 1.0
     discount: float = 0.25
     top: int | None = None
-    structure = Independent()
     nonparametric = True
 
     def __post_init__(self):
         if not (self.gamma > 0 and 0 <= self.discount < 1):
             raise ValueError(f"gamma={self.gamma}, discount={self.discount}: need gamma > 0, discount in [0, 1)")
-
-    @property
-    def fields(self):
-        return {"H": Field(("cluster",), merge="tracked")}
-
-    def tiles(self, batch, n_clusters):
-        return mixture_tiles(batch, n_clusters)
-
-    def local_step(self, params, log_lik, batch, pairs):
-        return mixture_local_step(self.log_weights(params), log_lik, batch, pairs, self.top)
-
-    def reassign(self, params, log_lik, batch, mass):
-        return mixture_reassign(self.log_weights(params), log_lik, batch, mass, self.top)
 
     def global_step(self, summary):
         a, b = self._counts(summary)
