@@ -109,7 +109,7 @@ def grid(
     Parameters
     ----------
     model
-        A ``DPMixture`` or ``NGGPMixture`` with any likelihood.
+        A ``DPMixture``, ``PitmanYorMixture``, ``NGGPMixture`` or ``NRMMixture`` with any likelihood.
     data
         As for :func:`bnp_dask.train`.
     settings

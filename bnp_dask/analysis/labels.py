@@ -26,10 +26,10 @@ def label_of(posterior: Posterior, nearest: bool = False) -> np.ndarray:
     posterior
         Clusters with their statistics.
     nearest
-        Clusters with less than half a labelled atom, which are otherwise of no label, take the label of the clusters
-        that they are most like: they are united, one after the other, with the cluster of a label, or with each other,
-        where the objective loses least (the data term is exact; the entropy of the union is left out).  Clusters of two
-        labels never meet.
+        False: clusters with less than half a labelled atom have no label.  True: they take the label of the clusters
+        that they are most like.  They are united, one after the other, with a cluster of a label or with each other, in
+        the order in which the objective loses least (the data term is exact; the entropy of the union is left out).
+        Clusters of two labels are never united.
 
     Returns
     -------

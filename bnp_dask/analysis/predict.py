@@ -148,14 +148,29 @@ def predict(
         values that its likelihood cannot produce, or a store of counts with another vocabulary.  Links that are not
         one for each atom, a group with atoms in several batches, or links of lazy Dask data.
     SettingError
-        Links for documents, sequences or strata.
+        Both ``soft`` and ``top`` are given, ``out`` has another ending, the posterior has no cut with ``at`` clusters,
+        or links are given for documents, sequences or strata.
+    NumericalError
+        Responsibilities that are not finite: the values are too far from the training data for double precision.
     StoreError
-        ``out`` exists already.
+        ``out`` exists already, or cannot be written.
+    ExecutionError
+        As for :func:`bnp_dask.train`.
 
     Notes
     -----
     Weights of atoms do not matter here.  Ties go to the earlier cluster.  Each document starts from scratch, by the
     document step of the model: its topics depend on its words and the posterior alone.
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> x = np.repeat([[0.0], [9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
+    >>> posterior = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x).posterior
+    >>> bnp.predict(posterior, [[0.5], [8.5]])
+    array([0, 1])
+    >>> bnp.predict(posterior, [[0.5]], soft=True).round(2)  # columns in the order of posterior.ids
+    array([[1., 0.]])
     """
     posterior = require_posterior(posterior if at is None else tree(posterior).cut(at))
     mode = _mode(soft, top)

@@ -77,6 +77,16 @@ def score(
         documents none of which has two words.
     SettingError
         ``completion`` for a model without documents.
+    NumericalError
+        A log density that is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> x = np.repeat([[0.0], [9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
+    >>> posterior = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x).posterior
+    >>> print(f"{bnp.score(posterior, x + 0.1):.1f} nats per row")
+    -1.9 nats per row
     """
     if require_posterior(posterior).model.structure.has_shares:
         return completion_score(posterior, data, completion, batch_size=batch_size, client=client).score
@@ -124,11 +134,27 @@ def completion_score(
     Documents that cannot be split are left out and counted.  The split of a document depends on its own words and the
     seed, so the score does not depend on how data are cut or ordered, except for rounding.
 
+    Parameters
+    ----------
+    posterior
+        Trained topics.
+    data, batch_size, client
+        As for :func:`bnp_dask.predict`.
+    completion
+        Words to hold out, as for :func:`score`; None: ``Completion("types")``.
+
     Returns
     -------
     CompletionScore
         Mean log probability per held-out token, nats, with the numbers of tokens, documents and documents left
         out.
+
+    Raises
+    ------
+    SettingError
+        The posterior is of no topic model.
+    DataError
+        As for :func:`score`.
     """
     posterior = require_posterior(posterior)
     prior_mass(posterior)

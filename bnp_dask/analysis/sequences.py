@@ -283,6 +283,11 @@ class Transitions:
 def transitions(posterior: Posterior) -> Transitions:
     """Expected transition probabilities of a hidden Markov model (thesis 6.40).
 
+    Parameters
+    ----------
+    posterior
+        Posterior of a hidden Markov model.
+
     Returns
     -------
     Transitions
@@ -428,6 +433,11 @@ def without_missing(sequences: Sequence[np.ndarray]) -> tuple[list[np.ndarray], 
     parts, places
         The runs of complete rows, and for each the number of its sequence and its first row there.  Sequences without a
         complete row have no part.
+
+    Raises
+    ------
+    DataError
+        Not a list of matrices.
     """
     parts: list[np.ndarray] = []
     places: list[tuple[int, int]] = []
@@ -935,6 +945,13 @@ def survey_sequences(
     -------
     SequenceSurvey
         Durations of all states, and the labels of the sequences that are kept.
+
+    Raises
+    ------
+    SettingError
+        The posterior is of another kind of model.
+    DataError
+        As for :func:`bnp_dask.predict`.
     """
     require_chains(require_posterior(posterior).model, "a survey of sequences")
     whole_number("show", show)

@@ -469,6 +469,15 @@ def tree(posterior: Posterior) -> Tree:
     ----------
     Thesis 4.1.4: the gain of a merge, (4.6) and (4.10).  Heller & Ghahramani (2005), "Bayesian hierarchical
     clustering", unite by marginal likelihoods too, of single atoms.
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> x = np.repeat([[0.0], [3.0], [20.0]], 30, axis=0) + np.random.default_rng(0).normal(size=(90, 1))
+    >>> found = bnp.tree(bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x).posterior)
+    >>> coarse = found.cut(2)
+    >>> coarse.n_clusters, bnp.predict(coarse, [[0.0], [3.0]]).tolist() == coarse.ids[[0, 0]].tolist()
+    (2, True)
     """
     original, posterior = posterior, require_posterior(posterior)
     model, summary = posterior.model, posterior.summary

@@ -130,6 +130,13 @@ def inspect(
     ClusterTable
         Per cluster: id, expected share of atoms, atoms, and its parameters in a few words; a sequence of rows with
         ``to_pandas()``.
+
+    Raises
+    ------
+    StoreError
+        There is no saved model and no run at the path.
+    DataError
+        The number of names in ``vocabulary`` is not the number of features.
     """
     posterior, _ = open_subject(what)
     if limit is not None:
@@ -1098,7 +1105,11 @@ def compare(
     Raises
     ------
     SettingError
-        There is no run, or one is of another kind.
+        No run is given, or an argument is no result, posterior or path.
+    StoreError
+        There is no saved model and no run at a path.
+    DataError
+        ``heldout`` are data that a run's likelihood cannot have produced.
     """
     named: dict[str, Any]
     if len(runs) == 1 and isinstance(runs[0], Mapping):

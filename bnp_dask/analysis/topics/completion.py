@@ -495,6 +495,11 @@ def collapsed_topics(
     batch_size, client
         As in :func:`bnp_dask.predict`.  Results depend on the batches only by rounding, and not on the workers.
 
+    Returns
+    -------
+    Posterior
+        The same topics with recomputed counts of words; its own ``predictive`` is None.
+
     Raises
     ------
     SettingError

@@ -201,7 +201,15 @@ def top_words(
     Returns
     -------
     TopWords
-        Ties go to the earlier column.
+        Words of each topic, best first, in the order of ``posterior.ids``; prints as a table.  Ties go to the earlier
+        column.
+
+    Raises
+    ------
+    SettingError
+        The likelihood has no words, or ``words`` are no names.
+    DataError
+        The number of ``words`` is not the number of columns.
     """
     whole_number("n", n, 1, what="a whole number of words")
     one_of("by", by, ("probability", "lift", "relevance"))
@@ -880,6 +888,13 @@ def to_pyldavis(
         ``topic_term_dists (K, V)`` in the order of ``posterior.ids``, and ``doc_topic_dists (G, K)``: rows sum to one,
         the share of topics that were not met yet is left out; ``doc_lengths (G,)``, ``vocab``, and
         ``term_frequency (V,)``, tokens in these documents.
+
+    Raises
+    ------
+    SettingError
+        The posterior is of no topic model of words.
+    DataError
+        As for :func:`bnp_dask.predict`.
     """
     if not counts_words(require_posterior(posterior).model):
         model = posterior.model
