@@ -59,7 +59,7 @@ def redacted(text: str) -> str:
 class BnpDaskError(Exception):
     """Base of all errors that this package raises on purpose.
 
-    Its text is :func:`redacted`.
+    In its text ``***`` stands for passwords and signatures of URLs (:func:`redacted`).
 
     A notebook shows the user's own lines, the call of this package, and the message.  Frames below that call, and the
     errors behind this one, say nothing to a user.  They are kept: ``traceback.print_exception(sys.last_value)``

@@ -340,7 +340,8 @@ class Model:
     Parameters
     ----------
     allocation
-        Model by which atoms come from clusters: ``DPMixture``, ``FiniteMixture``.
+        Model by which atoms come from clusters: a mixture such as ``DPMixture()`` or ``FiniteMixture()``, a topic model
+        (``HDPTopics()``, ``LDA()``), or a model of sequences (``HDPHMM()``, ``FiniteHMM()``).
     observation
         Likelihood of the atoms of a cluster: ``Gaussian``, ``Multinomial``, ...
     estimate

@@ -115,7 +115,10 @@ def lap_line(row: Mapping[str, Any], posterior: Posterior) -> str:
 @answering
 @dataclass
 class Progress:
-    """A progress bar over the batches of each lap, with the objective and the number of clusters beside it."""
+    """A progress bar over the batches of each lap, with the objective and the number of clusters beside it.
+
+    Pass it to a run: ``bnp.train(model, data, callbacks=[bnp.Progress()])``.
+    """
 
     _bar: Any = field(default=None, repr=False)
     _info: RunInfo | None = field(default=None, repr=False)

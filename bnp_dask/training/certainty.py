@@ -340,9 +340,10 @@ def certainty(
 
     Notes
     -----
-    Losses of cuts are upper bounds (:func:`bnp_dask.tree`), and so are those of states that were searched for: the
-    range by the objective may be too narrow, never too wide.  Statistics of a cluster do not tell what its halves would
-    gain, so without data only splits with a price in the history count, and ``is_open`` says that there may be others.
+    Losses of cuts are upper bounds (:func:`bnp_dask.tree`), and so are losses of states that were searched for: the
+    range by the objective may be too narrow, never too wide.  Statistics of a cluster do not tell the gain of its
+    halves.  So without data only splits with a price in the history count, and ``is_open`` says that there may be
+    others.
 
     A loss is a sum over atoms, which varies with the sample.  Clusters whose union costs less than twice its standard
     error cannot be told from one cluster by data of this size (:func:`standard_errors`).

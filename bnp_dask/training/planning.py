@@ -673,7 +673,9 @@ SIMULATED = 20_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would take; prints as a table, and :meth:`to_json` gives all numbers.
+    """Time, memory, messages and disk of a run that was not made; prints as a table.
+
+    Made by :func:`bnp_dask.plan`; :meth:`to_json` gives all numbers.
 
     Parameters
     ----------
@@ -704,13 +706,14 @@ class Plan:
     worker_bytes, coordinator_bytes
         Memory of a worker, and of the process that calls ``train``.
     memory
-        Memory that a worker has, in bytes; None if it was not said.
+        Memory of a worker, in bytes; None if :func:`bnp_dask.plan` was called without ``memory``.
     disk_bytes
         Bytes of the run directory; None without one.
     batch_size
         Atoms per batch that would suit the workers; None if the batches do.
     enough_workers
-        Workers that would do: with more, each has less than some tasks of half a second; None if there are fewer.
+        Number of workers beyond which a lap hardly gets shorter: each would have less than some tasks of half a
+        second.  None if there are fewer workers.
     good_window
         Window that would keep the workers busy; None if the window does.
     n_atoms_is_estimated
@@ -849,7 +852,7 @@ def plan(
     memory
         Memory of a worker: bytes, or text such as ``"4GB"``; None if it is not limited.
     n_clusters
-        Clusters to plan for; None for those that the probe ends with.  More than the probe's atoms allow (one for each
+        Clusters to plan for; None: as many as the probe ends with.  More than the probe's atoms allow (one for each
         20) are extrapolated.
     store
         Run directory; nothing is written there, but its size is estimated.  None: nothing is kept.

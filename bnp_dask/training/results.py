@@ -495,6 +495,15 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     ------
     StoreError
         Something else is at ``path``, or it cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> x = np.repeat([[0.0], [9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
+    >>> posterior = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x).posterior
+    >>> bnp.save(posterior, "model.zarr")
+    >>> bnp.load("model.zarr")
+    Posterior(DPMixture of Gaussian, 2 clusters, 40 atoms)
     """
     posterior = require_posterior(posterior)
     write_archive("posterior", posterior, path)
@@ -575,10 +584,15 @@ def _require_sound(posterior: Posterior) -> None:
 def load_draws(path: str | os.PathLike[str]) -> Draws:
     """Read the draws that a run with ``Gibbs()`` wrote to ``draws.zarr`` in its directory; runs no code from the file.
 
+    Parameters
+    ----------
+    path
+        Run directory or URL of a run, or the path of its ``draws.zarr``.
+
     Returns
     -------
     Draws
-        Assignments and partitions of the sweeps that were kept.
+        Statistics of the clusters at each sweep that was kept, and the clusters of the noted rows.
 
     Raises
     ------
@@ -650,6 +664,9 @@ OF_HISTORY = {
 @dataclass(frozen=True, eq=False)
 class TrainResult:
     """Result of ``train``; all its values are read-only (``array.copy()`` of an array may be changed).
+
+    ``result.posterior`` is the argument of :func:`bnp_dask.predict`, :func:`bnp_dask.score` and :func:`bnp_dask.save`;
+    :func:`bnp_dask.inspect` and :func:`bnp_dask.report` take the result itself.
 
     Parameters
     ----------

@@ -581,12 +581,13 @@ def train(
         ``FromNothing()``.
     schedule
         ``Memoized()`` (default), ``FullBatch()`` or ``Stochastic()``; ``Filter()``, ``ExpectationPropagation()`` or
-        ``Gibbs(...)``, the only ones for ``NGGPMixture``; ``TruncationFreeSVI()``, which opens clusters too.
+        ``Gibbs(...)``, the only ones for ``NGGPMixture`` and ``NRMMixture``; ``TruncationFreeSVI()``, which opens
+        clusters too.
     moves
         Proposals that change the number of clusters, such as ``[Birth(), Merge(), Delete()]``; decided by the exact
         whole-data objective.  None: all of them for a model that learns its number of clusters (``DPMixture``,
-        ``HDPTopics``, ``HDPHMM``; with posteriors, and a schedule that has an exact objective), with
-        ``DocumentBirth()`` beside a cheaper ``Birth()`` for topics of words; none for others.
+        ``PitmanYorMixture``, ``StrataMixture``, ``HDPTopics``, ``HDPHMM``; with posteriors, and a schedule that has an
+        exact objective), with ``DocumentBirth()`` beside a cheaper ``Birth()`` for topics of words; none for others.
         ``()``: the number of clusters stays as initialised.
     client
         A ``distributed.Client``, the address of a scheduler, or an executor.  None is the current client; without one,
@@ -697,6 +698,20 @@ def train(
         The cluster was lost: its scheduler died, restarted, hangs or cannot be reached (told within Dask's connection
         timeout ``distributed.comm.timeouts.connect``, 30 s unless set otherwise), or a task lost worker after worker.
         ``resume=True`` goes on.
+    NumericalError
+        A statistic, parameter or term of the objective that is not finite in double precision; names it.
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> x = np.repeat([[0.0], [9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
+    >>> model = bnp.Model(bnp.DPMixture(gamma=1.0), bnp.Gaussian())
+    >>> result = bnp.train(model, x, store="runs/two", rng=0)
+    >>> result.converged, result.posterior
+    (True, Posterior(DPMixture of Gaussian, 2 clusters, 40 atoms))
+
+    ``bnp.inspect(result)`` shows the clusters, ``bnp.predict(result.posterior, x)`` labels rows, ``bnp.score`` judges
+    the posterior by other data, ``bnp.report(result, "page.html")`` writes a page.
     """
     moves, callbacks = None if moves is None else listed("moves", moves), listed("callbacks", callbacks)
     check_parts(model, init, schedule, moves or (), callbacks)

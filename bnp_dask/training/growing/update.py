@@ -687,6 +687,10 @@ def update(
     StoreError
         No run, one that another process is writing to, one whose first laps are not complete, one that keeps no
         statistics of batches, or data that the run has with another content (use :func:`bnp_dask.replace` for them).
+    SettingError
+        A setting out of range, or labels, links or responses for a run that was begun without.
+    NumericalError, ExecutionError
+        As for :func:`bnp_dask.train`; the run is unchanged.
 
     Notes
     -----
@@ -701,6 +705,15 @@ def update(
     References
     ----------
     Thesis 3.5.3, "Memoized algorithm for streaming", and 4.2.3 for births at batches.
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> x = np.repeat([[0.0], [9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
+    >>> first = bnp.train(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, store="runs/growing")
+    >>> done = bnp.update("runs/growing", x + 30.0)
+    >>> done.version, done.posterior.n_clusters, bnp.load("runs/growing@0").n_clusters
+    (1, 4, 2)
     """
     rules = rules_of(revisit, laps, memory, versions, half_life, keep, time, on_version, dormant)
     rules = replace(rules, seals=revisit == 0 and laps == 0 and keep is None)
@@ -872,7 +885,7 @@ def follow(
 
     Raises
     ------
-    DataError, StoreError
+    DataError, StoreError, SettingError, NumericalError, ExecutionError
         As :func:`bnp_dask.update`; the run stays as the last update left it.
     """
     if not isinstance(data, (str, os.PathLike, Feed)):

@@ -430,7 +430,7 @@ def changes(store: str | os.PathLike[str], since: int | None = None, *, share: f
     Raises
     ------
     SettingError
-        The version in force does not come from version ``since``.
+        The version in force does not come from version ``since``, or ``share`` is negative.
     StoreError
         There is no run, or it was never updated.
     """
