@@ -245,7 +245,7 @@ def _known(values: np.ndarray, where: str, noun: str) -> tuple[np.ndarray, np.nd
 
 
 def _require_one_mark(negative: Sequence[Any], where: str, noun: str) -> None:
-    """DataError if these negative numbers are several: they mark what is unknown, and names were taken for marks."""
+    """DataError for several different negative numbers: one marks unknown values, others would be names."""
     if len(negative) and min(negative) != max(negative):
         raise DataError(
             f"{where}: {min(negative)} and {max(negative)} are negative, and one negative number marks atoms without a "
@@ -312,7 +312,7 @@ def _linked(batch: Batch, values: np.ndarray) -> Batch:
 
 
 def without_alone(links: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Groups of atoms ``(n,)``, -1 for those of one atom of weight one, which says nothing."""
+    """Groups of atoms ``(n,)``, -1 for groups of one atom of weight one, which say nothing."""
     place = np.flatnonzero(links >= 0)
     _, group, size = np.unique(links[place], return_inverse=True, return_counts=True)
     is_alone = size[group] == 1

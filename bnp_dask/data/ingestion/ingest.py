@@ -985,12 +985,15 @@ def ingest(
     Returns
     -------
     IngestReport
-        What was written: atoms, batches, features, what was left out and why; prints as lines.
+        Numbers of atoms, batches and features written, and records left out, with the reason; prints as lines.
+        :func:`bnp_dask.train` and :func:`as_source` take the path ``out``.
 
     Raises
     ------
     DataError
         The source cannot be read, or something is at ``out``.
+    SettingError
+        A setting out of range, or one that does not apply to the format, such as ``patches`` for a table.
     StoreError
         The store cannot be written, as the disk is full; nothing is left of it.
     """

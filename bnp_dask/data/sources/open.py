@@ -740,6 +740,17 @@ def as_source(
     ------
     DataError
         The data cannot be read as rows of numbers or counts; names the data found and the call that helps.
+    SettingError
+        A setting out of range.
+
+    Examples
+    --------
+    >>> import numpy as np, bnp_dask as bnp
+    >>> bnp.as_source(np.zeros((100, 3)), batch_size=40)
+    ArraySource(array: 100 rows, 3 columns, 3 batches)
+    >>> walks = [np.zeros((30, 2)), np.ones((20, 2))]  # two sequences
+    >>> bnp.as_source(walks).n_groups
+    2
     """
     one_of("on_bad_batch", on_bad_batch, ("raise", "skip"))
     if on_bad_cell is not None:

@@ -346,7 +346,14 @@ def write_vocabulary(
 def load_vocabulary(
     source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None
 ) -> Vocabulary:
-    """The vocabulary of a store of counts, given its path or URL, or the source opened from it.
+    """The vocabulary of a store of counts.
+
+    Parameters
+    ----------
+    source
+        Path or URL of a store that :func:`bnp_dask.ingest` wrote, or the source opened from it.
+    storage_options
+        Passed to fsspec for URLs.
 
     Returns
     -------
@@ -381,10 +388,22 @@ def load_documents(
 ) -> pa.Table:
     """Ids (column ``id``) and metadata of the documents of a store, in the order of its rows.
 
+    Parameters
+    ----------
+    source
+        Path or URL of a store that :func:`bnp_dask.ingest` wrote, or the source opened from it.
+    storage_options
+        Passed to fsspec for URLs.
+
     Returns
     -------
     pyarrow.Table
         A row for each document.
+
+    Raises
+    ------
+    DataError
+        The store was not ingested from raw text, or its table of documents is damaged.
     """
     return _table(_store(source, storage_options), DOCUMENTS)
 
@@ -393,10 +412,22 @@ def load_documents(
 def load_dropped(source: str | os.PathLike[str] | Source, storage_options: Mapping[str, Any] | None = None) -> pa.Table:
     """Documents that an ingest left out: columns ``id``, ``place`` and ``reason``.
 
+    Parameters
+    ----------
+    source
+        Path or URL of a store that :func:`bnp_dask.ingest` wrote, or the source opened from it.
+    storage_options
+        Passed to fsspec for URLs.
+
     Returns
     -------
     pyarrow.Table
         A row for each document that was left out.
+
+    Raises
+    ------
+    DataError
+        As for :func:`load_documents`.
     """
     return _table(_store(source, storage_options), DROPPED)
 
