@@ -192,7 +192,8 @@ class StrataMixture:
 
     The weights of each stratum are ``pi_s ~ Dirichlet(alpha beta)``, around global stick-breaking weights ``beta``: a
     hierarchical Dirichlet process over strata, whose rows may lie anywhere in the data.  If the strata are ordered,
-    such as years, the weights of each are around those of the stratum before, ``pi_t ~ Dirichlet(alpha pi_(t-1))``.
+    such as years, the weights of each are around the weights of the stratum before, ``pi_t ~ Dirichlet(alpha
+    pi_(t-1))``.
 
     Parameters
     ----------
@@ -210,11 +211,11 @@ class StrataMixture:
 
     Notes
     -----
-    The column of strata is the ``Given()`` part of a :class:`~bnp_dask.observation.product.Product`.  Strata with
-    atoms are the ones that the objective counts.  A stratum without atoms (a category that is declared and does not
-    occur) is predicted by its parent: the global weights, or those of the last stratum before it that has some.  Rows
-    of it that come later (:func:`bnp_dask.update`) give it weights of its own.  A level that was not declared is
-    refused, as for other columns of levels.
+    The column of strata is the ``Given()`` part of a :class:`~bnp_dask.observation.product.Product`.  The objective
+    counts only strata with atoms.  A stratum without atoms (a category that is declared and does not occur) is
+    predicted by its parent: the global weights, or, if ordered, the weights of the last stratum before it that has
+    atoms.  Rows of it that come later (:func:`bnp_dask.update`) give it weights of its own.  A level that was not
+    declared is refused, as for other columns of levels.
 
     The objective is a lower bound of the evidence for any ``alpha``, see
     :mod:`bnp_dask.allocation.strata`.  The global step maximises it over all sticks and weights together.

@@ -513,6 +513,10 @@ class KMeansParallel:
 
     Each round needs the point estimate of every atom, which for full covariances of 64 features takes as long as
     the log likelihoods of a thousand clusters: prefer :class:`BregmanKMeans` then, if a sample shows the clusters.
+
+    References
+    ----------
+    Bahmani, Moseley, Vattani, Kumar & Vassilvitskii, "Scalable k-means++", 2012; thesis 8.2.1.
     """
 
     n_clusters: int

@@ -72,7 +72,10 @@ class Bernoulli(Marginalising):
     Notes
     -----
     Data are exact zeros and ones, dense or sparse (CSR; never made dense).
-    Statistic ``x``: sum of r x, ``(K, D)``.
+
+    References
+    ----------
+    Thesis 2.2.  Statistic ``x``: sum of r x, ``(K, D)``.
     """
 
     lam1: np.ndarray | float | None = None

@@ -95,7 +95,11 @@ class Poisson(FeatureCounts):
     Notes
     -----
     Data are whole numbers >= 0, dense or sparse (CSR; never made dense).  Unlike for ``Multinomial`` an all-zero
-    row is an observation like any other.  Statistic ``x``: sum of r x, ``(K, D)``.
+    row is an observation like any other.
+
+    References
+    ----------
+    Gelman et al., "Bayesian Data Analysis", 3rd ed., 2.6.  Statistic ``x``: sum of r x, ``(K, D)``.
     """
 
     a: np.ndarray | float | None = None

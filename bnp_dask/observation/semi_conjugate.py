@@ -226,7 +226,7 @@ class SemiConjugateGaussian(LearnsPrior):
     Parameters
     ----------
     nu, B
-        As in :class:`Gaussian`: degrees of freedom and scale matrix.  Default: those of :class:`Gaussian`.
+        As in :class:`Gaussian`, with the same defaults: degrees of freedom and scale matrix.
     m
         Prior mean, ``(D,)`` or a number.  Default: mean of the data's bulk.
     V
@@ -254,7 +254,7 @@ class SemiConjugateGaussian(LearnsPrior):
 
     References
     ----------
-    Prior: Gelman et al., "Bayesian Data Analysis", 3rd ed., 3.6.  Statistics are those of :class:`Gaussian`.
+    Prior: Gelman et al., "Bayesian Data Analysis", 3rd ed., 3.6.  Statistics as for :class:`Gaussian`.
     """
 
     nu: float | None = None

@@ -38,7 +38,7 @@ class Draws:
     model
         Model with its prior set.
     seed
-        Of the run.
+        Seed of the run.
     laps
         Sweep of each draw, from 1, ``(S,)``.
     rows
@@ -95,7 +95,7 @@ class Draws:
 
     # -- one draw --------------------------------------------------------------------------------------------------
     def summary(self, chain: int, draw: int) -> Summary:
-        """Statistics of the clusters at a draw, the largest clusters first."""
+        """Statistics of the clusters at a draw, the largest clusters first; SettingError if there is no such draw."""
         place = whole_number("chain", chain, 0, self.n_chains - 1) * self.n_draws
         place += whole_number("draw", draw, 0, self.n_draws - 1)
         own, k = slice(self.offsets[place], self.offsets[place + 1]), int(np.diff(self.offsets)[place])

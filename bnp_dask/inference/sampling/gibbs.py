@@ -87,9 +87,10 @@ class Gibbs:
 
     Notes
     -----
-    For ``FiniteMixture``, ``DPMixture``, ``NGGPMixture`` and ``HDPHMM`` with likelihoods that draw their parameters:
-    all likelihoods of this package; and for ``HDPTopics`` of word counts.  The weight of an atom is its number of
-    copies, a whole number; in a hidden Markov model the number of copies of its whole sequence.
+    For ``FiniteMixture``, ``DPMixture``, ``PitmanYorMixture``, ``NGGPMixture``, ``NRMMixture`` and ``HDPHMM`` with
+    likelihoods that draw their parameters: all likelihoods of this package; and for ``HDPTopics`` of word counts.  The
+    weight of an atom is its number of copies, a whole number; in a hidden Markov model the number of copies of its
+    whole sequence.
 
     **Topics.** Shares of documents are integrated out, and weights of the top level are drawn given tables (direct
     assignment).  Each lap sweeps the tokens of all batches but one, side by side, among the existing topics, and seats

@@ -35,9 +35,10 @@ class Filter:
 
     Notes
     -----
-    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  Its memory does not grow with the number of atoms.
-    Batches are seated one after the other, on workers if there are any.  The history's objective is the log predictive
-    density of the atoms so far, each given the atoms before it: an estimate of the log evidence, in nats.
+    For ``DPMixture``, ``PitmanYorMixture``, ``NGGPMixture`` and ``NRMMixture`` with any likelihood.  Its memory does
+    not grow with the number of atoms.  Batches are seated one after the other, on workers if there are any.  The
+    history's objective is the log predictive density of the atoms so far, each given the atoms before it: an estimate
+    of the log evidence, in nats.
 
     ``init=FromPosterior(p)`` continues from another posterior, whose statistics count as earlier atoms.
 

@@ -71,10 +71,10 @@ class ExpectationPropagation:
 
     Notes
     -----
-    For ``DPMixture`` and ``NGGPMixture`` with any likelihood.  This is Alg. 2 for any size of batches: besides the
-    statistics of a batch the memo keeps the responsibilities of its atoms, so that each atom leaves alone and is seated
-    given all others, including the others of its batch.  With ``window=1, merge=None`` the size of batches only changes
-    rounding; batches of a window do not see each other's changes.
+    For ``DPMixture``, ``PitmanYorMixture``, ``NGGPMixture`` and ``NRMMixture`` with any likelihood.  This is Alg. 2 for
+    any size of batches: besides the statistics of a batch the memo keeps the responsibilities of its atoms, so that
+    each atom leaves alone and is seated given all others, including the others of its batch.  With ``window=1,
+    merge=None`` the size of batches only changes rounding; batches of a window do not see each other's changes.
 
     Atoms that move one by one do not take a cluster apart.  So each lap ends with a look at the clusters of one batch,
     chosen at random: if its atoms of a cluster are more probable as two, all batches are read once more, their atoms of

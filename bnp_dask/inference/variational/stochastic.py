@@ -22,21 +22,22 @@ from bnp_dask.model import Posterior
 class Stochastic:
     """Move the posterior a little towards each batch, taken for the whole data set.
 
-    Step t = 1, 2, ... has learning rate ``(delay + t) ** -decay``.  Offered for comparison: it needs tuning, and
-    its objective goes up and down; :class:`~bnp_dask.inference.variational.memoized.Memoized` does neither.
+    Step t = 1, 2, ... has learning rate ``(delay + t) ** -decay``.  Offered for comparison: it needs tuning, its
+    objective goes up and down, and it takes no moves, so that the number of clusters stays as initialised.
+    :class:`~bnp_dask.inference.variational.memoized.Memoized` needs no tuning, and its objective never falls.
 
     Parameters
     ----------
     laps
         Passes over the data at most.
     window
-        Batches in flight; 1 is the textbook algorithm.
+        Batches in flight; 1 is the textbook algorithm.  Results depend on it.
     delay
         delta >= 0: larger gives early batches less weight.
     decay
-        kappa in (0.5, 1]: how fast the learning rate falls.
+        kappa above 0.5, at most 1: larger lets the learning rate fall faster.
     order
-        ``"shuffled"`` or ``"fixed"``.
+        ``"shuffled"``: a new random order of the batches each lap.  ``"fixed"``: their order in the data.
     tolerance, count_tolerance
         As in :class:`~bnp_dask.inference.variational.memoized.Memoized`.
 
