@@ -361,7 +361,7 @@ def no_parameter(of: str, name: str, signature: inspect.Signature, owner: type |
 
 
 def answering(called: F) -> F:
-    """Let a function, method or class answer calls that do not fit with what is meant; else it is unchanged.
+    """Let a function, method or class answer calls with wrong arguments by the right call; else it is unchanged.
 
     Python itself finds that a call does not fit: a call that fits costs no check.
     """

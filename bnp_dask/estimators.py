@@ -320,7 +320,7 @@ def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
 
 
 def _kind_of(X: Any) -> tuple[str, str]:
-    """Kind of data that failed a check, and what they are in words."""
+    """Kind of data that failed a check, and its description in words."""
     if sparse.issparse(X):
         return "sparse", f"a sparse matrix ({X.format}) of shape {X.shape}"
     if is_frame(X):

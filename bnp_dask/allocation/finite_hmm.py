@@ -32,6 +32,8 @@ class StateRows:
 class FiniteHMM(ChainSteps):
     """Hidden Markov model with a fixed number of states.
 
+    The start sets the number K: five states for ``train(..., init=ContiguousBlocks(5))``.
+
     Parameters
     ----------
     alpha

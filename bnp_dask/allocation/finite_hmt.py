@@ -131,6 +131,8 @@ class Levels(NamedTuple):
 class FiniteHMT(FiniteHMM):
     """Hidden Markov tree with a fixed number of states.
 
+    The start sets the number K: two states for ``train(..., init=RandomExamples(2))``.
+
     Parameters
     ----------
     alpha, alpha0, kappa

@@ -27,7 +27,7 @@ class DirichletParams:
 @register
 @dataclass(frozen=True)
 class FiniteMixture(MixtureSteps):
-    """Mixture of a fixed number of clusters.
+    """Mixture of a fixed number of clusters K: the number of the start, such as five for ``init=BregmanKMeans(5)``.
 
     Parameters
     ----------

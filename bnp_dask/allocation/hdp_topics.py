@@ -59,8 +59,9 @@ class HDPTopics(DocumentWeights):
     Notes
     -----
     With sparse counts a row is a document and a word token is an atom, so ``N`` counts tokens and the objective has
-    no base measure.  With dense atoms, ``Batch.groups`` says which rows are one group.  A group without atoms adds
-    its prior to the objective and nothing to any topic.
+    no base measure.  A dense array of counts becomes sparse by ``scipy.sparse.csr_array(counts)``.  Other dense rows
+    are atoms, and ``as_source(rows, groups=...)`` says which rows are one group.  A group without atoms adds its prior
+    to the objective and nothing to any topic.
 
     The order of clusters is stick order.  A summary without groups (of an initialisation) gives the sticks of a DP
     mixture with these counts.

@@ -138,6 +138,8 @@ class DocumentWeights(concentrations.LearnedConcentrations):
 class LDA(DocumentWeights):
     """Topic model with a fixed number of topics: pi_d ~ Dirichlet(alpha / K, ..., alpha / K).
 
+    The start sets the number K: 20 topics for ``train(..., init=SampledTopics(20))``.
+
     Parameters
     ----------
     alpha
@@ -152,8 +154,9 @@ class LDA(DocumentWeights):
     Notes
     -----
     With sparse counts a row is a document and a word token is an atom, so ``N`` counts tokens and the objective has
-    no base measure.  With dense atoms, ``Batch.groups`` says which rows are one group.  A group without atoms adds
-    its prior to the objective and nothing to any topic.
+    no base measure.  A dense array of counts becomes sparse by ``scipy.sparse.csr_array(counts)``.  Other dense rows
+    are atoms, and ``as_source(rows, groups=...)`` says which rows are one group.  A group without atoms adds its prior
+    to the objective and nothing to any topic.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""``bnp-dask demo`` and ``bnp-dask reproduce``: what a machine with this package can show at once."""
+"""``bnp-dask demo`` and ``bnp-dask reproduce``: demonstrations and figures of the papers, without data of a user."""
 
 from __future__ import annotations
 

@@ -190,6 +190,11 @@ def register(cls: T) -> T:
     Functions need it if data of another process name them, such as the ``analyzer`` of :class:`bnp_dask.Text`; files
     name them by module, ``my_words:cut``.
 
+    Parameters
+    ----------
+    cls
+        Dataclass or function, defined at the top of a module; to be used as a decorator.
+
     Returns
     -------
     type or function

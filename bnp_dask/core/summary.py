@@ -697,7 +697,7 @@ class Forget:
 class Fade:
     """Recorded :meth:`Summary.scale`: time has passed, and all weights are multiplied by ``factor``.
 
-    ``rest`` are the digits of the factor below those of a double, which running totals take into account.
+    ``rest`` are the digits of the factor below double precision, which running totals take into account.
     """
 
     factor: float

@@ -215,7 +215,8 @@ Reader = Callable[[], Batch]
 class Source(Protocol):
     """A data set cut into batches that never change.
 
-    ``name`` is the path or URL that the user passed, or the kind of object ("array").
+    :func:`bnp_dask.as_source` makes one of paths, arrays and tables; a class of your own with these members serves in
+    every call that takes data.  ``name`` is the path or URL that the user passed, or the kind of object ("array").
     """
 
     @property

@@ -231,7 +231,7 @@ def exact_from(
 
 
 def _stored(model: Model, arrays: Mapping[str, np.ndarray], read: Read | None) -> tuple[Summary, Mapping[str, Summary]]:
-    """The statistics of a visit as it left them, and those of trials."""
+    """The statistics that a visit left, and the statistics of its trials."""
     arrays = unpack_sparse(arrays if not is_assigned(arrays) else _restored(model, arrays, read))
     return Summary.from_arrays(model.fields, arrays), _parts(model, arrays)
 

@@ -180,7 +180,7 @@ def check_summaries(model: Model, shelf: Shelf, edits: Sequence[Edit], entries: 
 
 
 def _absolute(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays of a summary with absolute values: edits then add the sizes of terms, also of those that cancel.
+    """Arrays of a summary with absolute values: edits then add the sizes of terms, also of terms that cancel.
 
     Values of tracked pairs too, which a merge takes for those of the union: of topics some are negative.
     """

@@ -580,7 +580,7 @@ def _labelled(reader: Reader, labels: np.ndarray) -> Batch | None:
 
 
 def _counts(reader: Reader, posterior: Posterior, n_labels: int) -> np.ndarray | None:
-    """Task: labelled atoms of a batch by cluster and label, ``(K, L)``: each where it is most likely."""
+    """Task: labelled atoms of a batch by cluster and label, ``(K, L)``: each in its most likely cluster."""
     batch = _labelled(reader, np.arange(n_labels))
     if batch is None or batch.labels is None:
         return None

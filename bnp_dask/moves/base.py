@@ -321,7 +321,7 @@ class PlanContext:
     value
         The exact whole-data summary behind the posterior.
     source, survey, executor
-        The data, what is known of them, and where tasks run.
+        The data, their survey, and the executor of tasks.
     memory
         Lessons of earlier laps.
     lap, seed

@@ -1,4 +1,4 @@
-"""Better settings of a likelihood's prior, from whole-data statistics or from those of a sample."""
+"""Better settings of a likelihood's prior, from statistics of the whole data or of a sample."""
 
 from __future__ import annotations
 

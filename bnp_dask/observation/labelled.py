@@ -236,7 +236,7 @@ class Labelled:
             return params
         return replace(params, part=self.part.lean(params.part, False))
 
-    # -- what the likelihood of the atoms can do ------------------------------------------------------------------
+    # -- methods of the likelihood of the atoms ---------------------------------------------------------------------
     def with_columns(self, names: Sequence[str] | None) -> Self:
         if not isinstance(self.part, NamingObservation):
             return self

@@ -91,9 +91,10 @@ class Multinomial:
     synthetic documents with topics from an even prior ``common`` lowers the objective.  Word frequencies are used
     twice by it, as by any prior that is set from the data.
 
-    Data are sparse counts (``scipy.sparse`` CSR), which are never made dense; dense rows of whole numbers are
-    accepted too.  The number of words of a document is taken as given.  A document without words is refused
-    by mixtures: it would be assigned by the prior alone, and count as evidence for the weights.
+    Data are sparse counts (``scipy.sparse`` CSR), which are never made dense; mixtures accept dense rows of whole
+    numbers too, and topic models need sparse counts.  The number of words of a document is taken as given.  A document
+    without words is refused by mixtures: it would be assigned by the prior alone, and count as evidence for the
+    weights.
 
     In a topic model each token is an atom and a document is a group of them; the sums are equal, but the
     base measure of a single token is one.

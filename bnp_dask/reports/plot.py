@@ -55,7 +55,22 @@ SHOWN = 2000
 
 @answering
 def history(what: TrainResult | History, column: str = "elbo", ax: Axes | None = None) -> Axes:
-    """The objective, or another column of the history, over laps; see :attr:`bnp_dask.History.columns`."""
+    """The objective, or another column of the history, over laps.
+
+    Parameters
+    ----------
+    what
+        Result of :func:`bnp_dask.train`, or its history.
+    column
+        Name of a column, see :attr:`bnp_dask.History.columns`; ``"elbo"`` is the objective, nats.
+    ax
+        Where to draw.
+
+    Raises
+    ------
+    SettingError
+        No result or history.
+    """
     if isinstance(what, TrainResult):
         return plot_history(what.history, column, ax, noun_of(what.posterior.model))
     if not isinstance(what, History):
@@ -132,9 +147,23 @@ def segmentation(
 
 @answering
 def topics(what: TrainResult | Posterior, n_topics: int = 6, n_words: int = 10, ax: Axes | None = None) -> Axes:
-    """The foremost words of the largest topics, side by side, each with its probability in the topic as a bar.
+    """The most probable words of the largest topics, side by side.
 
-    SettingError if the likelihood has no words.
+    The bar of a word is proportional to its probability in the topic; the first word of each topic has the full length.
+
+    Parameters
+    ----------
+    what
+        Posterior, or result, of topics of words or of a mixture of documents.
+    n_topics, n_words
+        Most topics drawn, the largest, and most words of each.
+    ax
+        Where to draw.
+
+    Raises
+    ------
+    SettingError
+        The likelihood has no words.
     """
     posterior = _posterior(what)
     found = describe.means(posterior.model.observation, posterior.observation)
@@ -200,7 +229,7 @@ def topics_over(shares: TopicShares, n_topics: int = 8, ax: Axes | None = None) 
 def tree(
     what: Tree | TrainResult | Posterior, limit: int = SHOWN_LEAVES, nats: float = NATS, ax: Axes | None = None
 ) -> Axes:
-    """Dendrogram of the clusters: which are one at which loss of the objective.
+    """Dendrogram of the clusters: the height of a union is the loss of the objective, nats.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def screened_pieces(
     Parameters
     ----------
     owner
-        Posterior to which the forms and weights belong.  What is derived from them is kept for further batches, as
+        Posterior to which the forms and weights belong.  Derived tables are kept for further batches, as
         long as it lives and is among the last two.
     forms
         Log likelihoods of all clusters.

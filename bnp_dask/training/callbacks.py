@@ -217,7 +217,7 @@ def telling(
     so_far
         Returns how far it is, with a comma and a blank behind it; None if it is unknown.
     loud
-        Log the first line as a warning where nobody has said what to log, as in a notebook.
+        Log the first line as a warning if logging is not configured, as in a notebook.
     """
     started, ended, told = time.perf_counter(), threading.Event(), threading.Event()
 

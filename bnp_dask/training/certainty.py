@@ -413,7 +413,7 @@ def certainty(
 
 
 def _opened(posterior: Posterior, data: Any, batch_size: int | None, labels: Any, links: Any, responses: Any) -> Source:
-    """The training data with what was known beside them; SettingError if something that the run had is left out."""
+    """The training data with labels, links and responses; SettingError if one that the run had is left out."""
     model = posterior.model
     had = {
         "labels": (labels, isinstance(model.observation, Labelled)),

@@ -31,6 +31,11 @@ class History(Sequence[Mapping[str, Any]]):
     row's plus ``gain``, the effect of assigning the row's batches anew, plus the gains of its accepted ``moves``
     (births, merges, deletes, the sorting of clusters by size, and better priors), to rounding.  Rows with batches that
     were left out begin a new account.
+
+    Parameters
+    ----------
+    rows
+        Mappings from names to numbers and lists, one for each step; copied.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]] = ()) -> None:

@@ -115,18 +115,18 @@ class UnitCosts:
     posterior_bytes, change_bytes, summary_bytes
         Sizes of the posterior as it is sent, of the change by a batch, and of a summary in memory.
     gathered_bytes, asked_bytes
-        Bytes of the atoms that a lap of the probe gathers for proposals, and of those that moves ask for.  They ask for
-        a number of atoms, however many there are, and small data do not have them.
+        Bytes of the atoms that a lap of the probe gathers for proposals, and of the atoms that moves request.  Moves
+        request a fixed number of atoms, which small data do not have.
     numbers
         Numbers in a summary.
     effort
-        Products in a local step, per atom; infinite where it iterates.
+        Products in a local step, per atom; infinite if it iterates.
     kept_bytes
         Bytes per atom that the run directory keeps of each batch; NaN without a store.
     file_bytes
         Bytes of the file of a batch of the probe; NaN without a store.
     run_bytes
-        Bytes of the run directory beside what it keeps of batches: checkpoints, which contain gathered atoms, and the
+        Bytes of the run directory without the statistics of batches: checkpoints, which contain gathered atoms, and the
         posterior; NaN without a store.
     keeps_states
         Whether the states of groups are kept, in proportion to the atoms.
@@ -481,7 +481,7 @@ def probe(
     sample
         Data of the probe.
     n_clusters
-        Clusters to start with; None for those of ``init``.
+        Clusters to start with; None: as ``init`` says.
     keeps
         Whether the run has a run directory.
     """
@@ -1002,7 +1002,7 @@ def _kept_of_batch(costs: UnitCosts, batch_atoms: float) -> float:
 
 
 def _good_batch(costs: UnitCosts, sample: Sample, workers: int, memory: int | None, batch_atoms: int) -> int | None:
-    """Atoms per batch that suit the workers; None if those of now do."""
+    """Atoms per batch that suit the workers; None if the present batches do."""
     if not workers:
         return None
     most = MOST_SECONDS / costs.visit
@@ -1233,7 +1233,7 @@ class Simulation:
         heapq.heappush(self.bound[best], task)
 
     def _start(self, time: float) -> None:
-        """Give every idle worker what was submitted first of all that it may do."""
+        """Give every idle worker the task that was submitted first, of the tasks that it may do."""
         for worker in sorted(self.idle):
             queues = [q for q in (self.ready, self.bound[worker]) if q]
             if not queues:

@@ -307,7 +307,7 @@ def clear_for(kind: str, path: str | os.PathLike[str], again: str = "train(..., 
 
 
 class ArrayFacts(TypedDict):
-    """Where an array of an archive lies in its file, and what it is."""
+    """Place of an array of an archive in its file, with its type and shape."""
 
     shape: list[Whole]
     dtype: str
@@ -657,7 +657,7 @@ OF_HISTORY = {
     "history_": "result.history",
     "posterior_": "result.posterior",
 }
-"""What a result has, by the names of estimators' attributes."""
+"""Attributes of a result, by the names of estimators' attributes."""
 
 
 # -- result ---------------------------------------------------------------------------------------------------

@@ -307,7 +307,7 @@ def responses_as(base: Posterior, responses: Any) -> np.ndarray:
 
 
 def linked_as(base: Posterior, source: Source, links: Any) -> Source:
-    """The source with groups ``(n,)`` of linked atoms, which are apart from those of all other data.
+    """The source with groups ``(n,)`` of linked atoms, which are apart from the groups of all other data.
 
     SettingError if the run counts atoms alone.
     """
@@ -724,7 +724,7 @@ def _held(run: GrowingRun, state: State) -> Posterior:
 
 
 def _growth(run: GrowingRun, number: int) -> dict[str, Any]:
-    """What a version's checkpoint keeps of the run beside its state."""
+    """Facts of the run in a version's checkpoint, beside its state."""
     numbers = {"version": number, "newest": number, "is_open": run.turn.is_open, "seconds": run.seconds}
     return {**run.log.to_json(), **numbers, "names": sorted(run.names.items()), "lays_away": run.lays_away}
 
