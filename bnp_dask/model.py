@@ -357,7 +357,7 @@ class Model:
         ``"diagonal"``, ``"full"``: settings of the prior are learned from the clusters, with a scale matrix of that
         shape, from their initial values; for ``Gaussian``, ``ZeroMeanGaussian``, ``DiagGaussian`` (settings by
         feature), ``SemiConjugateGaussian`` (``nu``, ``B``, ``m`` and ``V``), ``AutoRegressiveGaussian`` (``nu``, ``B``
-        and ``V``) and ``gamma`` of ``DPMixture``.  The objective
+        and ``V``), and also ``gamma`` of ``DPMixture`` and ``PitmanYorMixture``.  The objective
         gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
         ``"auto"``: as ``"diagonal"``, but with fixed ``gamma``, for mixtures of a ``Gaussian`` without given ``nu``,
         ``B``, ``m`` and ``kappa``, or of an ``AutoRegressiveGaussian`` without given ``nu``, ``B`` and ``V``, if the

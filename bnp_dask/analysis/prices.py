@@ -132,7 +132,7 @@ def prices(
     -------
     Prices
         A :class:`ClusterPrice` for each cluster, in the order of ``posterior.ids``; prints as a table.
-        ``united`` and ``without`` are infinite for a single cluster.
+        For a single cluster ``without`` is infinite and ``united`` NaN.
 
     Raises
     ------

@@ -150,7 +150,10 @@ def _limit_of_each(memory_limit: str | float | None) -> int | Literal["auto"]:
 def local_client(
     workers: int, memory_limit: str | float | None = "auto", dashboard: str | None = DASHBOARD
 ) -> Iterator[Client]:
-    """Client of a cluster of processes on this machine, which are stopped at the end.
+    """Client of a cluster of processes on this machine, which are stopped at the end of a ``with`` block.
+
+    ``with bnp.local_client(2) as client: bnp.train(model, data, client=client)``; in a script below
+    ``if __name__ == "__main__":``, because each process imports the script.
 
     The scheduler runs in this process, as with ``Client(LocalCluster())``.  Here the client also talks to it directly
     instead of through a socket, which saves a sixth of the CPU time of the two.  It is not set as Dask's default

@@ -76,13 +76,13 @@ class DocumentBirth:
     the existing topics and some new ones.  It moves tokens among all of them, so old topics change their words as well.
     All topics then compete for every document, so a lap with such a trial takes about twice as long, and no other move
     is made in the first lap of a candidate.  A candidate that falls short is re-estimated and tried again as long as
-    the gains to come may be enough.  Sizes:
+    the gains to come may be enough.  Sizes of candidates:
 
-    * as many topics as the corpus usually shows (see :class:`~bnp_dask.SampledTopics`), or a corpus of ``tokens``
-      tokens if it is larger: with far fewer at once, then
-      every ``every`` laps; with somewhat fewer as the last size once clusters are calm;
-    * once clusters are calm, and at most as many as usual: a few more than there are; half as many more if there are
-      somewhat fewer than usual;
+    * the usual number of topics of the corpus (see :class:`~bnp_dask.SampledTopics`), or of ``tokens`` tokens if the
+      corpus is larger.  If there are far fewer topics: at once, and then every ``every`` laps.  If there are somewhat
+      fewer: once clusters are calm, after the other sizes;
+    * once clusters are calm: a few topics more than there are, and half as many more if there are somewhat fewer than
+      usual; neither beyond the usual number;
     * once clusters are calm: far fewer than usual, sampled without the existing topics.
 
     Besides, once clusters are calm, all topics are tried with sharpened words, and then with smoothed ones, once each

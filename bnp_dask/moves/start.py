@@ -49,11 +49,11 @@ class UnitedKMeans:
     Parameters
     ----------
     n_clusters
-        Clusters before any are united.  Default: 25 to 64, as many as the sample has atoms for each number of a
-        cluster, and at most one for two atoms.
+        Clusters before any are united.  Default: the number of sampled atoms over the numbers in the statistics of a
+        cluster, at least 25 and at most 64; and at most one cluster for two atoms.
     sample
         Atoms drawn uniformly from the whole data set (all of them, if there are fewer), at least ten per cluster.
-        Default: two for each number of all these clusters, and at least 10,000.
+        Default: two atoms for each number in the statistics of these clusters, and at least 10,000.
     """
 
     n_clusters: int | None = None

@@ -34,7 +34,7 @@ NAMED = 5
 @answering
 @dataclass(frozen=True)
 class Patches:
-    """How images are cut.
+    """Settings by which images are cut into patches; for :func:`bnp_dask.ingest`.
 
     Parameters
     ----------

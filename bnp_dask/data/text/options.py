@@ -64,7 +64,7 @@ Documents = Callable[[], Iterable[tuple[Any, ...]]]
 @answering
 @dataclass(frozen=True)
 class Text:
-    """How raw text becomes counts of words.
+    """Settings by which raw text becomes counts of words, for ``text=`` of :func:`bnp_dask.ingest` and others.
 
     The words are the same as from scikit-learn's ``CountVectorizer`` with the same settings.  The vocabulary is in
     alphabetical order (by code point), independent of the order of the documents.

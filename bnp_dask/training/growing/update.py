@@ -862,6 +862,8 @@ def follow(
 ) -> Iterator[UpdateResult]:
     """Look for new data again and again, and take them in.
 
+    The result is an iterator over updates: ``for done in bnp.follow("runs/news", "inbox/"): print(done.version)``.
+
     A file that is still being written needs a hidden name, or one that ends with ``.tmp``, ``.part`` or ``.partial``,
     until it is whole; or give ``on_bad="set aside"``, with which it waits.
 
