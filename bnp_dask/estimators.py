@@ -922,6 +922,13 @@ class DirichletProcessMixture(Estimator, TransformerMixin, ClusterMixin, BaseEst
         for rows in none.
 
         ``X`` is data as :func:`bnp_dask.as_source` takes them, which are held in memory: arrays, tables, paths.
+
+        Raises
+        ------
+        DataError
+            ``X`` cannot be read, or the likelihood cannot have produced it; a ValueError too, as scikit-learn expects.
+        SettingError
+            A parameter out of range, or parameters that contradict each other; a ValueError too.
         """
         X = self._checked(X, reset=True)
         result = self._trained(X, self._weights(X, sample_weight), labels=labels, links=links)
@@ -1006,6 +1013,13 @@ class DirichletProcessMixture(Estimator, TransformerMixin, ClusterMixin, BaseEst
 
         A lazy Dask array for a Dask array or DataFrame.  ``links`` as in :meth:`fit`: rows of a group are predicted
         together.
+
+        Raises
+        ------
+        NotFittedError
+            :meth:`fit` was not called before.
+        DataError
+            Features that differ from training, or values that the likelihood cannot produce.
         """
         check_is_fitted(self)
         rank, place, X = self._rank, partial(places_of, self.posterior_), with_labels(X)
@@ -1316,6 +1330,13 @@ class SequenceModel(Estimator, BaseEstimator):
         one length ``(G, T, D)``; or a list of matrices ``(n_g, D)``; or a folder or pattern of such files.
         ``labels (n,)`` are known labels of some steps, in the order of all rows, as for :func:`bnp_dask.train`: -1 or
         None where unknown; :func:`bnp_dask.label_of` says the label of each state of ``posterior_``.
+
+        Raises
+        ------
+        DataError
+            ``X`` cannot be read, or the likelihood cannot have produced it; a ValueError too, as scikit-learn expects.
+        SettingError
+            A parameter out of range, or parameters that contradict each other; a ValueError too.
         """
         require_no_lengths(X, y, lengths)
         rows, offsets = self._rows(X, lengths, reset=True)
@@ -1454,6 +1475,13 @@ class SequenceModel(Estimator, BaseEstimator):
 
         In autoregressive models the first row of a sequence has no row before it and gets the state of the second;
         with ``lags=L`` the first L rows get the state of the next.
+
+        Raises
+        ------
+        NotFittedError
+            :meth:`fit` was not called before.
+        DataError
+            Features that differ from training, or values that the likelihood cannot produce.
         """
         check_is_fitted(self)
         rows, offsets = self._rows(X, lengths, reset=False)
@@ -1844,6 +1872,13 @@ class TopicModel(Estimator, TransformerMixin, BaseEstimator):
 
         ``y (n,)`` are the responses of the documents if ``response`` is set, NaN where none is known; of classes None,
         an empty text or -1.
+
+        Raises
+        ------
+        DataError
+            ``X`` cannot be read, or the likelihood cannot have produced it; a ValueError too, as scikit-learn expects.
+        SettingError
+            A parameter out of range, or parameters that contradict each other; a ValueError too.
         """
         result = self._trained(*_with_words(self._checked(X, reset=True), self._responses(y)))
         self._keep()
@@ -1940,8 +1975,17 @@ class TopicModel(Estimator, TransformerMixin, BaseEstimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Expected response of each document, or its most probable class, ``(n,)``.
 
-        With ``return_std`` also the standard deviation, ``(n,)``, of numbers only.  Only with ``response=``.  See
-        :func:`bnp_dask.predict_response`.
+        With ``return_std`` also the standard deviation, ``(n,)``, of numbers only.  Only with ``response=``; topics of
+        documents are given by :meth:`transform`.  See :func:`bnp_dask.predict_response`.
+
+        Raises
+        ------
+        NotFittedError
+            :meth:`fit` was not called before.
+        SettingError
+            ``return_std`` for classes.
+        DataError
+            Words that differ from training.
         """
         found = self._predicted(X)
         if not return_std:
