@@ -183,7 +183,7 @@ class _Pricing:
         value = self.posterior.summary
         value = self._pass((), np.zeros((0, 2), np.int64))[0] if value is None else value.without_pairs()
         gains = gains_of_pairs(self.posterior.model, self.posterior, value)
-        near = {i: self._nearest(gains[k], value) for k, i in enumerate(ids)}
+        near = {i: self._nearest(k, gains[k], value) for k, i in enumerate(ids)}
         pairs = np.array(sorted({tuple(sorted((i, near[i][0]))) for i in ids}), np.int64)
         united: dict[tuple[int, int], float] = {}
         without = dict.fromkeys(ids, np.inf)
@@ -208,12 +208,11 @@ class _Pricing:
         pair = {i: (min(i, near[i][0]), max(i, near[i][0])) for i in ids}
         return [ClusterPrice(i, float(without[i]), near[i][0], float(united[pair[i]])) for i in ids]
 
-    def _nearest(self, gains: np.ndarray, value: Summary) -> list[int]:
-        """Ids of the best receivers, best first: by the gain of a union, and by size if that is unknown."""
+    def _nearest(self, itself: int, gains: np.ndarray, value: Summary) -> list[int]:
+        """Ids of the best receivers of a position, best first: by the gain of a union, and by size if none is known."""
         known = np.flatnonzero(gains > -np.inf)
         order = known[np.argsort(-gains[known], kind="stable")]
         if len(order) == 0:
-            itself = int(np.argmin(gains))
             order = np.array([k for k in np.argsort(-value["N"], kind="stable") if k != itself])
         return [int(i) for i in value.ids[order[: self.receivers]]]
 

@@ -5,8 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bnp_dask as bnp
+from bnp_dask.analysis import sequences
 from bnp_dask.analysis.sequences import LONGEST, _share
 from bnp_dask.errors import SettingError
+from bnp_dask.testing import survey_of
 
 
 def stays(rho, seed=0, n=8, steps=400):
@@ -54,6 +56,47 @@ def test_a_stay_of_equal_rows_counts_once():
     pairs = np.zeros(LONGEST + 1)
     pairs[:length] = count * np.arange(length, 0, -1)
     assert_allclose(_share(3.0 * pairs, pairs), 1.0 / length)
+
+
+def given_states(rows, offsets, path, k=2):
+    """A posterior whose most likely path is the given one, and a reader of the rows."""
+    batch = bnp.Batch(rows, groups=np.asarray(offsets, np.int64))
+    model = bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian()).with_prior(survey_of(bnp.Batch(np.nan_to_num(rows))))
+    clean = bnp.Batch(np.nan_to_num(rows), groups=batch.groups)
+    posterior = model.global_step(model.summarize(np.arange(k), clean, np.eye(k)[path]))
+    return posterior, batch
+
+
+def test_products_of_residuals_stay_within_a_stay_and_a_sequence(monkeypatch):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(9, 2))
+    path, offsets = np.array([0, 0, 0, 1, 1, 0, 0, 0, 1]), [0, 6, 6, 9]
+    posterior, batch = given_states(rows, offsets, path)
+    monkeypatch.setattr(sequences, "_path", lambda *_: (rows, path, batch))
+    mean, scale = rng.normal(size=(2, 2)), np.array([[1.0, 2.0], [0.0, 0.5]])
+    out = sequences._Products(mean, scale)(posterior, None)
+    stay = np.array([0, 0, 0, 1, 1, 2, 3, 3, 4])  # the sixth step and the seventh are of two sequences
+    residual = np.zeros((9, 2))
+    for i in range(9):
+        for d in range(2):
+            if scale[path[i], d] > 0:
+                residual[i, d] = (rows[i, d] - mean[path[i], d]) / scale[path[i], d]
+    for lag in range(3):
+        pairs = [(i, i + lag) for i in range(9 - lag) if stay[i] == stay[i + lag]]
+        assert out[1, lag] == len(pairs)
+        assert_allclose(out[0, lag], sum((residual[i] * residual[j]).mean() for i, j in pairs))
+    assert (out[:, 3:] == 0.0).all()
+
+
+def test_moments_of_states_are_of_the_entries_that_are_there(monkeypatch):
+    rows = np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 6.0], [np.nan, np.nan]])
+    path = np.array([0, 0, 1, 1])
+    posterior, batch = given_states(rows, [0, 4], path)
+    monkeypatch.setattr(sequences, "_path", lambda *_: (rows, path, batch))
+    count, first, second = sequences._moments(posterior, None)
+    assert count.tolist() == [[2.0, 1.0], [1.0, 1.0]]
+    assert first.tolist() == [[4.0, 4.0], [5.0, 6.0]]
+    assert second.tolist() == [[10.0, 16.0], [25.0, 36.0]]
 
 
 @pytest.mark.parametrize("rho", [0.5, 0.9])

@@ -59,6 +59,23 @@ def test_runs_however_labels_come(parts, data):
     assert listed(counter.finish()) == runs_by_hand(parts)
 
 
+def test_runs_of_many_pieces_are_all_counted():
+    counter, alone = RunCounter(), RunCounter()
+    rng = np.random.default_rng(0)
+    labels, starts = rng.integers(0, 3, 900), rng.random(900) < 0.1
+    for at in range(0, 900, 3):  # parts are joined when there are more than 64
+        counter.add(labels[at : at + 3], starts[at : at + 3])
+    alone.add(labels, starts)
+    assert listed(counter.finish()) == listed(alone.finish())
+
+
+def test_the_first_step_of_all_starts_a_sequence_though_nobody_says_so():
+    counter = RunCounter()
+    counter.add(np.array([1, 1, 0]), np.zeros(3, bool))
+    counter.add(np.array([0, 2]), np.zeros(2, bool))
+    assert listed(counter.finish()) == [(0, 2, True), (1, 2, False), (2, 1, False)]
+
+
 def test_a_table_of_durations():
     parts = [np.array([4, 4, 4, 1, 1, 4]), np.array([1]), np.zeros(0, np.int64), np.array([1, 1, 1, 1, 4, 4, 1])]
     found = state_durations(parts, ids=np.array([1, 2, 4]))
@@ -120,6 +137,8 @@ def test_transitions(posterior):
     np.testing.assert_allclose(found.duration, 1 / (1 - np.diag(found.matrix)))
     other = found.sorted(np.array([2, 0, 1]))
     assert other.matrix[0, 1] == found.matrix[2, 0] and other.ids.tolist() == [12, 10, 11]
+    assert other.counts[0, 1] == found.counts[2, 0] and other.counts[1, 0] == found.counts[0, 2]
+    assert (other.start[0], other.unused[1]) == (found.start[2], found.unused[0])
     frame = found.to_pandas()
     assert frame.loc[11, 12] == found.matrix[1, 2] and frame.index.name == "before"
     data = found.to_xarray()

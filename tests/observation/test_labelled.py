@@ -20,7 +20,7 @@ from bnp_dask.data.beside import labels_of
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.initialize.base import hard_resp
 from bnp_dask.moves.judge import gains_of
-from bnp_dask.moves.pairs import gains_of_pairs
+from bnp_dask.moves.pairs import absorbed, data_gains, gains_of_pairs, rough_allocation_gains
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.labelled import KNOWN, Labelled
 from bnp_dask.testing import ObservationSuite, survey_of
@@ -127,6 +127,55 @@ def test_a_union_of_two_labels_is_never_worth_its_price():
     tracked = model.local_step(posterior, batch, pairs)
     own, other = gains_of(model, tracked, {}, [Merge(0, 2), Merge(0, 1)])
     assert own >= 0.0 > -1e10 > other  # each atom is in one cluster after the step, so that others may be empty
+
+
+def held_by(means, known, names, n=20.0):
+    """A posterior of clusters of ``n`` atoms around these means, with this mass of known labels ``(K, L)``."""
+    means, known = np.array(means, np.float64), np.array(known, np.float64)
+    x = np.concatenate([mean + np.linspace(-1.0, 1.0, int(n))[:, None] for mean in means])
+    model = bnp.Model(bnp.DPMixture(), Labelled(DiagGaussian(), names)).with_prior(survey_of(Batch(x)))
+    own = np.repeat(np.arange(len(means)), int(n))
+    summary = model.summarize(np.arange(len(means)) * 2 + 1, Batch(x), hard_resp(own, len(means)))
+    return model.global_step(replace(summary, values={**summary.values, KNOWN: known}))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), (7, 4)])
+def test_clusters_take_the_label_of_those_that_they_are_united_with_one_after_the_other(names):
+    left, right = names
+    none = -1 if isinstance(left, int) else None
+    # a chain of three from the left one, of which each is nearest the one before; one near the right one
+    means = [[60.0], [3.0], [0.0], [6.0], [55.0], [9.5]]
+    known = [[0.0, 3.0], [0.0, 0.0], [4.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.2]]
+    posterior = held_by(means, known, names)
+    assert bnp.label_of(posterior).tolist() == [right, none, left, none, none, none]
+    # less than half an atom of a label, as of the last, says nothing
+    assert bnp.label_of(posterior, nearest=True).tolist() == [right, left, left, left, right, left]
+    assert bnp.label_of(held_by([[0.0], [9.0]], np.zeros((2, 2)), names), nearest=True).tolist() == [none, none]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_union_of_clusters_for_a_label_is_the_best_of_all_counted_anew(seed):
+    rng = np.random.default_rng(seed)
+    known = np.zeros((8, 2))
+    known[rng.permutation(8)[:3], [0, 1, 1]] = 3.0
+    posterior = held_by(rng.uniform(0.0, 25.0, (8, 1)), known, NAMES)
+    model, value = posterior.model, posterior.summary
+    sets = [(k,) for k in range(8)]
+    while (model.observation.owners(value) < 0).any():
+        free, best = model.observation.owners(value) < 0, (-np.inf, 0, 0)
+        for a, b in itertools.combinations(range(value.n_clusters), 2):
+            if free[a] or free[b]:
+                gain = float(data_gains(model, value, value.ids[[[a, b]]])[0])
+                gain += float(rough_allocation_gains(value.units, np.array([a]), np.array([b]))[0])
+                best = max(best, (gain, a, b))
+        _, a, b = best
+        value = absorbed(value.without_pairs(), a, b)
+        sets[a] += sets.pop(b)
+    wanted = np.empty(8, object)
+    for own, owner in zip(sets, model.observation.owners(value), strict=True):
+        for k in own:
+            wanted[k] = NAMES[owner]
+    assert bnp.label_of(posterior, nearest=True).tolist() == wanted.tolist()
 
 
 def test_labels_travel_with_the_rows_of_a_batch():

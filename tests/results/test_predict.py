@@ -397,6 +397,27 @@ def test_score_of_every_likelihood_is_the_mixture_of_predictives(kind):
     assert score(replace(dp, summary=None), x) == score(dp, x)
 
 
+def test_rows_of_weight_zero_are_not_looked_at():
+    posterior, x = fitted("diag"), atoms("diag")
+    weights = np.ones(60)
+    weights[[3, 40]] = 0.0
+    weights[50] = 2.5
+    wanted = score(posterior, Uneven(x, weights=weights))
+    each = log_density(posterior, Batch(x))
+    assert wanted == pytest.approx(weights @ each / weights.sum(), rel=1e-12)
+    holed = x.copy()
+    holed[[3, 40], 1] = np.nan
+    assert score(posterior, Uneven(holed, weights=weights)) == wanted
+
+
+def test_top_of_lazy_data_is_that_of_data_in_memory():
+    posterior, x = fitted("diag"), atoms("diag")
+    for top in (1, 2, posterior.n_clusters, posterior.n_clusters + 5):
+        lazy, held = predict(posterior, da.from_array(x, chunks=(17, -1)), top=top), predict(posterior, x, top=top)
+        assert lazy.label.shape == held.label.shape
+        assert (lazy.label.compute() == held.label).all() and (lazy.resp.compute() == held.resp).all()
+
+
 def test_no_weight_no_mean():
     with pytest.raises(DataError, match="positive sum"):
         score(fitted("diag"), Uneven(atoms("diag"), weights=np.zeros(60)))

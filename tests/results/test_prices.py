@@ -132,6 +132,48 @@ def test_a_single_cluster_has_no_price():
     assert price.nearest is None
 
 
+def test_clusters_that_labels_keep_apart_have_the_largest_other_as_their_nearest():
+    x = clear(30)[10:]
+    known = np.repeat([0, 1, 2], [20, 30, 30])
+    posterior = trained(
+        bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 3, labels=known, init=bnp.Responsibilities(known)
+    ).posterior
+    found = bnp.prices(posterior, x)
+    size = {int(i): n for i, n in zip(posterior.ids, posterior.summary["N"], strict=True)}
+    for price in found:
+        assert price.nearest != price.id and size[price.nearest] == max(n for i, n in size.items() if i != price.id)
+        assert price.united > 0.0 and price.without > 0.0
+
+
+def test_a_posterior_without_statistics_has_the_same_prices():
+    x = clear(30)
+    posterior = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 4, laps=40).posterior
+    wanted = bnp.prices(posterior, x, batch_size=40)
+    for price, own in zip(bnp.prices(posterior.light(), x, batch_size=40), wanted, strict=True):
+        assert (price.id, price.nearest) == (own.id, own.nearest)
+        assert price.without == pytest.approx(own.without, abs=1e-3)
+        assert price.united == pytest.approx(own.united, abs=1e-3)
+
+
+def test_the_least_loss_of_all_sweeps_counts_and_the_cheapest_cluster_is_shown_first(monkeypatch):
+    x = clear(20)
+    posterior = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian()), x, 3, laps=3).posterior
+    gains = iter(([-9.0, -9.0, -9.0], [-4.0, -6.0, -2.0], [-5.0, -3.0, -8.0]))  # of unions, and of two sweeps
+
+    def scripted(model, total, parts, edits):
+        return next(gains)[: len(edits)]
+
+    monkeypatch.setattr(priced, "gains_of", scripted)
+    assert [price.without for price in bnp.prices(posterior, x, sweeps=2)] == [4.0, 3.0, 2.0]
+    lines = (
+        priced.ClusterPrice(4, 7.0, 2, 1.0),
+        priced.ClusterPrice(3, 5.0, 4, 9.0),
+        priced.ClusterPrice(2, 5.0, None, np.nan),
+    )
+    assert [row[0] for row in priced.Prices(lines).table.rows] == ["2", "3", "4"]
+    assert [row[3] for row in priced.Prices(lines).table.rows] == ["-", "4", "2"]
+
+
 def test_point_estimates_have_no_prices():
     x = clear(20)
     posterior = trained(bnp.Model(bnp.DPMixture(), bnp.Gaussian(), estimate="map"), x, 2).posterior

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,15 @@ def test_the_mean_log_density_of_draws_is_the_entropy_that_importance_weights_gi
     ratio = 0.5 * np.exp(log_p[own, a] - mixed).mean() + 0.5 * np.exp(log_p[others, a] - mixed_b).mean()
     assert_allclose(ratio, 1.0, atol=0.05)
     assert_array_equal(drawn.x, bnp.sample(posterior, 4000, rng=1).x)
+
+
+def test_draws_are_labelled_by_the_ids_of_clusters_in_whatever_order_they_are():
+    posterior = mixture(bnp.DiagGaussian(), gaussians()).posterior
+    place = np.array([1, 0])
+    other = posterior.model.global_step(replace(posterior.summary.take(posterior.ids[place]), ids=np.array([70, 8])))
+    drawn = bnp.sample(other, 200)
+    near = np.abs(drawn.x[:, :1] - other.observation.m[:, 0]).argmin(axis=1)
+    assert_array_equal(drawn.labels, np.array([70, 8])[near])
 
 
 def test_draws_of_a_gaussian_have_its_predictive_moments():

@@ -280,6 +280,108 @@ def test_labels_at_a_cut_are_those_of_the_cut():
         bnp.predict(posterior, batch.x, at=6)
 
 
+def test_a_cut_at_exactly_the_loss_of_a_level_is_that_level():
+    losses = (0.5, 3.0, 3.0, 7.0)
+    unions = tuple(trees.TreeUnion(0, k, 4 - n, 0.0, x, 0.0) for n, (k, x) in enumerate(zip((4, 3, 2, 1), losses)))
+    found = trees.Tree(learned("gaussian")[0], unions)
+    assert found.losses.tolist() == [7.0, 3.0, 3.0, 0.5, 0.0]
+    assert [found.size_at(nats) for nats in (0.0, 0.4, 0.5, 2.9, 3.0, 6.9, 7.0)] == [5, 5, 4, 4, 2, 2, 1]
+
+
+def test_entropy_lost_by_states_is_the_less_of_what_was_tracked_and_of_its_bound():
+    """After other merges the tracked loss of two states is a bound too."""
+    posterior, before, batch = learned("chains", k=4)
+    model, (a, b) = posterior.model, posterior.ids[:2].tolist()
+    tracked = model.local_step(before, batch, np.array([[a, b]]))
+    bound = unite_once(tracked.without_pairs(), a, b).summary
+    own = {name: 1e3 * value for name, value in tracked.pair_values.items()}
+    loose = unite_once(replace(tracked, pair_values=own), a, b)
+    assert float(loose.summary["H"]) == float(bound["H"]) < float(unite_once(tracked, a, b).summary["H"])
+    assert loose.slack == 0.0
+
+
+def test_the_nodes_of_a_linkage_hold_all_their_leaves_and_slacks_add_up():
+    for kind in ("gaussian", "chains"):
+        found = bnp.tree(learned(kind, k=7)[0])
+        size, sets = [1] * 7, [{k} for k in range(7)]
+        for first, second, _, n in found.linkage:
+            size.append(size[int(first)] + size[int(second)])
+            sets.append(sets[int(first)] | sets[int(second)])
+            assert n == size[-1] == len(sets[-1])
+        assert sets[-1] == set(range(7))
+        # what a union adds to the slack is never negative
+        assert (np.diff([0.0, *(union.slack for union in found.unions)]) >= 0.0).all()
+        assert found.unions[-1].slack > 0.0
+
+
+def test_the_slack_of_a_level_is_the_sum_of_those_of_its_unions():
+    posterior, _, _ = learned("gaussian", k=6)
+    summary, slack = posterior.summary, 0.0
+    for union in bnp.tree(posterior).unions:
+        one = unite_once(summary, union.keep, union.drop)
+        summary, slack = one.summary, slack + one.slack
+        assert union.slack == pytest.approx(slack, rel=1e-9, abs=1e-9)
+
+
+def test_clusters_without_a_near_pair_are_united_too(monkeypatch):
+    posterior, _, _ = learned("gaussian", k=6)
+    monkeypatch.setattr(trees, "near_pairs", lambda *_: (np.array([0, 2]), np.array([1, 3])))
+    found = bnp.tree(posterior)
+    first, second = (frozenset(own) for own in ((posterior.ids[0], posterior.ids[1]), posterior.ids[[2, 3]]))
+    assert {frozenset((union.keep, union.drop)) for union in found.unions[:2]} == {first, second}
+    assert found.cut(1).n_clusters == 1 and np.isfinite(found.losses).all()
+
+
+def test_topics_of_later_unions_are_found_behind_the_one_that_went():
+    """The pair (2, 3) of a summary whose cluster 1 has gone into cluster 0, and (0, 3) whose set goes to the front."""
+    posterior, _, _ = learned("lda")
+    model, leaves = posterior.model, posterior.summary.without_pairs()
+    ids = [int(i) for i in posterior.ids]
+    sets = [(ids[0], ids[1]), (ids[2],), (ids[3],), (ids[4],)]
+    first = unite_topics(model, posterior, leaves, sets)
+    for a, b in itertools.permutations(range(4), 2):
+        union = trees.unite_next(model, posterior, leaves, first, sets, (a, b)).summary
+        wanted = [own for k, own in enumerate(sets) if k not in (a, b)] + [sets[a] + sets[b]]
+        other = unite_topics(model, posterior, leaves, wanted)
+        assert set(union.ids.tolist()) == {own[0] for own in wanted}
+        place = other.positions(union.ids)
+        for name in ("N", "H", "P", "Q"):
+            assert_allclose(union[name], other[name][place], rtol=1e-6, atol=1e-6)
+
+
+def test_steps_that_start_or_end_a_sequence_belong_to_the_bound_of_lost_entropy():
+    """Two states whose transitions are all known: what is unknown is at the start in one direction, at the end in the
+    other."""
+    posterior, _, _ = learned("chains", k=3)
+    summary = posterior.summary.without_pairs()
+
+    def bound(start, moves, n, keep_start=True):
+        values = {**{name: np.zeros_like(v) for name, v in summary.values.items()}, "M": moves, "N": n, "start": start}
+        fields = dict(summary.fields)
+        if not keep_start:
+            values.pop("start")
+            fields.pop("start")
+        return chain_loss(replace(summary, values=values, fields=fields), "M", 0, 1)
+
+    one = float(trees.entropy_within(3.0, 5.0))
+    moves = np.zeros((3, 3))
+    # sequences of one step: eight starts that are ends too
+    assert bound(np.array([3.0, 5.0, 0.0]), moves, np.array([3.0, 5.0, 0.0])) == pytest.approx(one)
+    moves[0, 2], moves[1, 2] = 3.0, 5.0  # then all go to the third state: ends are known, starts are not
+    n = np.array([3.0, 5.0, 8.0])
+    for keeps in (True, False):
+        assert bound(np.array([3.0, 5.0, 0.0]), moves, n, keeps) == pytest.approx(one)
+    moves = np.zeros((3, 3))
+    moves[2, 0], moves[2, 1] = 3.0, 5.0  # they come from the third state
+    for keeps in (True, False):
+        assert bound(np.array([0.0, 0.0, 8.0]), moves, n, keeps) == pytest.approx(one)
+    moves[0, 2], moves[1, 2] = 3.0, 0.0  # three come back and end there, five end in the second
+    n = np.array([3.0, 5.0, 11.0])
+    assert bound(np.array([0.0, 0.0, 8.0]), moves, n) == pytest.approx(
+        min(one, float(trees.entropy_within(3.0, 0.0) + trees.entropy_within(0.0, 5.0)))
+    )
+
+
 def test_a_tree_says_what_it_needs():
     posterior, _, _ = learned("gaussian")
     with pytest.raises(SettingError, match="no statistics"):

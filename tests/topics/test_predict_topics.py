@@ -283,6 +283,12 @@ def test_weights_of_documents_weigh_the_mean():
     weights = np.ones(25)
     weights[:4] = 2.0
     assert score(posterior, as_source(x, weights=weights)) == pytest.approx(score(posterior, twice), rel=1e-12)
+    # documents of weight zero count neither as documents nor as ones that cannot be split
+    weights[[1, 20]] = 0.0
+    few = completion_score(posterior, as_source(x, weights=weights))
+    others = np.flatnonzero(weights)
+    wanted = completion_score(posterior, as_source(sparse.csr_array(x[others]), weights=weights[others]))
+    assert few == wanted and few.n_documents == 23
 
 
 @pytest.mark.parametrize("split", ["types", "tokens"])
