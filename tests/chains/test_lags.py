@@ -10,6 +10,8 @@ from scipy import sparse
 import bnp_dask as bnp
 from bnp_dask.__main__ import main
 from bnp_dask.analysis.score import score_samples
+from bnp_dask.core.batch import Batch
+from bnp_dask.data.groups import lagged
 from bnp_dask.errors import DataError, SettingError
 from bnp_dask.kernels.hmm import spread
 from bnp_dask.observation import with_previous
@@ -65,6 +67,21 @@ def test_objective_and_scores_are_those_of_rows_made_by_hand(allocation):
 def test_values_go_back_to_the_steps_as_recorded():
     found = spread(np.arange(4), np.array([0, 4, 4, 6, 9]), 2, np.int64(-1))
     assert found.tolist() == [0, 0, 0, 1, -1, -1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("lags", [1, 2, 3])
+def test_all_that_goes_with_a_row_goes_with_the_row_of_its_step(lags):
+    n = int(OFFSETS[-1])
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(n, 2)), rng.uniform(1.0, 2.0, n)
+    batch = Batch(x, weights, groups=OFFSETS.astype(np.int64), labels=np.arange(n), links=np.arange(n) + 500)
+    found = lagged(batch, lags)
+    at = np.concatenate([np.arange(a + lags, b) for a, b in zip(OFFSETS[:-1], OFFSETS[1:], strict=True)])
+    assert_array_equal(found.x, np.concatenate([x[at - lag] for lag in range(lags + 1)], axis=1))
+    assert_array_equal(found.weights, weights[at])
+    assert_array_equal(found.labels, at)
+    assert_array_equal(found.links, at + 500)
+    assert_array_equal(np.diff(found.groups), np.maximum(np.array(LENGTHS) - lags, 0))
 
 
 def test_pages_tables_and_samples_of_two_lags(tmp_path):

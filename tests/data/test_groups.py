@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from bnp_dask.core import Cutting, Location
 from bnp_dask.core.survey import combine, survey_batch
 from bnp_dask.data import as_source
-from bnp_dask.data.groups import check_offsets, cut_groups
+from bnp_dask.data.groups import Names, Runs, blocks_of, check_offsets, cut_groups, whole_groups
 from bnp_dask.errors import DataError
 from tests.data.reading import read_all
 
@@ -199,3 +201,67 @@ def test_cuts(lengths, rows):
     assert (sizes > 0).all()
     for a, b, n in zip(starts[:-1], starts[1:], sizes, strict=True):
         assert n <= rows or np.count_nonzero(lengths[a:b]) == 1
+
+
+def blocks_by_hand(whole, breaks, cut):
+    """Each row's block as ``(group, first row within the group)``: begun anew at breaks, then as few pieces as fit."""
+    found = []
+    for g, (first, last) in enumerate(zip(whole[:-1], whole[1:], strict=True)):
+        edges = [first, *[b for b in breaks if first < b < last], last]
+        for a, b in zip(edges[:-1], edges[1:], strict=True):
+            pieces = 1 if cut is None else max(1, -(-(b - a) // cut))
+            found += [(g, a + i * (b - a) // pieces - first) for i in range(pieces)]
+    return found
+
+
+@pytest.mark.parametrize("cut", [None, 1, 3, 4, 100])
+def test_blocks_begin_at_each_break_of_any_group(cut):
+    breaks = np.array([2, 9, 12, 16, 21, 22, 24])  # two and three of one group, and one in each of others
+    offsets, blocks = blocks_of(OFFSETS, breaks, cut)
+    wanted = blocks_by_hand(OFFSETS.tolist(), breaks.tolist(), cut)
+    assert blocks.tolist() == [list(own) for own in wanted]
+    assert offsets.tolist() == [*(int(OFFSETS[g]) + at for g, at in wanted), 33]
+    assert cut is None or np.diff(offsets).max() <= cut
+    again, cuts = whole_groups(offsets, blocks)
+    assert again.tolist() == OFFSETS.tolist()
+    assert cuts.tolist() == [int(OFFSETS[g]) + at for g, at in wanted if at > 0]
+
+
+@pytest.mark.parametrize("where", ["memory", "file", "numbers"])
+def test_names_of_any_part_of_the_groups_are_those_of_all(where, tmp_path):
+    ids = pa.array([f"site {g}" for g in range(11)])
+    _, blocks = blocks_of(OFFSETS, np.array([2, 9, 12, 21]), 4)
+    every = [f"site {g}" if where != "numbers" else g for g in range(11)]
+    pq.write_table(pa.table({"id": ids}), tmp_path / "ids.parquet", row_group_size=3)
+    held = {"memory": ids, "file": Location.of(str(tmp_path / "ids.parquet")), "numbers": None}[where]
+    wanted = [every[g] for g in blocks[:, 0]]
+    for first, last in itertools.combinations(range(len(blocks) + 1), 2):
+        found, begin = Names(held, blocks).part((first, last))()
+        assert found.to_pylist() == wanted[first:last]
+        assert begin.tolist() == blocks[first:last, 1].tolist()
+    for first, last in itertools.combinations(range(12), 2):  # groups that were not cut
+        found, begin = Names(held).part((first, last))()
+        assert found.to_pylist() == every[first:last]
+        assert not begin.any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 50])
+def test_groups_whose_rows_come_in_many_pieces_are_found(size):
+    lengths, times = [4, 1, 7, 3], [0, 1, 2, 9, 0, 0, 1, 5, 6, 7, 8, 12, 3, 4, 5]
+    ids = pa.array(np.repeat(["d", "a", "c", "b"], lengths))
+    runs = Runs("table", "id", "time", Cutting(gaps="cut", step=1.0))
+    for at in range(0, 15, size):
+        runs.add(ids[at : at + size], pa.array(times[at : at + size]))
+    assert runs.offsets().tolist() == [0, 4, 5, 12, 15] and runs.ids().to_pylist() == ["d", "a", "c", "b"]
+    assert runs.breaks().tolist() == [3, 7, 11]
+    runs.add(pa.array(["b"]), pa.array([6]))
+    with pytest.raises(DataError, match=r"rows 15 and 16 of group 'b' have the same 'time'"):
+        runs.add(pa.array(["b"]), pa.array([6]))
+    with pytest.raises(DataError, match=r"'time' falls within group 'b' at row 16"):
+        runs.add(pa.array(["b"]), pa.array([5]))
+
+
+def test_a_step_is_the_median_distance_which_a_few_gaps_do_not_move():
+    runs = Runs("table", "id", "time", Cutting(gaps="cut"))
+    runs.add(pa.array(["a"] * 7), pa.array([0, 1, 2, 3, 1000, 1001, 1003]))
+    assert runs.breaks().tolist() == [4, 6]

@@ -8,6 +8,7 @@ import yaml
 
 import bnp_dask as bnp
 from bnp_dask.cli.jobfile import job_schema, parse_job
+from bnp_dask.data.sources.virtual import CHOICES, LENGTHS, NOISE, PER_DOCUMENT, SHARES, TOKENS, WORDS
 from bnp_dask.errors import SettingError
 from bnp_dask.testing import SourceSuite
 
@@ -71,6 +72,36 @@ class TestVirtualTopics(SourceSuite):
     def test_batches_do_not_repeat_one_another(self):
         first, second, _ = self.batches(self.source())
         assert (first.x != second.x).nnz
+
+
+def test_rows_of_a_large_batch_are_those_written_out_row_by_row():
+    source = bnp.VirtualMixture(20_000, 2, 3, batch_size=20_000, seed=4)
+    means, scale = source._clusters()
+    label, noise = source.labels(0), source._rng(NOISE, 0).standard_normal((20_000, 2))
+    wanted = noise * scale[label] + means[label]
+    np.testing.assert_allclose(source.reader(0)().x, wanted, rtol=1e-12)
+
+
+def test_documents_are_those_written_out_token_by_token():
+    source = bnp.VirtualTopics(30, 97, 40, length=12.0, batch_size=11, seed=2)
+    ranks = np.cumsum(1.0 / (np.arange(97) + 2.7))
+    ranks /= ranks[-1]
+    weights = np.cumsum(source.weights)
+    for index, n in enumerate((11, 11, 8)):
+        length = 1 + source._rng(LENGTHS, index).poisson(11.0, n)
+        choices = source._rng(CHOICES, index).random((n, PER_DOCUMENT))
+        shares = source._rng(SHARES, index).standard_gamma(0.25, (n, PER_DOCUMENT))
+        tokens, words = (source._rng(key, index).random(length.sum()) for key in (TOKENS, WORDS))
+        wanted, at = np.zeros((n, 97)), 0
+        for d in range(n):
+            ends = np.cumsum(shares[d]) / shares[d].sum()
+            for _ in range(length[d]):
+                topic = int(np.searchsorted(weights, choices[d, np.searchsorted(ends, tokens[at])]))
+                wanted[d, source.word(topic, int(np.searchsorted(ranks, words[at])))] += 1.0
+                at += 1
+        found = source.reader(index)().x
+        np.testing.assert_array_equal(found.toarray(), wanted)
+        assert (found.sum(axis=1) >= 1.0).all()
 
 
 def test_a_billion_rows_are_described_at_once():

@@ -21,7 +21,7 @@ from bnp_dask.cli.jobfile import parse_job
 from bnp_dask.core.batch import Batch, batch_from_arrays, batch_to_arrays, concatenate
 from bnp_dask.core.summary import Merge
 from bnp_dask.core.survey import checksum
-from bnp_dask.data.beside import links_of
+from bnp_dask.data.beside import labels_of, labels_of_groups, links_of, with_labels, with_links, without_alone
 from bnp_dask.errors import DataError, SettingError, StoreError
 from bnp_dask.initialize.base import hard_resp
 from bnp_dask.moves.judge import gains_of
@@ -410,6 +410,44 @@ def test_linked_rows_are_not_screened():
         summaries.append(model.local_step(posterior.for_visits(10**6), batch))
     for name, value in summaries[0].values.items():
         assert_array_equal(value, summaries[1][name])
+
+
+def test_a_group_of_one_atom_is_none_unless_its_weight_says_more():
+    links = np.array([4, 7, 4, -1, 9, 2, 11])
+    assert without_alone(links, None).tolist() == [4, -1, 4, -1, -1, -1, -1]
+    weights = np.array([1.0, 1.0, 1.0, 3.0, 2.0, 0.5, 1.0])
+    assert without_alone(links, weights).tolist() == [4, -1, 4, -1, 9, 2, -1]
+    x = np.arange(7.0)[:, None]
+    alone = with_links(bnp.as_source(x), links_of(np.arange(7))).reader(0)()
+    assert alone.links is None
+    three = with_links(bnp.as_source(x), links_of(links)).reader(0)()
+    assert three.links[0] == three.links[2] >= 0 and (np.delete(three.links, [0, 2]) == -1).all()
+
+
+def test_the_label_of_a_group_is_the_one_that_any_of_its_atoms_has():
+    labels = np.array([-1, 2, -1, 0, -1, 5, -1, 3])
+    codes = np.array([8, 8, 8, 1, 1, -1, 6, -1])
+    assert labels_of_groups(labels, codes).tolist() == [2, 2, 2, 0, 0, 5, -1, 3]
+
+
+def test_other_values_beside_the_data_are_other_data():
+    source = bnp.as_source(np.arange(6.0)[:, None])
+    codes = np.array([0, 0, 1, 1, -1, 2])
+    one, same, other = (with_links(source, links_of(own)) for own in (codes, codes.copy(), codes[::-1].copy()))
+    assert one.fingerprint() == same.fingerprint() != other.fingerprint()
+    assert one.describe() == same.describe() != other.describe()
+
+
+def test_of_many_groups_the_ones_with_two_labels_or_in_two_batches_are_named():
+    x, links = np.arange(40.0)[:, None], np.repeat(np.arange(20), 2)
+    labelled = with_labels(bnp.as_source(x), labels_of(np.repeat(np.arange(20), 2)))
+    with_links(labelled, links_of(links))
+    wrong = np.repeat(np.arange(20), 2)
+    wrong[37] = 3
+    with pytest.raises(DataError, match=r"group 18 has rows of two labels, 3 \(row 37\) and 18 \(row 36\)"):
+        with_links(with_labels(bnp.as_source(x), labels_of(wrong)), links_of(links))
+    with pytest.raises(DataError, match=r"such as 8, in batches 0 and 1"):
+        with_links(bnp.as_source(x, batch_size=17), links_of(links))
 
 
 def test_a_label_of_a_row_is_that_of_its_group():

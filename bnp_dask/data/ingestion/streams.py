@@ -149,7 +149,7 @@ class TextTable:
         wanted = columns
         if isinstance(columns, Columns) and not self.has_names:
             wanted, reading = None, replace(reading, on_bad_cell=reading.on_bad(columns))
-        look = in_values(self.head.column, self.name, is_all=False)
+        look = in_values(lambda column: self._with_points(self.head.column(column)), self.name, is_all=False)
         return choose(arrow_columns(self.schema, self.name), wanted, roles, self.name, reading, look)[0]
 
     def batches(self, columns: Sequence[str], typed: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
