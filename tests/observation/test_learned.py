@@ -413,3 +413,29 @@ def test_settings_by_feature_are_those_of_features_alone():
 
     alone = sum(terms([j], nu[j], kappa[j]) for j in range(D))
     assert_allclose(terms([0, 1, 2], nu, kappa), alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [8, 400])
+def test_the_place_of_the_data_moves_a_learned_mean_and_nothing_else(n):
+    x = np.random.default_rng(0).normal(size=(n, 3)) * [1.0, 2.0, 3.0] + np.repeat([[0.0], [6.0]], n // 2, axis=0)
+    found = []
+    for shift in (0.0, 100.0):
+        model = Model(
+            DPMixture(), learn_prior="diagonal", observation=DiagGaussian(center=90.0 if shift else 0.0, m=1.0 + shift)
+        )
+        model = model.with_prior(survey_batch(Batch(x + shift)))
+        posterior = model.global_step(
+            model.summarize(np.arange(2), Batch(x + shift), np.eye(2)[np.repeat([0, 1], n // 2)])
+        )
+        own = model.observation
+        found.append(own.learned(posterior.observation, np.ones(2, bool), model.reference, scale_shape(model)))
+    assert_allclose(found[1].m, found[0].m + 100.0, rtol=1e-9)
+    for name in ("nu", "beta", "kappa"):
+        assert_allclose(getattr(found[1], name), getattr(found[0], name), rtol=1e-7)
+
+
+def test_expected_variances_are_those_of_the_inverse_of_a_gamma_number():
+    model = DiagGaussian(nu=6.0, beta=8.0).with_prior(survey_batch(Batch(np.random.default_rng(0).normal(size=(9, 2)))))
+    own = Model(DPMixture(), model)
+    params = model.global_step(own.empty_summary(np.arange(1)))
+    assert_allclose(model.estimates(params, None)["variance"].compute(), [[2.0, 2.0]])

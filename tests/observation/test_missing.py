@@ -1,5 +1,7 @@
 """Entries that are missing: integrated over exactly, in every likelihood that takes them."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -153,6 +155,71 @@ def test_expected_statistics_of_a_gaussian_are_those_of_the_conditional_distribu
     assert_allclose(found["H_missing"][k], 0.5 * stats.multivariate_normal(cov=inner).entropy())
     assert not found["x"][0].any()
     assert_allclose(model.impute(params, batch.rows(n, n + 1), 2 * one)[0], y + model.center)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_with_many_patterns_of_holes_are_worth_what_each_is_alone(kind):
+    x = rows(kind)
+    for n in range(len(x)):  # every pattern of the first three columns, and none
+        x[n, [d for d in range(3) if n >> d & 1]] = np.nan
+    model, batch, resp, _, params = fitted(KINDS[kind](missing="marginalise"), x)
+
+    def answers(batch, resp):
+        log_lik = model.expected_log_lik(params, batch)
+        return log_lik, model.log_predictive(params, batch), model.impute(params, batch, resp)
+
+    together = answers(batch, resp)
+    for n in range(16):
+        for both, own in zip(together, answers(batch.rows(n, n + 1), resp[n : n + 1]), strict=True):
+            assert_allclose(both[n], own[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["diag", "fixed", "bernoulli", "poisson"])
+def test_beliefs_about_a_feature_are_those_of_the_atoms_that_have_it(kind):
+    """Features are independent here: each by itself, without the rows that lack it, gives its part of all terms."""
+    x = with_holes(rows(kind))
+    model, _, resp, summary, params = fitted(KINDS[kind](missing="marginalise"), x)
+    parts = {"kl": 0.0, "log_prior": 0.0, "score": 0.0}
+    for d in range(D):
+        settings = {f.name: getattr(model, f.name) for f in fields(model)}
+        own = {
+            name: value[[d]] for name, value in settings.items() if isinstance(value, np.ndarray) and value.ndim == 1
+        }
+        one, here = replace(model, missing=None, **own), ~np.isnan(x[:, d])
+        values = {"N": cluster_sums(resp[here]), **one.summarize(Batch(x[here][:, [d]]), resp[here])}
+        alone = Summary(np.arange(3), {"N": Field(("cluster",)), **one.fields}, values)
+        beliefs = one.global_step(alone)
+        parts["kl"] += one.kl(beliefs)
+        parts["log_prior"] += one.log_prior(one.at_mode(beliefs))
+        parts["score"] += one.score(beliefs, alone)
+    assert_allclose(model.kl(params), parts["kl"], rtol=1e-9)
+    assert_allclose(model.log_prior(model.at_mode(params)), parts["log_prior"], rtol=1e-9)
+    assert_allclose(model.score(params, summary), parts["score"], rtol=1e-9)
+
+
+def test_all_parts_of_a_product_that_take_holes_are_imputed():
+    x = np.concatenate([rows(kind)[:, :2] for kind in ("gaussian", "bernoulli", "poisson")], axis=1)
+    parts = {"0:2": bnp.DiagGaussian(missing="marginalise"), "2:4": bnp.Bernoulli(missing="marginalise")}
+    holed = with_holes(x)
+    whole = fitted(bnp.Product({**parts, "4:6": bnp.Poisson(missing="marginalise")}), holed)
+    model, batch, resp, summary, params = whole
+    filled = model.impute(params, batch, resp)
+    total = dict.fromkeys(("expected_log_lik", "log_predictive"), 0.0)
+    for i, part in enumerate(model.parts):
+        own = Batch(np.ascontiguousarray(holed[:, 2 * i : 2 * i + 2]))
+        assert_array_equal(filled[:, 2 * i : 2 * i + 2], part.impute(params.parts[i], own, resp))
+        for name in total:
+            total[name] = total[name] + getattr(part, name)(params.parts[i], own)
+    for name, value in total.items():
+        assert_allclose(getattr(model, name)(params, batch), value, rtol=1e-10)
+    # both of the parts that have a base measure count in it
+    product = bnp.Product({"0:2": bnp.FixedVarianceGaussian(), "2:4": bnp.Bernoulli(), "4:6": bnp.Poisson()})
+    plain, batch, resp, summary, _ = fitted(product, x)
+    bases = [
+        part.summarize(Batch(np.ascontiguousarray(x[:, c])), resp)[LOG_BASE]
+        for part, c in ((plain.parts[0], [0, 1]), (plain.parts[2], [4, 5]))
+    ]
+    assert_allclose(summary[LOG_BASE], sum(bases), rtol=1e-12)
 
 
 def test_a_row_without_any_entry_is_imputed_by_the_means_of_its_clusters():

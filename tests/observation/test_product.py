@@ -13,6 +13,7 @@ from bnp_dask.errors import DataError, SettingError
 from bnp_dask.observation.bernoulli import Bernoulli
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian
+from bnp_dask.observation.gaussian import Gaussian
 from bnp_dask.observation.multinomial import Multinomial
 from bnp_dask.observation.poisson import Poisson
 from bnp_dask.observation.product import Product
@@ -258,3 +259,9 @@ def test_checks_speak_of_names():
     for ready in (model, model.with_columns(NAMES), model.with_columns(NAMES).with_prior(survey_of(batch))):
         with pytest.raises(DataError, match="batch: row 7, column 'smokes' is 2.0; Bernoulli"):
             ready.check(replace(batch, x=x))
+
+
+def test_the_columns_whose_correlations_a_product_learns_are_those_of_its_parts_in_the_data():
+    product = Product({"0,2": Poisson(), "5,3": Gaussian(), "1,4": Gaussian()})
+    assert product.correlated(6, None).tolist() == [1, 3, 4, 5]
+    assert Product({"0,2": Gaussian(), "1": Poisson()}).correlated(3, None).tolist() == [0, 2]

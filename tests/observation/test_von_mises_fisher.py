@@ -204,3 +204,20 @@ def test_a_prior_of_many_rows_keeps_clusters_within_a_group_together(a, n_cluste
     labels = model.fit_predict(x)
     assert len(np.unique(labels)) == n_clusters
     assert n_clusters == 12 or all(len(np.unique(labels[truth // 4 == k])) == 1 for k in range(3))
+
+
+def test_atoms_that_cancel_have_a_direction_all_the_same():
+    model = bnp.VonMisesFisher(a=1.0, b=0.0).with_prior(survey_of(Batch(np.eye(3))))
+    x = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    own = bnp.Model(bnp.FiniteMixture(), model)
+    params = model.global_step(own.summarize(np.arange(3), Batch(x), np.array([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0]])))
+    assert np.isfinite(params.m).all() and np.allclose(np.linalg.norm(params.m, axis=1), 1.0)
+    assert np.allclose(params.theta[[0, 2]], 0.0) and params.m[1].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_the_prior_mean_of_rows_of_any_length_is_that_of_their_directions():
+    x = np.eye(3)[[0, 0, 1, 2]]
+    one = bnp.VonMisesFisher(normalize=True).with_prior(survey_of(Batch(x)))
+    long = bnp.VonMisesFisher(normalize=True).with_prior(survey_of(Batch(7.0 * x)))
+    np.testing.assert_allclose(one.b, 0.1 * x.mean(axis=0))
+    np.testing.assert_allclose(long.b, one.b)
