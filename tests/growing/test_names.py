@@ -9,11 +9,13 @@ import pytest
 
 import bnp_dask as bnp
 from bnp_dask.allocation import DPMixture
+from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, Merge, Summary
-from bnp_dask.inference.variational.lineage import Lineage, inherited, told
+from bnp_dask.inference.variational.lineage import Lineage, inherited, renamed, told
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Gaussian
 from bnp_dask.store import RunStore
+from bnp_dask.testing import survey_of
 from bnp_dask.training.growing.update import _taken_out
 from tests.growing.parts import MODELS, begin, gap, grow, stored_day
 
@@ -169,3 +171,56 @@ def test_the_larger_of_two_groups_taken_for_one_cluster_has_its_id(tmp_path):
     births = [m for row in rows for m in row["moves"] if m["accepted"] and m["kind"] == "birth"]
     assert any(0 in birth["others"] for birth in births)
     assert bnp.rollback(tmp_path / "run", 0).ids.tolist() == [0]
+
+
+def test_the_third_owner_of_a_cluster_keeps_what_the_first_two_left():
+    """Atoms of three clusters meet in one newborn cluster, part of which later goes on to another."""
+    found = Lineage(counts(c0=60, c1=30, c2=10), 4)
+    found.edited([Exchange("all", (0, 1, 2))], {"all": counts(c7=100)})
+    assert found.born[7] == pytest.approx([60, 30, 10])
+    found.folded(counts(c7=60, c8=40), old=True, new=False)
+    assert (found.born[7], found.born[8]) == (pytest.approx([36, 18, 6]), pytest.approx([24, 12, 4]))
+    found.folded(counts(c7=60, c8=10, c9=30), old=True, new=False)
+    assert (found.born[8], found.born[9]) == (pytest.approx([6, 3, 1]), pytest.approx([18, 9, 3]))
+    found.edited([Merge(8, 9)])
+    assert found.born[8] == pytest.approx([24, 12, 4])
+    assert found.successors() == {7: 0}
+    assert sum(found.born[i] for i in (7, 8)) + found.own + found.away == pytest.approx([60, 30, 10])
+
+
+def test_atoms_at_other_clusters_before_are_counted_over_several_changes():
+    found = Lineage(counts(c0=60, c1=60, c2=60), 4)
+    found.folded(counts(c0=30, c1=90, c2=60), old=True, new=False)
+    found.folded(counts(c0=10, c1=90, c2=80), old=True, new=False)
+    assert found.own == pytest.approx([10, 60, 60]) and found.away == pytest.approx([50, 0, 0])
+    found.folded(counts(c0=0, c1=90, c2=80, c7=10), old=True, new=False)
+    assert found.successors() == {}  # most of its atoms are at clusters that were there before
+
+
+def test_a_cluster_that_holds_more_of_another_is_no_heir_of_two():
+    found = Lineage(counts(c0=40, c1=100, c2=90), 4)
+    found.edited([Exchange("all", (0, 1))], {"all": counts(c7=140)})
+    found.edited([Exchange("more", (2,))], {"more": counts(c8=90)})
+    assert found.successors() == {7: 1, 8: 2}
+
+
+def test_counts_are_found_by_ids_in_any_order():
+    found = Lineage(counts(c5=10, c2=20, c9=30), 4)
+    found.folded(counts(c9=10, c7=20, c5=10, c2=20), old=True, new=False)
+    assert found.own == pytest.approx([10, 20, 10]) and found.born[7] == pytest.approx([0, 0, 20])
+
+
+def test_names_that_were_swapped_before_are_swapped_again():
+    names = inherited({}, {7: 0})
+    assert names == {7: 0, 0: 7}
+    names = inherited(names, {9: 7})
+    assert names == {9: 0, 7: 9, 0: 7}
+    assert sorted(names.values()) == sorted(names)
+
+
+def test_statistics_and_tracked_pairs_have_the_names_of_readers():
+    model = Model(DPMixture(), DiagGaussian()).with_prior(survey_of(Batch(np.arange(8.0).reshape(4, 2))))
+    posterior = model.global_step(model.summarize(np.array([0, 3, 7]), Batch(np.ones((4, 2))), np.full((4, 3), 1 / 3)))
+    summary = model.local_step(posterior, Batch(np.ones((4, 2))), np.array([[0, 7], [3, 7]]))
+    told_ids = renamed(summary, {7: 0, 0: 7})
+    assert told_ids.ids.tolist() == [7, 3, 0] and told_ids.pairs.tolist() == [[7, 0], [3, 0]]
