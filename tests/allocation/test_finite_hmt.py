@@ -162,3 +162,17 @@ def test_births_are_refused():
         bnp.train(
             bnp.Model(bnp.FiniteHMT(), bnp.DiagGaussian()), source, init=bnp.RandomExamples(2), moves=[bnp.Delete()]
         )
+
+
+def test_drawn_states_follow_those_of_their_parents():
+    """Each state is followed by the next one alone, so a node's state is its depth."""
+    n, k = 15, 4
+    parents = (-1, 0, 0, 1, 1, 1, 2, 3, 3, 4, 0, 6, 10, 2, 5)
+    model, _, batch = case(bnp.FiniteHMT(parents=parents, alpha=1e-9, alpha0=1e-9), n=n, trees=1, k=k)
+    summary = model.summarize(np.arange(k) + 5, batch, random_resp(np.random.default_rng(0), n, k))
+    summary.values.update(start=np.array([1e9, 0.0, 0.0, 0.0]), M=1e9 * np.eye(k)[[1, 2, 3, 0]])
+    drawn = bnp.sample(model.global_step(summary), n)
+    depth = np.zeros(n, int)
+    for i, parent in enumerate(parents):
+        depth[i] = 0 if parent < 0 else depth[parent] + 1
+    assert_array_equal(drawn.labels, depth + 5)

@@ -317,3 +317,12 @@ def test_a_job_file_trains_with_births_resumes_and_reports(tmp_path, monkeypatch
     assert trained.model.allocation.alpha == 5.0
     assert main(["report", "run", "page.html"]) == 0
     assert "StrataMixture" in Path("page.html").read_text()
+
+
+def test_without_an_atom_weights_are_those_of_the_global_sticks():
+    model = bnp.Model(bnp.StrataMixture(alpha=3.0), LIKELIHOOD, learn_prior="never")
+    model = model.with_prior(survey_of(Batch(rows(np.random.default_rng(0), 30))))
+    own = model.allocation
+    params = own.global_step(model.empty_summary(np.arange(3)))
+    weights = own.weights(params)
+    assert_allclose(weights, [0.5, 0.25, 0.125], rtol=1e-9)  # of sticks Beta(1, 1)

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.special import gammaln, polygamma, psi
 
-from bnp_dask.allocation import HDPHMM, StateSticks
+from bnp_dask.allocation import HDPHMM, FiniteHMM, StateSticks
 from bnp_dask.allocation.chain_step import CHAIN_FIELDS, stationary
 from bnp_dask.allocation.hdp_hmm import Concentrations, TransitionCounts
 from bnp_dask.core.summary import Field, Summary
@@ -145,3 +145,28 @@ def test_stationary_shares():
     share = stationary(moves)
     assert_allclose(share @ moves, share, atol=1e-14)
     assert stationary(np.ones((1, 1))).tolist() == [1.0]
+
+
+def test_weights_of_finitely_many_states_are_the_steps_that_the_expected_chain_takes_in_the_long_run():
+    start, trans = counts(4)
+    model = FiniteHMM(alpha=2.0, alpha0=1.5, kappa=0.7)
+    params = model.global_step(summary_of(start, trans))
+    expected = params.theta / params.theta.sum(axis=1, keepdims=True)
+    share = np.full(4, 0.25)
+    for _ in range(20_000):
+        share = share @ expected
+    assert_allclose(model.weights(params), share, rtol=1e-6)
+    assert_allclose(model.log_weights(params), np.log(share), rtol=1e-6)
+    assert np.abs(share @ expected.T - share).max() > 1e-3  # rows and columns differ
+
+
+def test_the_joint_density_of_finitely_many_states_has_the_priors_of_all_rows():
+    start, trans = counts(3)
+    model = FiniteHMM(alpha=2.0, alpha0=1.5, kappa=0.7)
+    summary = summary_of(start, trans)
+    mode = model.at_mode(model.global_step(summary))
+    rows = [(start + 1.5 / 3, mode.log_start)]
+    rows += [(trans[j] + 2.0 / 3 + 0.7 * np.eye(3)[j], mode.log_trans[j]) for j in range(3)]
+    assert_allclose(model.log_joint(mode, summary)["allocation"], sum(n @ log_p for n, log_p in rows), rtol=1e-12)
+    for _, log_p in rows:
+        assert_allclose(np.exp(log_p).sum(), 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,10 +19,11 @@ from bnp_dask.inference.chains import Chain, Pins, Sampler
 from bnp_dask.inference.chains import Sweep as ChainSweep
 from bnp_dask.inference.checkpoint import checksums_of, require_sums
 from bnp_dask.inference.state import Loss, Sealed
+from bnp_dask.inference.variational import arrivals
 from bnp_dask.inference.variational.arrivals import Round
 from bnp_dask.inference.variational.growing import GROWN, MOST, WORTH, fade, lay_away, widen
 from bnp_dask.inference.variational.lineage import Lineage
-from bnp_dask.moves.base import Gather, record
+from bnp_dask.moves.base import Gather, Plan, record
 from bnp_dask.moves.memory import Basis, Rejected, Sweep
 from bnp_dask.store import DamagedError, Part
 from bnp_dask.structure.base import Trial
@@ -320,3 +321,104 @@ def test_a_decision_is_followed_by_the_atoms_of_the_earlier_batches():
         following.seen = following.seen - 1
     assert found.successors() == {7: 0}
     assert found.born[7] == pytest.approx([40]) and found.born[8] == pytest.approx([20])
+
+
+# -- which batches are visited when data arrive ---------------------------------------------------------------------
+def visits(monkeypatch, turn, n_new, n_again, may, laps=0, moves=("a move",)):
+    """Batches of each stretch of visits, and the number of rounds that began."""
+    told, rounds = [], []
+
+    def stretch(turn, lineage, window, batches, is_new=False, leaves=True):
+        told.append(("new" if is_new else "again", list(batches)))
+
+        def run(work, state):
+            turn.note(batches, state.step + 1)
+            state.step += 1
+            turn.is_open = turn.is_open and not turn.seen.all()
+            return iter(())
+
+        return SimpleNamespace(run=run)
+
+    def begin(work, state, turn):
+        rounds.append(len(told))
+        turn.seen[:], turn.is_open = False, True
+
+    monkeypatch.setattr(arrivals, "Stretch", stretch)
+    monkeypatch.setattr(arrivals, "_begin_round", begin)
+    monkeypatch.setattr(arrivals, "splits_of_new", lambda *_: {0: "a split"})
+    monkeypatch.setattr(arrivals, "begin_lap", lambda *_: None)
+    work = Waiting(source=SimpleNamespace(n_batches=len(turn.last)), moves=moves)
+    failures = {("birth", 1): 5, ("merge", 1, 2): 6}
+    state = SimpleNamespace(step=10, memory=SimpleNamespace(failures=failures), plan=Plan(), total=None)
+    list(arrivals.visit_arrivals(work, state, turn, n_new, n_again, may, 4, laps, None))
+    assert state.memory.failures == {("merge", 1, 2): 6} and not state.plan.splits
+    return told, rounds
+
+
+@dataclass
+class Waiting:
+    """Of a run, what decides which batches are visited."""
+
+    source: SimpleNamespace
+    moves: tuple
+
+
+def turn_of(last):
+    turn = arrivals.Round.begin(len(last), 0)
+    turn.last[:] = last
+    return turn
+
+
+def test_new_batches_come_first_and_then_as_many_as_were_asked_for(monkeypatch):
+    last = [5, 3, 4, 9, 2, -1, -1]
+    told, rounds = visits(monkeypatch, turn_of(last), 2, 3, np.ones(7, bool))
+    assert told == [("new", [5, 6]), ("again", [4, 1, 2])] and rounds == [0]
+    told, rounds = visits(monkeypatch, turn_of(last), 2, 9, np.ones(7, bool))
+    assert told == [("new", [5, 6]), ("again", [4, 1, 2, 0, 3])]  # each once, however many were asked for
+    assert rounds == [0]
+
+
+def test_batches_that_cannot_be_read_are_left_out_and_no_round_begins(monkeypatch):
+    may = np.array([True, False, True, True, True, True])
+    told, rounds = visits(monkeypatch, turn_of([5, 3, 4, 9, 2, -1]), 1, 3, may)
+    assert told == [("new", [5]), ("again", [4, 2, 0])] and rounds == []
+
+
+def test_a_round_under_way_ends_before_the_laps_over_all_batches(monkeypatch):
+    turn = turn_of([5, 3, 4, -1])
+    told, rounds = visits(monkeypatch, turn, 1, 1, np.ones(4, bool), laps=2)
+    assert told == [("new", [3]), ("again", [1]), ("again", [0, 2]), ("again", [0, 1, 2, 3]), ("again", [0, 1, 2, 3])]
+    assert rounds == [0, 3, 4] and not turn.is_open
+
+
+@pytest.mark.parametrize(
+    ("n_new", "sample", "size"),
+    [(10, 650, 5), (10, 150, 2), (10, 10**6, 10), (2, 10**6, 2), (9, 420, 5), (7, 250, 3)],
+)
+def test_new_batches_are_folded_in_groups_of_equal_size_that_hold_a_sample(monkeypatch, n_new, sample, size):
+    work = SimpleNamespace(
+        survey=SimpleNamespace(batch_atoms=dict.fromkeys(range(20), 100)),
+        model=SimpleNamespace(observation=None),
+    )
+    state = SimpleNamespace(posterior=SimpleNamespace(n_clusters=4))
+    monkeypatch.setattr(arrivals, "numbers_per_cluster", lambda observation: 5)
+    new = range(20 - n_new, 20)
+    monkeypatch.setattr(arrivals, "births_of_new", lambda *_: SimpleNamespace(sample=sample))
+    assert arrivals.size_of_new(work, state, new, 4) == size
+    monkeypatch.setattr(arrivals, "TOGETHER", 20 * 4)  # numbers of four batches
+    assert arrivals.size_of_new(work, state, new, 4) <= max(4, 2)
+    monkeypatch.setattr(arrivals, "births_of_new", lambda *_: None)
+    assert arrivals.size_of_new(work, state, new, 4) == 2
+
+
+def test_atoms_return_where_a_batch_that_clusters_left_holds_fewer_than_it_has(monkeypatch):
+    held = {0: 9.0, 1: 10.0, 2: 7.0, 3: 10.0 - 1e-12}
+    monkeypatch.setattr(arrivals, "recall_counts", lambda work, state, b: {"N": np.array([held[b] - 1.0, 1.0])})
+    work = SimpleNamespace(survey=SimpleNamespace(batch_weights=dict.fromkeys(range(4), 20.0)))
+    state = SimpleNamespace(weight=lambda batch: 0.5, lost={2})
+    turn = turn_of([0, 0, 0, 0])
+    turn.short[:] = True
+    assert [arrivals._regains(work, state, turn, [b]) for b in range(4)] == [True, False, False, False]
+    assert arrivals._regains(work, state, turn, [1, 3, 0])
+    turn.short[0] = False
+    assert not arrivals._regains(work, state, turn, [0, 1, 2, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from scipy.special import gammaln
 
 import bnp_dask as bnp
 from bnp_dask.allocation.levy import draw_jumps, table_of
+from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
+from bnp_dask.kernels import ABSENT, log_absent
 from bnp_dask.kernels.predictive.urns import (
     NO_SEATS,
     column_weights,
@@ -377,3 +380,57 @@ def test_a_job_file_names_an_intensity_and_its_run_is_saved_resumed_and_shown(tm
     job["model"]["allocation"]["intensity"] = {"type": "GeneralizedGama"}
     Path("run.yaml").write_text(yaml.safe_dump({**job, "store": "other"}))
     assert main(["train", "run.yaml"]) == 2
+
+
+@pytest.mark.parametrize(("a", "sigma", "tau"), [(2.5, 0.0, 3.0), (2.5, 0.5, 0.0), (0.7, 0.3, 1.7)])
+def test_closed_forms_of_a_generalized_gamma_process_are_the_integrals_of_its_intensity(a, sigma, tau):
+    own = bnp.GeneralizedGamma(a, sigma, tau)
+
+    def integral(function):
+        """Over all masses, in log s."""
+        return quad(lambda y: function(np.exp(y)) * np.exp(y + own.log_intensity(np.exp(y))), -60.0, 40.0, limit=400)[0]
+
+    def moment(m, u):
+        return integral(lambda s: s**m * np.exp(-u * s))
+
+    for u in (0.2, 1.0, 6.0):
+        assert_allclose(own.laplace_exponent(np.float64(u)), integral(partial(missed, u)), rtol=1e-6)
+        for m in (1.0, 3.0):
+            assert_allclose(np.exp(own.log_cumulant(np.float64(m), np.float64(u))), moment(m, u), rtol=1e-6)
+
+
+def missed(u, s):
+    """Chance that a jump of mass s is hit in a time u."""
+    return -np.expm1(-u * s)
+
+
+@pytest.mark.parametrize(
+    "mixture", [bnp.NGGPMixture(1.0, 0.4, 1.0), bnp.PitmanYorMixture(1.0, 0.4)], ids=["NGGP", "PY"]
+)
+def test_drawn_masses_of_clusters_are_gamma_numbers_of_their_atoms_less_the_discount(mixture):
+    counts = np.array([1.0, 3.0, 20.0])
+    rng = np.random.default_rng(0)
+    drawn = np.exp([mixture.draw_weights(counts, rng) for _ in range(4000)])
+    assert_allclose(drawn.mean(axis=0), counts - 0.4, rtol=0.08)
+    assert_allclose(drawn.var(axis=0), counts - 0.4, rtol=0.15)
+
+
+def test_atoms_that_are_certain_leave_no_cluster_empty_and_weights_count_in_that():
+    mixture = bnp.NGGPMixture(1.0, 0.4, 1.0)
+    certain = np.eye(3)[np.repeat([0, 1, 2], [1, 2, 4])]
+    values = mixture.certain_values(np.array([1.0, 2.0, 4.0]))
+    assert (values[ABSENT] <= log_absent(certain, None)).all()
+    assert_allclose(values[ABSENT] / values[ABSENT][0], [1.0, 2.0, 4.0])
+    assert not values["H"].any()
+    weights = np.array([1.0, 3.0, 0.5])
+    batch = bnp.Batch(np.zeros((3, 1)), weights)
+    fields = {"N": Field(("cluster",)), ABSENT: Field(("cluster",))}
+    held = {"N": np.array([4.0, 2.0]), ABSENT: np.array([-90.0, -50.0])}
+    params = mixture.global_step(Summary(np.arange(2), fields, held))
+    log_lik = np.random.default_rng(0).normal(size=(3, 2))
+    for step in (
+        mixture.local_step(params, log_lik.copy(), batch, np.zeros((0, 2), np.int64)),
+        mixture.reassign(params, log_lik.copy(), batch, np.ones(3)),
+    ):
+        assert_allclose(step.values[ABSENT], log_absent(step.resp, weights))
+    assert 0.0 < params.new < 1.0 and params.seats.sum() + params.new == pytest.approx(1.0)

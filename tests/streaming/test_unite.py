@@ -73,7 +73,7 @@ def small(counts, seed=2):
     rng = np.random.default_rng(seed)
     place = np.repeat(np.arange(len(counts)), counts)
     batch = Batch(rng.normal(size=(len(place), 2)) + place[:, None] * 4.0)
-    model = Model(bnp.DPMixture(1.0), bnp.DiagGaussian()).with_prior(survey_of(batch))
+    model = Model(bnp.DPMixture(2.5), bnp.DiagGaussian()).with_prior(survey_of(batch))
     return model, model.summarize(np.arange(len(counts)), batch, np.eye(len(counts))[place])
 
 

@@ -14,7 +14,16 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import multivariate_t
 
 import bnp_dask as bnp
-from bnp_dask.allocation.response import PRODUCTS, SQUARES, Facts, Lines, receivers_pull, response_fields
+from bnp_dask.allocation.response import (
+    PRODUCTS,
+    SQUARES,
+    Coefficients,
+    Facts,
+    Lines,
+    products_of,
+    receivers_pull,
+    response_fields,
+)
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, GroupStates, Merge, Summary, replay, replay_states
 from bnp_dask.structure.base import Trial
@@ -215,3 +224,34 @@ def test_a_trial_is_pulled_by_what_the_term_of_a_document_changes_by_when_its_do
     for d in range(2):
         one, other = counts[d, donors].sum() * rng.dirichlet(np.ones(3), size=2)
         assert_allclose(pulled(d, one) - pulled(d, other), term(d, one) - term(d, other), rtol=1e-10)
+
+
+def test_the_prior_of_numbers_is_set_from_those_that_are_observed():
+    y = np.array([1.0, 5.0, 9.0])
+    made = bnp.GaussianResponse().with_prior(y)
+    assert (made.mean, made.rate) == (5.0, pytest.approx(0.5 * 32.0 / 3.0))
+    assert bnp.GaussianResponse().with_prior(np.full(3, 2.0)).rate == 1.0
+    given = bnp.GaussianResponse(mean=1.0).with_prior(y)
+    assert (given.mean, given.rate) == (1.0, pytest.approx(0.5 * 80.0 / 3.0))
+
+
+def test_predicted_numbers_have_the_moments_of_shares_of_a_finite_number_of_tokens():
+    """``E[zbar zbar^T]`` is (1 - 1/n) z z^T + diag(z) / n, as for n tokens that are drawn one by one."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(3, 3))
+    params = Coefficients(rng.normal(size=3), root @ root.T, 4.0, 6.0, 5.0)
+    z, length = rng.dirichlet(np.ones(3), 4), np.array([1.0, 2.0, 7.0, np.inf])
+    mean, variance = RESPONSE.predict(params, z, length)
+    for g in range(4):
+        second = np.outer(z[g], z[g]) * (1.0 - 1.0 / length[g]) + np.diag(z[g]) / length[g]
+        noise = params.b / (params.a - 1.0)
+        assert_allclose(mean[g], RESPONSE.mean + z[g] @ params.m)
+        want = noise * (1.0 + np.sum(params.V * second)) + params.m @ second @ params.m - (z[g] @ params.m) ** 2
+        assert_allclose(variance[g], want, rtol=1e-10)
+
+
+def test_topics_that_are_gone_take_no_part_in_the_shares_of_documents():
+    states = GroupStates(np.array([0, 3, 3, 5]), np.array([2, -1, 0, -1, 1]), np.array([1.0, 9.0, 2.0, 4.0, 6.0]))
+    values = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    found = products_of(states, values, np.array([12.0, 0.0, 10.0]))
+    assert_allclose(found, [[5.0 / 12.0, 50.0 / 12.0], [0.0, 0.0], [1.2, 12.0]])

@@ -261,3 +261,29 @@ def test_settings_of_classes_are_checked():
     for settings in ({"classes": ("a",)}, {"classes": ("a", "a")}, {"classes": ("a", 1)}, {"shares": (0.5, 0.5)}):
         with pytest.raises(SettingError, match="needs"):
             bnp.CategoricalResponse(**settings)
+
+
+def test_prior_shares_of_classes_have_one_document_more_of_each():
+    made = bnp.CategoricalResponse().with_prior(np.array([0.0, 2.0, 2.0, 2.0]), ("a", "b", "c"))
+    assert made.shares == pytest.approx((2 / 7, 1 / 7, 4 / 7))
+    given = bnp.CategoricalResponse(("a", "b"), shares=(3.0, 1.0)).with_prior(np.zeros(5))
+    assert_allclose(given._offset, np.log([0.75, 0.25]))
+
+
+def test_probabilities_of_classes_are_less_certain_where_coefficients_are():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(2, 2))
+    m = rng.normal(size=(2, 3)) * 2.0
+    params = ClassCoefficients(m - m.mean(axis=1, keepdims=True), root @ root.T + np.eye(2), 9.0)
+    response = bnp.CategoricalResponse(("a", "b", "c"), shares=(0.2, 0.5, 0.3))
+    z = np.array([[1.0, 0.0], [0.3, 0.7]])
+    mean, variance = response.predict(params, z, np.ones(2))
+    for g in range(2):
+        v = z[g] @ params.V @ z[g]
+        score = np.log([0.2, 0.5, 0.3]) + z[g] @ params.m / np.sqrt(1.0 + np.pi * v / 8.0)
+        assert_allclose(mean[g], np.exp(score) / np.exp(score).sum())
+        assert_allclose(variance[g], mean[g] * (1.0 - mean[g]))
+    coefficients, deviation = response.coefficients(params)
+    assert_array_equal(coefficients, params.m)
+    # of a coefficient less the mean of three that are independent: two thirds of the variance
+    assert_allclose(deviation, np.repeat(np.sqrt(np.diag(params.V) * 2 / 3)[:, None], 3, axis=1))
