@@ -178,7 +178,7 @@ def test_the_modules_and_files_of_tests_that_a_score_names_exist(folder):
     assert sorted({test for tests in named.values() for test in tests if not (ROOT / "tests" / test).is_file()}) == []
 
 
-@pytest.mark.parametrize("folder", ["core", "store", "moves", "growing", "engine", "sampling", "kernels"])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_that_is_measured_with_the_nearest_files_names_them_for_each_module(folder):
     modules = [file for file in ROOT.glob(FOLDERS[folder].sources) if file.name != "__init__.py"]
     assert [m for m in modules if m.relative_to(ROOT / "bnp_dask").as_posix() not in NEAR] == []

@@ -87,6 +87,16 @@ FOLDERS = {
             *("growing/test_assignments.py", "growing/test_holding.py", "store/test_assignments.py"),
         ),
     ),
+    "analysis": Folder(
+        sources="bnp_dask/analysis/**/*.py",
+        tests=("results", "chains/test_reading.py", "chains/test_independence.py", "streaming/test_grid.py"),
+    ),
+    "observation": Folder(sources="bnp_dask/observation/**/*.py", tests=("observation",)),
+    "allocation": Folder(
+        sources="bnp_dask/allocation/**/*.py",
+        tests=("allocation", "chains", "topics/test_response.py", "topics/test_response_classes.py"),
+    ),
+    "data": Folder(sources="bnp_dask/data/**/*.py", tests=("data", "observation/test_linked_atoms.py")),
     "variational": Folder(sources="bnp_dask/inference/variational/*.py", tests=("schedules", "growing")),
     "streaming": Folder(sources="bnp_dask/inference/streaming/*.py", tests=("streaming",)),
     "sampling": Folder(sources="bnp_dask/inference/sampling/*.py", tests=("sampling",)),

@@ -5,6 +5,109 @@ one: another file may have the test that a survivor would have met.
 """
 
 NEAR: dict[str, tuple[str, ...]] = {
+    "allocation/base.py": ("test_structure.py",),
+    "allocation/chain_step.py": ("chains/test_transitions.py",),
+    "allocation/concentrations.py": ("allocation/test_concentrations.py",),
+    "allocation/document_step.py": ("topics/test_document_step.py",),
+    "allocation/dp_mixture.py": (
+        "observation/test_zero_mean_gaussian.py",
+        "observation/test_gaussian.py",
+        "initialize/test_bregman.py",
+    ),
+    "allocation/finite_hmm.py": (
+        "chains/test_transitions.py",
+        "chains/test_exact.py",
+        "chains/test_runs.py",
+    ),
+    "allocation/finite_hmt.py": ("allocation/test_finite_hmt.py",),
+    "allocation/finite_mixture.py": (
+        "observation/test_zero_mean_gaussian.py",
+        "observation/test_gaussian.py",
+        "observation/test_fixed_variance_gaussian.py",
+    ),
+    "allocation/hdp_hmm.py": (
+        "allocation/test_concentrations.py",
+        "chains/test_transitions.py",
+    ),
+    "allocation/hdp_topics.py": ("topics/test_golden_topics.py",),
+    "allocation/lda.py": (
+        "topics/test_exact.py",
+        "topics/test_golden_topics.py",
+    ),
+    "allocation/levy.py": (
+        "streaming/test_measures.py",
+        "results/test_scores_sum_to_one.py",
+    ),
+    "allocation/mixture_step.py": (
+        "allocation/test_mixtures.py",
+        "kernels/test_resp.py",
+    ),
+    "allocation/nggp.py": (
+        "streaming/test_nggp.py",
+        "streaming/test_measures.py",
+    ),
+    "allocation/pitman_yor.py": ("allocation/test_pitman_yor.py",),
+    "allocation/response.py": (
+        "topics/test_response.py",
+        "topics/test_response_classes.py",
+        "topics/test_response_runs.py",
+    ),
+    "allocation/sticks.py": (
+        "topics/test_sticks.py",
+        "kernels/test_quasi_newton.py",
+    ),
+    "allocation/strata.py": ("allocation/test_strata.py",),
+    "analysis/base.py": (
+        "results/test_predict.py",
+        "topics/test_predict_topics.py",
+    ),
+    "analysis/grid.py": ("streaming/test_grid.py",),
+    "analysis/labels.py": ("observation/test_labelled.py",),
+    "analysis/metrics.py": (
+        "results/test_metrics.py",
+        "results/test_hamming.py",
+        "results/test_certainty.py",
+        "results/test_sequence_distances.py",
+    ),
+    "analysis/predict.py": (
+        "results/test_predict.py",
+        "chains/test_lags.py",
+        "kernels/test_mixed.py",
+        "topics/test_predict_topics.py",
+        "topics/test_report_topics.py",
+    ),
+    "analysis/prices.py": ("results/test_prices.py",),
+    "analysis/sample.py": (
+        "results/test_sample_compare.py",
+        "train/test_missing.py",
+        "train/test_levels.py",
+    ),
+    "analysis/score.py": (
+        "results/test_predict.py",
+        "topics/test_predict_topics.py",
+        "topics/test_for_scores.py",
+        "growing/test_fresh.py",
+    ),
+    "analysis/sequences.py": (
+        "chains/test_reading.py",
+        "chains/test_independence.py",
+        "results/test_sequence_distances.py",
+        "chains/test_lags.py",
+        "results/test_plots_chains.py",
+    ),
+    "analysis/topics/completion.py": (
+        "topics/test_collapsed.py",
+        "topics/test_predict_topics.py",
+    ),
+    "analysis/topics/words.py": (
+        "topics/test_coherence.py",
+        "topics/test_over.py",
+        "topics/test_report_topics.py",
+    ),
+    "analysis/tree.py": (
+        "results/test_tree.py",
+        "results/test_certainty.py",
+    ),
     "core/batch.py": (
         "core/test_batch.py",
         "data/test_arrays.py",
@@ -45,6 +148,84 @@ NEAR: dict[str, tuple[str, ...]] = {
     "core/table.py": (
         "core/test_topic_list.py",
         "results/test_reprs.py",
+    ),
+    "data/base.py": (
+        "data/test_identity.py",
+        "data/test_together.py",
+        "train/test_ahead.py",
+        "train/test_shared_reads.py",
+        "train/test_first_run.py",
+    ),
+    "data/beside.py": (
+        "observation/test_linked_atoms.py",
+        "observation/test_labelled.py",
+        "data/test_identity.py",
+        "topics/test_response_runs.py",
+    ),
+    "data/groups.py": (
+        "data/test_groups.py",
+        "data/test_sequences.py",
+        "chains/test_lags.py",
+    ),
+    "data/ingestion/ingest.py": (
+        "topics/test_predict_topics.py",
+        "topics/test_words_out_of_range.py",
+        "topics/test_report_topics.py",
+    ),
+    "data/ingestion/patches.py": ("data/test_patches.py",),
+    "data/ingestion/streams.py": ("data/test_identity.py",),
+    "data/ingestion/writers.py": (
+        "data/test_identity.py",
+        "data/test_batch_sizes.py",
+        "data/test_corpus_words.py",
+    ),
+    "data/output.py": (
+        "data/test_identity.py",
+        "results/test_predict.py",
+    ),
+    "data/output_lazy.py": ("test_layers.py",),
+    "data/sources/arrays.py": (
+        "data/test_arrays.py",
+        "data/test_text.py",
+    ),
+    "data/sources/columns.py": (
+        "data/test_columns.py",
+        "data/test_identity.py",
+    ),
+    "data/sources/dask_collections.py": ("test_layers.py",),
+    "data/sources/forms.py": (
+        "data/test_corpus_words.py",
+        "data/test_doors.py",
+    ),
+    "data/sources/frames.py": ("data/test_identity.py",),
+    "data/sources/held.py": (
+        "data/test_identity.py",
+        "data/test_objects.py",
+    ),
+    "data/sources/named.py": (
+        "data/test_columns.py",
+        "data/test_levels.py",
+    ),
+    "data/sources/open.py": ("extend/test_suites.py",),
+    "data/sources/parquet.py": ("data/test_parquet.py",),
+    "data/sources/virtual.py": ("data/test_virtual.py",),
+    "data/sources/zarr.py": ("data/test_zarr.py",),
+    "data/text/files.py": ("data/test_text.py",),
+    "data/text/ingest.py": ("data/test_corpus_words.py",),
+    "data/text/options.py": (
+        "data/test_corpus_words.py",
+        "data/test_batch_sizes.py",
+    ),
+    "data/text/vocabulary.py": (
+        "data/test_corpus_words.py",
+        "data/test_corpus.py",
+    ),
+    "data/view.py": (
+        "data/test_identity.py",
+        "faults/test_skip.py",
+        "execute/test_passing.py",
+        "train/test_shadows.py",
+        "results/test_certainty.py",
     ),
     "inference/batch_memo.py": (
         "store/test_assignments.py",
@@ -152,6 +333,48 @@ NEAR: dict[str, tuple[str, ...]] = {
         "growing/test_ages.py",
         "initialize/test_from_sample.py",
     ),
+    "inference/streaming/filtering.py": (
+        "streaming/test_oracle.py",
+        "streaming/test_runs.py",
+    ),
+    "inference/streaming/learners.py": ("streaming/test_minibatches.py",),
+    "inference/streaming/propagation.py": (
+        "streaming/test_sites_of_atoms.py",
+        "streaming/test_runs.py",
+    ),
+    "inference/streaming/task.py": (
+        "streaming/test_oracle.py",
+        "streaming/test_runs.py",
+        "streaming/test_halves.py",
+    ),
+    "inference/streaming/truncation_free.py": ("streaming/test_minibatches.py",),
+    "inference/streaming/unite.py": (
+        "streaming/test_unite.py",
+        "streaming/test_halves.py",
+        "observation/test_draws_of_parameters.py",
+        "streaming/test_truncation_free.py",
+    ),
+    "inference/variational/arrivals.py": (
+        "growing/test_waiting.py",
+        "growing/test_rounds.py",
+        "growing/test_new_batches.py",
+        "growing/test_dormant.py",
+    ),
+    "inference/variational/growing.py": (
+        "moves/test_promises.py",
+        "growing/test_unions.py",
+        "growing/test_waiting.py",
+    ),
+    "inference/variational/lineage.py": (
+        "growing/test_names.py",
+        "growing/test_waiting.py",
+    ),
+    "inference/variational/memoized.py": (
+        "schedules/test_rows.py",
+        "moves/test_calm.py",
+        "train/test_defaults.py",
+    ),
+    "inference/variational/stochastic.py": ("schedules/test_schedules.py",),
     "inference/verify.py": (
         "faults/test_bound.py",
         "train/test_same_bits.py",
@@ -371,6 +594,87 @@ NEAR: dict[str, tuple[str, ...]] = {
     ),
     "moves/start.py": ("moves/test_start.py",),
     "moves/windows.py": ("chains/test_births.py",),
+    "observation/autoregressive.py": ("observation/test_autoregressive.py",),
+    "observation/base.py": (
+        "test_structure.py",
+        "observation/test_missing.py",
+        "streaming/test_oracle.py",
+    ),
+    "observation/bernoulli.py": (
+        "observation/test_bernoulli.py",
+        "observation/test_missing.py",
+        "observation/test_draws_of_parameters.py",
+        "observation/test_product.py",
+    ),
+    "observation/categorical.py": ("observation/test_categorical.py",),
+    "observation/checks.py": ("observation/test_ranges.py",),
+    "observation/dependence.py": ("observation/test_dependence.py",),
+    "observation/diag_gaussian.py": (
+        "observation/test_diag_gaussian.py",
+        "observation/test_missing.py",
+        "observation/test_draws_of_parameters.py",
+        "observation/test_labelled.py",
+        "observation/test_product.py",
+    ),
+    "observation/fixed_variance_gaussian.py": (
+        "observation/test_fixed_variance_gaussian.py",
+        "observation/test_missing.py",
+        "observation/test_draws_of_parameters.py",
+        "observation/test_product.py",
+        "initialize/test_given.py",
+    ),
+    "observation/gaussian.py": (
+        "observation/test_gaussian.py",
+        "observation/test_missing.py",
+        "observation/test_draws_of_parameters.py",
+        "observation/test_product.py",
+        "initialize/test_bregman.py",
+    ),
+    "observation/given.py": ("allocation/test_strata.py",),
+    "observation/interface.py": (
+        "extend/test_sampled.py",
+        "results/test_save.py",
+        "results/test_report.py",
+    ),
+    "observation/labelled.py": (
+        "observation/test_labelled.py",
+        "observation/test_linked_atoms.py",
+        "moves/test_near_pairs.py",
+    ),
+    "observation/missing.py": ("observation/test_missing.py",),
+    "observation/multinomial.py": (
+        "observation/test_multinomial.py",
+        "observation/test_product.py",
+        "streaming/test_minibatches.py",
+    ),
+    "observation/negative_binomial.py": (
+        "observation/test_negative_binomial.py",
+        "observation/test_proposing.py",
+    ),
+    "observation/poisson.py": (
+        "observation/test_poisson.py",
+        "observation/test_missing.py",
+        "observation/test_draws_of_parameters.py",
+        "observation/test_negative_binomial.py",
+        "observation/test_product.py",
+    ),
+    "observation/priors.py": (
+        "observation/test_ranges.py",
+        "observation/test_rounding.py",
+        "observation/test_gaussian.py",
+    ),
+    "observation/product.py": ("observation/test_product.py",),
+    "observation/proposing.py": ("observation/test_proposing.py",),
+    "observation/semi_conjugate.py": ("observation/test_semi_conjugate.py",),
+    "observation/von_mises_fisher.py": (
+        "observation/test_von_mises_fisher.py",
+        "observation/test_draws_of_parameters.py",
+    ),
+    "observation/wishart.py": (
+        "observation/test_gaussian.py",
+        "observation/test_missing.py",
+    ),
+    "observation/zero_mean_gaussian.py": ("observation/test_zero_mean_gaussian.py",),
     "store/checkpoint.py": (
         "store/test_run.py",
         "store/test_late.py",
