@@ -205,3 +205,8 @@ def test_the_end_of_the_range_is_the_best_where_a_slope_keeps_its_sign():
     assert concentrations.best(lambda a: -1.0) == concentrations.LEAST
     assert concentrations.best(lambda a: 1.0) == concentrations.MOST
     assert_allclose(concentrations.best(lambda a: 3.0 - a), 3.0, rtol=1e-9)
+
+
+def test_the_concentration_of_sticks_is_never_below_the_least():
+    assert concentrations.of_sticks(-3.0, 2) == 0.5
+    assert concentrations.of_sticks(-1e6, 3) == concentrations.LEAST

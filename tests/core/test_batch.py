@@ -291,3 +291,10 @@ def test_weights_are_finite_and_not_negative(weights, words):
     for fine in (np.array([0, 3]), np.array([True, False]), np.array([0.5, 0.0], np.float32)):
         found = check_weights(fine, 2, "w")
         assert found.dtype == np.float64 and found.tolist() == fine.tolist()
+
+
+def test_empty_groups_at_the_end_stay_with_the_last_rows():
+    batch = Batch(np.arange(8.0)[:, None], groups=np.array([0, 2, 2, 5, 8, 8, 8]))
+    first, last = batch.rows(0, 5), batch.rows(5, 8)
+    assert (first.groups.tolist(), last.groups.tolist()) == ([0, 2, 2, 5], [0, 3, 3, 3])
+    assert batch.rows(0, 8).groups.tolist() == batch.groups.tolist()

@@ -227,3 +227,7 @@ def test_names_that_are_no_names_are_refused(names):
 def test_names_that_occur_twice_are_named():
     with pytest.raises(DataError, match="names of columns hold 'b', 'a' more than once"):
         Columns.of(["c", "b", "a", "a", "b"])
+
+
+def test_a_single_name_is_read_from_a_mapping_in_either_direction():
+    assert Columns.of({0: "only"}).names == Columns.of({"only": 0}).names == ("only",)

@@ -180,16 +180,16 @@ def test_each_union_of_clusters_for_a_label_is_the_best_of_all_counted_anew(seed
 
 def test_a_cluster_without_labelled_atoms_is_open_to_the_label_whose_clusters_gain_most_by_it():
     """What the clusters of a label are worth by themselves does not count: many atoms are worth little."""
-    means = [[0.0], [0.4], [-0.4], [6.0], [1.0], [5.0]]
-    known = [[9.0, 0.0], [5.0, 0.0], [5.0, 0.0], [0.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
+    means = [[0.0], [0.4], [-0.4], [0.2], [-0.2], [6.0], [1.0], [5.0]]
+    known = [*([[5.0, 0.0]] * 5), [0.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
     posterior = held_by(means, known, NAMES)
     model, summary = posterior.model, posterior.summary
-    assert model.observation.admitted(summary).tolist() == [0, 0, 0, 1, 0, 1]
+    assert model.observation.admitted(summary).tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
     empty = {
-        name: np.where(np.arange(6) == 4, 0.0, value.T).T if summary.fields[name].n_cluster_axes == 1 else value
+        name: np.where(np.arange(8) == 6, 0.0, value.T).T if summary.fields[name].n_cluster_axes == 1 else value
         for name, value in summary.values.items()
     }
-    assert model.observation.admitted(replace(summary, values=empty)).tolist() == [0, 0, 0, 1, -1, 1]
+    assert model.observation.admitted(replace(summary, values=empty)).tolist() == [0, 0, 0, 0, 0, 1, -1, 1]
 
 
 def test_labels_travel_with_the_rows_of_a_batch():

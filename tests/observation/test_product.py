@@ -8,8 +8,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
+from bnp_dask.allocation import FiniteMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
+from bnp_dask.model import Model
 from bnp_dask.observation.bernoulli import Bernoulli
 from bnp_dask.observation.diag_gaussian import DiagGaussian
 from bnp_dask.observation.fixed_variance_gaussian import FixedVarianceGaussian
@@ -265,3 +267,15 @@ def test_the_columns_whose_correlations_a_product_learns_are_those_of_its_parts_
     product = Product({"0,2": Poisson(), "5,3": Gaussian(), "1,4": Gaussian()})
     assert product.correlated(6, None).tolist() == [1, 3, 4, 5]
     assert Product({"0,2": Gaussian(), "1": Poisson()}).correlated(3, None).tolist() == [0, 2]
+
+
+def test_rows_are_drawn_into_the_columns_of_each_part():
+    rng = np.random.default_rng(0)
+    x = np.column_stack(
+        [rng.normal(100.0, 1.0, 60), rng.poisson(5.0, 60), rng.normal(-300.0, 1.0, 60), np.arange(60) % 2]
+    )
+    product = Product({"0,2": DiagGaussian(), "1": Poisson(), "3": Bernoulli()}).with_prior(survey_of(Batch(x)))
+    params = product.global_step(Model(FiniteMixture(), product).summarize(np.arange(1), Batch(x), np.ones((60, 1))))
+    drawn = product.draw(params, np.zeros(200, np.int64), rng)
+    assert_allclose(drawn[:, :3].mean(axis=0), x[:, :3].mean(axis=0), atol=1.0)
+    assert set(np.unique(drawn[:, 3])) == {0.0, 1.0} and (drawn[:, 1] == np.floor(drawn[:, 1])).all()

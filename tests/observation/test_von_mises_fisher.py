@@ -221,3 +221,18 @@ def test_the_prior_mean_of_rows_of_any_length_is_that_of_their_directions():
     long = bnp.VonMisesFisher(normalize=True).with_prior(survey_of(Batch(7.0 * x)))
     np.testing.assert_allclose(one.b, 0.1 * x.mean(axis=0))
     np.testing.assert_allclose(long.b, one.b)
+
+
+def test_drawn_directions_spread_as_the_atoms_behind_them_let_them():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3)) + [2.0, 0.0, 0.0]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    model = bnp.VonMisesFisher().with_prior(survey_of(Batch(x)))
+    own = bnp.Model(bnp.FiniteMixture(), model)
+    params = model.global_step(own.summarize(np.arange(1), Batch(x), np.ones((40, 1))))
+    drawn = np.array([model.at_draw(params, rng).m[0] for _ in range(150)])
+    # of a mean of concentration kappa s in three dimensions: coth(kappa s) - 1 / (kappa s)
+    certain = 1.0 - 1.0 / (params.kappa[0] * params.s[0])
+    assert (drawn @ params.m[0]).mean() == pytest.approx(certain, abs=0.01)
+    rows = model.draw(params, np.zeros(300, np.int64), rng)
+    assert (rows @ params.m[0]).mean() == pytest.approx(params.s[0] / params.a[0] * certain, abs=0.08)

@@ -15,10 +15,11 @@ import bnp_dask as bnp
 from bnp_dask.allocation.levy import draw_jumps, table_of
 from bnp_dask.core.summary import Field, Summary
 from bnp_dask.errors import SettingError
-from bnp_dask.kernels import ABSENT, log_absent
+from bnp_dask.kernels import ABSENT, RaggedResp, log_absent
 from bnp_dask.kernels.predictive.urns import (
     NO_SEATS,
     column_weights,
+    expected_clusters,
     interpolated,
     log_cumulant,
     table_rule,
@@ -434,3 +435,18 @@ def test_atoms_that_are_certain_leave_no_cluster_empty_and_weights_count_in_that
     ):
         assert_allclose(step.values[ABSENT], log_absent(step.resp, weights))
     assert 0.0 < params.new < 1.0 and params.seats.sum() + params.new == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_chance_that_a_cluster_is_empty_is_that_all_of_its_atoms_are_elsewhere(weighted):
+    share = np.array([[0.5, 0.5, 0.0], [0.0, 0.2, 0.8], [1.0, 0.0, 0.0], [0.1, 0.6, 0.3]])
+    weights = np.array([2.0, 1.0, 1.0, 0.5]) if weighted else None
+    times = np.ones(4) if weights is None else weights
+    wanted = np.sum(times[:, None] * np.log(np.maximum(1.0 - share, 1e-15)), axis=0)
+    resp = share * times[:, None]
+    atom, cluster = np.nonzero(share)
+    offsets = np.concatenate([[0], np.cumsum((share > 0).sum(axis=1))])
+    ragged = RaggedResp(offsets, cluster, resp[atom, cluster], 3)
+    assert_allclose(log_absent(resp, weights), wanted, rtol=1e-4)
+    assert_allclose(log_absent(ragged, weights), wanted, rtol=1e-4)
+    assert_allclose(expected_clusters(log_absent(resp, weights)), np.sum(1.0 - np.exp(wanted)), rtol=1e-4)

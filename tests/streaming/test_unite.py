@@ -18,6 +18,7 @@ from bnp_dask.inference.streaming.unite import (
     grown,
     pair_gains,
     rows,
+    split_gains,
     union_gains,
     unions,
     with_cluster,
@@ -138,3 +139,26 @@ def test_one_cluster_takes_the_place_of_another_among_all():
 def test_random_numbers_differ_by_seed_lap_and_batch():
     drawn = {generator(*key).random() for key in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0), (0, 1))}
     assert len(drawn) == 6 and generator(3, 2, 1).random() == generator(3, 2, 1).random()
+
+
+def test_without_the_chance_that_a_cluster_is_empty_those_with_atoms_count():
+    """Of a Pitman-Yor process the price of a cluster depends on how many there are."""
+    model, total = small([20, 12, 9, 5])
+    model = replace(model, allocation=bnp.PitmanYorMixture(2.0, 0.4))
+    empty = replace(total, values={name: value.copy() for name, value in total.values.items()})
+    for value in empty.values.values():
+        if value.ndim and len(value) == 4:
+            value[3] = 0.0
+    a, b = rows(empty, np.array([0])), rows(empty, np.array([1]))
+    urn, data = model.allocation.urn, evidence_gains(model, a, b)
+    wanted = urn.log_partition(np.array([32.0, 9.0])) - urn.log_partition(np.array([20.0, 12.0, 9.0]))
+    np.testing.assert_allclose(union_gains(model, a, b, empty) - data, wanted, rtol=1e-9)
+
+
+def test_a_half_without_an_atom_is_no_cluster():
+    model, total = small([20, 12, 9])
+    halves = rows(total, np.array([0, 1, 2, 1]))
+    n = np.array([10.0, 10.0, 19.5, 0.5])
+    halves = replace(halves, values={**halves.values, "N": n})
+    gains = split_gains(model, halves, np.array([0, 1]), total)
+    assert np.isfinite(gains[0]) and gains[1] == -np.inf
