@@ -244,3 +244,13 @@ def test_versions_whose_score_fell_are_refused(tmp_path):
         grow(tmp_path / "run", path, on_version=3)
     kept = grow(tmp_path / "run", path, on_version=lambda version: version.fresh > -100)
     assert kept.version == 1 and kept.refused == ()
+
+
+def test_batches_of_a_time_and_by_number_leave_together(tmp_path):
+    begin(tmp_path / "run", dated(tmp_path / "in", 1))
+    for number in (2, 3, 4):
+        grow(tmp_path / "run", dated(tmp_path / "in", number))
+    # a batch from exactly that time stays
+    found = bnp.retire(tmp_path / "run", before="2026-11-02", batches=[2])
+    assert found.summary["N"].sum() == pytest.approx(120, rel=1e-3)
+    assert weights_of(tmp_path / "run")[[1, 3]].all()

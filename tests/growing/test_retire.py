@@ -7,7 +7,7 @@ import pytest
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError
-from bnp_dask.store import RunStore
+from bnp_dask.store import RunStore, Versions
 from tests.growing.parts import MODELS, begin, files, gap, grow, stored_day
 
 
@@ -55,8 +55,19 @@ def test_retiring_names_what_there_is_and_leaves_something(run, capsys):
     assert main(["retire", str(store), str(paths[2])]) == 0
     assert "720 atoms are left" in capsys.readouterr().out
     first = bnp.retire(store, paths[0])
+    assert len(Versions(store).kept()) == 1  # no version that held the data is left
     assert first.summary["N"].sum() == pytest.approx(480, rel=1e-12)
     assert bnp.retire(store, paths[0]).summary["N"].tobytes() == first.summary["N"].tobytes()
+
+
+def test_places_and_numbers_of_batches_leave_together_and_each_once(run):
+    store, paths = run
+    n = len(RunStore.view(store).load().arrays["visits"])
+    found = bnp.retire(store, [paths[1], paths[3]], batches=[0, 5, n - 1])  # the fifth is of the second file
+    assert found.summary["N"].sum() == pytest.approx(480 - 60, rel=1e-12)
+    assert gap(store) < 1e-12
+    with pytest.raises(SettingError, match=f"batches={n}: the run has 0 to {n - 1}"):
+        bnp.retire(store, batches=n)
 
 
 @pytest.mark.parametrize("kind", ["topics", "chains"])
