@@ -253,4 +253,3 @@ def test_batches_of_a_time_and_by_number_leave_together(tmp_path):
     # a batch from exactly that time stays
     found = bnp.retire(tmp_path / "run", before="2026-11-02", batches=[2])
     assert found.summary["N"].sum() == pytest.approx(120, rel=1e-3)
-    assert weights_of(tmp_path / "run")[[1, 3]].all()

@@ -73,7 +73,7 @@ def test_rollback_is_the_run_as_it_was(run, tmp_path):
     assert gap(store) < 1e-12
     # the versions before it stay, and whoever reads the posterior by its path reads this one
     assert Versions(store).kept() == [1, 2]  # the last three were kept
-    assert bnp.load(store, version=1).summary["N"].sum() == pytest.approx(480)
+    assert bnp.load(f"{store}@1").summary["N"].sum() == pytest.approx(480)
     assert bnp.load(store / "posterior.zarr").summary["N"].tobytes() == known.summary["N"].tobytes()
     again = grow(store, paths[3])
     assert (again.new, again.version) == ((str(paths[3]),), 4)
