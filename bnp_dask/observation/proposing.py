@@ -21,7 +21,22 @@ if TYPE_CHECKING:
 
 
 FEW_VALUES = 10
-"""Most distinct values for which whole numbers that are no counts, such as answers from 1 to 5, are levels."""
+"""Most distinct values for which numbers that are no counts, such as answers from 1 to 5 or four doses, are levels."""
+
+REPEATS = 5
+"""Least rows for each distinct value, on average, from which fractions, or texts of which some are numbers, are levels:
+values that come again so often were chosen and not measured."""
+
+LEAST_SHARED = 2
+"""Least rows for each distinct text, on average, for which texts are levels: if most occur once, they name rows."""
+
+MOST_TIES = 3.0
+"""Ties that are expected among the rows from which whole numbers without any are taken as names of rows.
+
+Of n numbers drawn evenly from a range of R there are n^2 / (2 R) ties on average, and none with a probability of exp of
+minus that, here 5 %.  Measurements crowd somewhere and have more.  So years, ranks and numbered persons are names, while
+populations and incomes, which are far apart, are not.
+"""
 
 MOST_COUNTS = 1000
 """Largest count: greater whole numbers are taken as measurements."""
@@ -159,28 +174,44 @@ def proposal(column: Looked) -> Proposal:
         numbers = present.to_numpy(np.float64)
         # numbers among texts and objects, and beside missing ones, have become floats
         may_be_whole = column.may_be_whole or lacks
-        return _of_numbers(numbers, n_distinct, may_be_whole and bool(np.all(numbers == np.floor(numbers))), lacks)
+        is_whole = may_be_whole and bool(np.all(numbers == np.floor(numbers)))
+        return _of_numbers(numbers, n_distinct, is_whole, lacks, bool(column.role))
     if not column.is_level:
         return Proposal(None, column.why or f"neither numbers nor texts but {values.dtype}")
-    if n_distinct > MOST_LEVELS or (n_distinct == len(present) >= LEAST_ROWS):
-        return Proposal(None, f"{n_distinct} distinct texts")
+    if column.bad is not None:
+        if n_distinct > FEW_VALUES or len(present) < REPEATS * n_distinct:
+            raise column.bad
+        return Proposal(Categorical, f"{n_distinct} levels, not all of them numbers", lacks)
+    if n_distinct > MOST_LEVELS or (len(present) >= LEAST_ROWS and len(present) < LEAST_SHARED * n_distinct):
+        among = "" if n_distinct == len(present) else f" in {len(present)} rows"
+        return Proposal(None, f"{n_distinct} distinct texts{among}")
     return Proposal(Categorical, f"{n_distinct} levels", lacks)
 
 
-def _of_numbers(values: np.ndarray, n_distinct: int, is_whole: bool, lacks: bool) -> Proposal:
+def _of_numbers(values: np.ndarray, n_distinct: int, is_whole: bool, lacks: bool, has_role: bool) -> Proposal:
+    repeats = len(values) >= max(LEAST_ROWS, REPEATS * n_distinct)
     if not is_whole:
+        if n_distinct <= FEW_VALUES and repeats:
+            return Proposal(Categorical, f"{n_distinct} numbers that come again and again", lacks)
         return Proposal(Gaussian, "fractions" + _tail(values), lacks)
-    if n_distinct == len(values) >= LEAST_ROWS:
+    if n_distinct == len(values) >= LEAST_ROWS and (has_role or _ties(values) > MOST_TIES):
         return Proposal(None, "a whole number of its own in each row")
     if n_distinct == 2:
         return Proposal(Categorical, "two whole numbers", lacks)
     no_counts = _no_counts(values)
     if not no_counts:
         kind, why = _of_counts(values)
-        return Proposal(kind, why, lacks)
+        if kind is not Gaussian or n_distinct > FEW_VALUES:
+            return Proposal(kind, why, lacks)
+        no_counts = why.removeprefix("whole numbers, ")
     if n_distinct <= FEW_VALUES:
         return Proposal(Categorical, f"{n_distinct} whole numbers, {no_counts}", lacks)
     return Proposal(Gaussian, f"whole numbers, {no_counts}{_tail(values)}", lacks)
+
+
+def _ties(values: np.ndarray) -> float:
+    """Number of pairs of equal values expected if whole numbers were spread evenly over their range."""
+    return len(values) ** 2 / (2.0 * (float(values.max() - values.min()) + 1.0))
 
 
 def _no_counts(values: np.ndarray) -> str:

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 import bnp_dask as bnp
+from bnp_dask.errors import DataError
 from bnp_dask.observation.negative_binomial import dispersion_of
 
 N = 400
@@ -87,3 +88,52 @@ def test_measurements_in_whole_numbers_do_not_become_many_clusters():
     found = bnp.DirichletProcessMixture("auto", random_state=0).fit(table)
     assert found.n_clusters_ == 2
     assert np.mean(found.labels_ == (kind if found.labels_[0] == kind[0] else 1 - kind)) > 0.97
+
+
+def chosen(**columns):
+    return {name: (kind, why) for name, kind, why in bnp.Product.choices(pd.DataFrame(columns)).rows}
+
+
+def test_whole_numbers_without_ties_are_names_of_rows_only_if_they_are_dense():
+    rng = np.random.default_rng(0)
+    found = chosen(
+        year=np.arange(1950, 2000),
+        rank=rng.permutation(50) + 1,
+        district=rng.choice(np.arange(61_000, 61_300), 50, replace=False),
+        customer_id=rng.choice(10**7, 50, replace=False),
+        votes=np.exp(rng.normal(11.0, 1.0, 50)).astype(int),
+    )
+    assert [name for name, (kind, _) in found.items() if not kind] == ["year", "rank", "district", "customer_id"]
+    assert found["votes"][0] == "Gaussian()"
+
+
+def test_few_numbers_are_levels_however_they_are_written():
+    rng = np.random.default_rng(0)
+    found = chosen(
+        answer=np.minimum(rng.geometric(0.5, N), 6),  # its variance is above its mean, as that of counts
+        flag=rng.choice([0.97, 1.03], N),
+        price=rng.choice([0.0678, 0.0914, 0.1301, 0.2], N),
+        weight=rng.normal(size=N),
+    )
+    assert [kind for kind, _ in found.values()] == ["Categorical()"] * 3 + ["Gaussian()"]
+    # of few rows the same could be measurements
+    assert chosen(dose=[0.5, 1.0, 2.0] * 4)["dose"][0] == "Gaussian()"
+
+
+def test_texts_that_mostly_occur_once_are_names_of_rows():
+    found = chosen(street=[f"no. {i % 50}" for i in range(60)], town=[f"t{i % 25}" for i in range(60)])
+    assert found == {"street": ("", "50 distinct texts in 60 rows"), "town": ("Categorical()", "25 levels")}
+
+
+@pytest.mark.parametrize(
+    "cells", [["<25", "25-29", "30-35", ">35"], ["4", "6", "8", "rotary"]], ids=["ranges", "numbers and a word"]
+)
+def test_texts_of_which_some_are_numbers_are_levels_if_they_come_again(cells):
+    table = pd.DataFrame({"x": np.arange(80) % 7 + 0.5 + np.arange(80) / 100, "kind": cells * 20})
+    assert bnp.Product.of(table) == bnp.Product({"x": bnp.Gaussian(), "kind": bnp.Categorical()})
+    found = bnp.DirichletProcessMixture("auto", random_state=0).fit(table)
+    assert found.posterior_.columns.coded["kind"] == tuple(sorted(cells))
+    # a few dirty cells among many numbers are an error that names one of them
+    table["kind"] = [str(i) for i in range(79)] + ["<5"]
+    with pytest.raises(DataError, match=r"row 79, column 'kind' is '<5', which is no number.*Categorical\(\)"):
+        bnp.Product.of(table)

@@ -71,6 +71,8 @@ class Looked:
         Whether its values are numbers, perhaps whole ones, or may be levels.
     role
         The role that its name says, "an id" or "a time"; else empty.
+    bad
+        Error for its first text that is no number, if the others are numbers and ``values`` are texts.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Looked:
     may_be_whole: bool
     is_level: bool
     role: str
+    bad: DataError | None = None
 
 
 def looked_columns(table: Any, given: Sequence[str] = ()) -> list[Looked]:
@@ -89,7 +92,7 @@ def looked_columns(table: Any, given: Sequence[str] = ()) -> list[Looked]:
     Raises
     ------
     DataError
-        The table cannot become a DataFrame; a cell in a column of numbers is no number.
+        The table cannot become a DataFrame.
     """
     frame = _as_frame(table)
     columns = frame_columns(frame, "table")
@@ -101,13 +104,13 @@ def looked_columns(table: Any, given: Sequence[str] = ()) -> list[Looked]:
 
 
 def _looked(column: TableColumn, values: Any, is_given: bool) -> Looked:
+    bad = None
     if column.bad is not None:
-        raise DataError(
-            f"{column.bad}; or make it levels: Product.of(table, {column.name}=Categorical())"
-        ) from column.bad
+        bad = DataError(f"{column.bad}; or make it levels: Product.of(table, {column.name}=Categorical())")
+        bad.__cause__ = column.bad
     array = pa.array([], pa.null()) if is_given else as_arrow(values)
     is_number = pa.types.is_decimal(array.type) or (is_numeric(array.type) and not pa.types.is_boolean(array.type))
-    are_numbers = not column.why and (column.is_text or is_number)
+    are_numbers = bad is None and not column.why and (column.is_text or is_number)
     may_be_whole = column.is_text or not column.is_plain or getattr(values.dtype, "kind", "f") in "iu"
     if are_numbers and not column.is_plain:
         values = type(values)(read_cells(array, 1, Cells("table", column.name))[:, 0])
@@ -120,6 +123,7 @@ def _looked(column: TableColumn, values: Any, is_given: bool) -> Looked:
         may_be_whole=may_be_whole,
         is_level=column.is_level,
         role=says_role(column),
+        bad=bad,
     )
 
 
