@@ -34,7 +34,7 @@ MOST_TIES = 3.0
 """Ties that are expected among the rows from which whole numbers without any are taken as names of rows.
 
 Of n numbers drawn evenly from a range of R there are n^2 / (2 R) ties on average, and none with a probability of exp of
-minus that, here 5 %.  Measurements crowd somewhere and have more.  So years, ranks and numbered persons are names, while
+minus that, here 5 %.  Measurements crowd somewhere and have more.  So years, ranks and numbered persons are names;
 populations and incomes, which are far apart, are not.
 """
 
@@ -57,6 +57,8 @@ LONG_TAIL = 4.0
 """Ratio of the lengths of the upper and lower half of the middle 90 % from which a tail is long.  It is 1 for a
 Gaussian, 2.3 for an exponential distribution, 5.2 for the exponential of a standard Gaussian."""
 
+NO_VALUE = "no value"
+
 LEAST_ROWS = 20
 """Least rows from which a column of distinct texts or whole numbers is taken as names of rows."""
 
@@ -72,11 +74,12 @@ KINDS: tuple[Kind, ...] = (Gaussian, Poisson, NegativeBinomial, Categorical)
 
 @dataclass(frozen=True)
 class Proposal:
-    """Likelihood of a column, None to leave it out; why; and whether it lacks entries."""
+    """Likelihood of a column, None to leave it out; why; whether it lacks entries, and may be given a likelihood."""
 
     kind: Kind | None
     why: str = ""
     lacks: bool = False
+    may_be_given: bool = True
 
 
 def proposed_groups(
@@ -102,11 +105,9 @@ def proposed_groups(
         told = ", ".join(f"{name!r} seems to be {role} by its name" for name, role in named.items())
         warn(f"{told}, and becomes a feature; leave it out: Product.of(table[[...]])")
     if left:
-        first = next(name for name, each in found.items() if each.kind is None)
-        warn(
-            f"columns are left out: {', '.join(left)}; give one a likelihood to have it: "
-            f"Product.of(table, {first}=Categorical())"
-        )
+        first = next((name for name, each in found.items() if each.kind is None and each.may_be_given), None)
+        advice = f"; give one a likelihood to have it: Product.of(table, {first}=Categorical())"
+        warn(f"columns are left out: {', '.join(left)}{'' if first is None else advice}")
     return groups, bool(left)
 
 
@@ -158,18 +159,20 @@ def _proposals(table: Any, given: Mapping[str, Observation]) -> tuple[list[Looke
 def proposal(column: Looked) -> Proposal:
     """The likelihood proposed for a column of a table."""
     if column.left_out:
-        return Proposal(None, column.why)
+        # such as times; row numbers and ids are numbers or texts, which a user may want
+        return Proposal(None, column.why, may_be_given=column.is_level and column.why != NO_VALUE)
     values = column.values
     present = values.dropna()
     lacks = len(present) < len(values)
     if len(present) == 0:
-        return Proposal(None, "no value")
+        return Proposal(None, NO_VALUE, may_be_given=False)
     try:
         n_distinct = int(present.nunique())
     except TypeError:  # lists and the like
-        return Proposal(None, f"neither numbers nor texts but {type(present.iloc[0]).__name__}")
+        why = f"{type(present.iloc[0]).__name__}s; those of numbers are features of one Gaussian() for them alone"
+        return Proposal(None, why, may_be_given=False)
     if n_distinct == 1:
-        return Proposal(None, f"always {present.iloc[0]!s}")
+        return Proposal(None, f"always {present.iloc[0]!s}", may_be_given=False)
     if column.are_numbers:
         numbers = present.to_numpy(np.float64)
         # numbers among texts and objects, and beside missing ones, have become floats
@@ -177,7 +180,7 @@ def proposal(column: Looked) -> Proposal:
         is_whole = may_be_whole and bool(np.all(numbers == np.floor(numbers)))
         return _of_numbers(numbers, n_distinct, is_whole, lacks, bool(column.role))
     if not column.is_level:
-        return Proposal(None, column.why or f"neither numbers nor texts but {values.dtype}")
+        return Proposal(None, column.why or f"neither numbers nor texts but {values.dtype}", may_be_given=False)
     if column.bad is not None:
         if n_distinct > FEW_VALUES or len(present) < REPEATS * n_distinct:
             raise column.bad

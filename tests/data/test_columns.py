@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 
 import numpy as np
@@ -435,3 +436,20 @@ def test_rows_with_those_before_them_know_the_levels_of_both():
     columns = Columns.of(["colour", "age"]).with_levels({"colour": ("blue", "red")}).with_previous()
     assert columns.names == ("colour", "age", "colour (t-1)", "age (t-1)")
     assert columns.coded == {"colour": ("blue", "red"), "colour (t-1)": ("blue", "red")}
+
+
+@pytest.mark.parametrize(("cell", "sign"), [("12.5%", "%"), ("$5.00", "$"), ("€ 1,250", "€")])
+def test_the_error_for_numbers_with_a_sign_says_how_to_take_it_off(cell, sign):
+    frame = pd.DataFrame({"v": np.arange(30) / 7.0, "price": [cell] * 30})
+    with pytest.raises(DataError, match=re.escape(f"take the sign off: df['price'].str.strip({sign!r})")):
+        bnp.as_source(frame)
+    with pytest.raises(DataError) as found:
+        bnp.as_source(frame.assign(price=["1.0"] * 29 + ["oops"]))
+    assert "take the sign off" not in str(found.value)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_table_read_with_the_wrong_separator_is_no_list_of_documents(separator):
+    frame = pd.DataFrame({separator.join(("a", "b", "c")): [separator.join(("1", "2.5", "x"))] * 30})
+    with pytest.raises(DataError, match=re.escape(f"pandas.read_csv(path, sep={separator!r})")):
+        bnp.DirichletProcessMixture("auto").fit(frame)

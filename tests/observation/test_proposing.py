@@ -137,3 +137,15 @@ def test_texts_of_which_some_are_numbers_are_levels_if_they_come_again(cells):
     table["kind"] = [str(i) for i in range(79)] + ["<5"]
     with pytest.raises(DataError, match=r"row 79, column 'kind' is '<5', which is no number.*Categorical\(\)"):
         bnp.Product.of(table)
+
+
+def test_a_likelihood_is_advised_only_for_columns_that_can_have_one():
+    table = pd.DataFrame({"v": np.random.default_rng(0).normal(size=40), "one": 1})
+    table = table.assign(when=pd.date_range("2024", periods=40), none=np.nan, vector=[np.ones(3)] * 40)
+    with pytest.warns(UserWarning, match="columns are left out") as told:
+        bnp.Product.of(table)
+    (line,) = [str(each.message) for each in told]
+    assert "give one a likelihood" not in line
+    assert "'vector' (ndarrays; those of numbers are features of one Gaussian() for them alone)" in line
+    with pytest.warns(UserWarning, match=r"Product.of\(table, name=Categorical\(\)\)"):
+        bnp.Product.of(table.assign(name=[f"n{i}" for i in range(40)]))

@@ -279,8 +279,10 @@ def _read_written(text: pa.Array, cells: Cells, width: int) -> pa.Array:
 def bad_cell(cells: Cells, index: int, value: Any, count: int) -> DataError:
     """The error for a cell that is not a number in a column of numbers."""
     more = f" ({count} such cells here)" if count > 1 else ""
+    sign = re.sub(r"[\d.,+\-\s']", "", str(value)) if re.match(DECORATED, str(value)) else ""
+    without = f"take the sign off: df[{cells.column!r}].str.strip({sign!r}); " if sign else ""
     return DataError(
-        f"{cells.at(index)} is {value!r}, which is no number{more}. Correct such cells or drop their rows, "
+        f"{cells.at(index)} is {value!r}, which is no number{more}. Correct such cells or drop their rows, {without}"
         "leave the column out (columns=), or take such cells for missing ones, for a likelihood that takes these: "
         'on_bad_cell="missing" (--on-bad-cell missing)'
     )
@@ -675,6 +677,8 @@ def _called(kind: pa.DataType) -> str:
         return "dates and times"
     if is_text(kind):
         return TEXTS
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "bytes, not texts in UTF-8"
     if pa.types.is_nested(kind):
         return f"nested values, {str(kind)[:40]}"
     return f"{kind} values"

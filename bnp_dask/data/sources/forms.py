@@ -352,6 +352,12 @@ def documents_of_table(data: Any, text: Text | None, is_new: bool = True) -> Doc
             f"{name}: row {gaps[0]}, column {chosen!r} is {shown(values[gaps[0]])}, which is no text ({len(gaps)} such "
             f"rows); leave them out, or write an empty text: df[{chosen!r}].fillna('')"
         )
+    if wanted is None and len(names) == 1 and (separator := _separator_within(chosen, values)) is not None:
+        raise DataError(
+            f"{name}: its only column {chosen!r} holds {separator!r} as often in each row as in its name, which seem "
+            f"to be columns: read the file with pandas.read_csv(path, sep={separator!r}); or, for documents, call it "
+            "'text'"
+        )
     numbers = [c.name for c in columns if c.is_plain]
     if numbers and text is None and is_new:
         warn(
@@ -359,6 +365,15 @@ def documents_of_table(data: Any, text: Text | None, is_new: bool = True) -> Doc
             f"({few(numbers)}): for these leave {chosen!r} out",
         )
     return Documents("texts", values, f"{name}, column {chosen!r}")
+
+
+def _separator_within(title: str, values: Sequence[str]) -> str | None:
+    """A separator that is in the name of a column as often as in each of its first texts; None if there is none."""
+    for separator in (";", "\t", "|", ","):
+        count = title.count(separator)
+        if count and values and all(value.count(separator) == count for value in values[:10]):
+            return separator
+    return None
 
 
 def _is_file(text: str) -> bool:
