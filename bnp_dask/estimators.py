@@ -182,7 +182,10 @@ def chosen_for(X: Any) -> Observation:
     if isinstance(X, Documents) or sparse.issparse(X):
         return Multinomial()
     if is_frame(X):
-        return Product.of(X)
+        found = Product.of(X)
+        alone = found.parts[0]
+        # of one part it is the same model, but parts do not learn their priors
+        return alone if len(found.parts) == 1 and found.others is None and type(alone) is Gaussian else found
     x = np.asarray(X)
     return Gaussian(missing="marginalise" if x.dtype.kind == "f" and bool(np.isnan(x).any()) else None)
 

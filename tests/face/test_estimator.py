@@ -463,3 +463,21 @@ def test_errors_of_data_do_not_print_the_data(X, found):
     with pytest.raises(DataError, match=re.escape(found)) as caught:
         DirichletProcessMixture().fit(X)
     assert not re.search(r"\[ *[-\d\[]+\.", str(caught.value)), str(caught.value)
+
+
+def test_auto_learns_from_a_table_of_measurements_what_gaussian_does_from_their_array():
+    # features of unlike spread within clusters, where a learned prior differs much from the one that the data give
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 4, 160)
+    x = rng.normal(rng.normal(size=(4, 6))[kind] * 4.0, 1.0) @ rng.normal(size=(6, 6))
+    of_array = DirichletProcessMixture("gaussian", random_state=0).fit(x)
+    table = pd.DataFrame(x, columns=list("abcdef"))
+    of_table = DirichletProcessMixture("auto", random_state=0).fit(table)
+    assert of_table.lower_bound_ == of_array.lower_bound_
+    np.testing.assert_array_equal(of_table.labels_, of_array.labels_)
+    np.testing.assert_array_equal(of_table.predict(table.head(9)), of_array.labels_[:9])
+    gaps = table.mask(rng.random(table.shape) < 0.05)
+    assert DirichletProcessMixture("auto", random_state=0).fit(gaps).observation_ == bnp.Gaussian(missing="marginalise")
+    # a table with other columns beside them has a likelihood for each kind
+    beside = DirichletProcessMixture("auto", random_state=0).fit(table.assign(kind=kind.astype(str)))
+    assert isinstance(beside.observation_, bnp.Product)
