@@ -156,7 +156,9 @@ from bnp_dask.kernels.topics.document_step import sweep_documents as sweep_docum
 from bnp_dask.kernels.topics.document_step import table_of as table_of
 from bnp_dask.kernels.topics.tokens import add_counts as add_counts
 from bnp_dask.kernels.topics.tokens import collapsed_counts as collapsed_counts
+from bnp_dask.kernels.topics.tokens import contrast as contrast
 from bnp_dask.kernels.topics.tokens import cumulate as cumulate
 from bnp_dask.kernels.topics.tokens import log_word_shares as log_word_shares
 from bnp_dask.kernels.topics.tokens import mix as mix
 from bnp_dask.kernels.topics.tokens import sample_pass as sample_pass
+from bnp_dask.kernels.topics.tokens import seat_whole as seat_whole

@@ -25,8 +25,9 @@ from bnp_dask.initialize import (
     SampledTopics,
 )
 from bnp_dask.initialize.anchors import count_together, projection
+from bnp_dask.initialize.sampled import split_mixed
 from bnp_dask.kernels.topics.anchors import convex_weights, farthest_points
-from bnp_dask.kernels.topics.tokens import add_counts, cumulate, sample_pass
+from bnp_dask.kernels.topics.tokens import add_counts, contrast, cumulate, sample_pass, seat_whole
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, Multinomial
 from bnp_dask.training.train import train
@@ -332,14 +333,107 @@ def test_the_sampler_draws_from_the_posterior():
 
 
 def collapsed(offsets, words, topics, prior, shares):
-    """Log joint of words and topics, up to a constant."""
+    """Log joint of words and topics, up to a constant of the sums of prior masses."""
     value = 0.0
     for first, last in itertools.pairwise(offsets):
-        value += gammaln(np.bincount(topics[first:last], minlength=2) + shares).sum()
-    for k in range(2):
-        mass = np.bincount(words[topics == k], minlength=3) + prior
+        value += (gammaln(np.bincount(topics[first:last], minlength=len(shares)) + shares) - gammaln(shares)).sum()
+    for k in range(len(shares)):
+        mass = np.bincount(words[topics == k], minlength=len(prior)) + prior
         value += gammaln(mass).sum() - gammaln(mass.sum())
     return value
+
+
+def two_in_one(n_docs=120, length=30, seed=0):
+    """Tokens of four topics, of which two are one: ``(offsets, document, words, topics, true topics)``.
+
+    A topic has ten words of its own.  The first two are one topic, in other documents each; the last is two, whose
+    tokens are mixed.
+    """
+    rng = np.random.default_rng(seed)
+    true = np.repeat(rng.integers(2, size=(n_docs, 2)) + np.array([0, 2]), length // 2, axis=1).ravel()
+    words = 10 * true + rng.integers(10, size=len(true))
+    mixed = rng.integers(2, size=len(true))
+    topics = np.where(true <= 1, 0, np.where(true == 2, 1, 2 + mixed))
+    return np.arange(0, len(true) + 1, length), np.repeat(np.arange(n_docs), length), words, topics, true
+
+
+def split(document, words, topics, shares, prior):
+    """State after a move: ``(gain, topics, shares, counts, totals)``."""
+    topics, shares = topics.copy(), shares.copy()
+    counts = np.zeros((len(prior), len(shares)), np.float32)
+    np.add.at(counts, (words, topics), 1.0)
+    totals = counts.sum(axis=0, dtype=np.float64)
+    return split_mixed(document, words, topics, shares, prior, counts, totals), topics, shares, counts, totals
+
+
+def test_two_topics_in_one_are_split_in_the_place_of_a_copy():
+    offsets, document, words, topics, true = two_in_one()
+    prior, shares = np.full(40, 0.1), np.array([0.5, 0.2, 0.4, 0.3])
+    gain, after, mass, counts, totals = split(document, words, topics, shares, prior)
+    assert len(set(zip(true.tolist(), after.tolist(), strict=True))) == 4
+    # nothing but the joint of all tokens is raised, and by what is said
+    change = collapsed(offsets, words, after, prior, mass) - collapsed(offsets, words, topics, prior, shares)
+    assert gain > 0.0 and gain == pytest.approx(change, abs=1e-8)
+    again = np.zeros_like(counts)
+    np.add.at(again, (words, after), 1.0)
+    np.testing.assert_array_equal(counts, again)
+    np.testing.assert_array_equal(totals, again.sum(axis=0))
+    assert mass.sum() == pytest.approx(shares.sum())
+    # nothing is left to be split
+    assert split(document, words, after, mass, prior)[0] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_true_topics_are_not_split(seed):
+    _, document, words, _, true = two_in_one(seed=seed)
+    gain, after, *_ = split(document, words, true, np.full(4, 0.3), np.full(40, 0.1))
+    assert gain == 0.0
+    np.testing.assert_array_equal(after, true)
+
+
+def test_a_split_takes_an_empty_place_and_no_more_topics_than_there_are():
+    _, document, words, topics, true = two_in_one()
+    one = np.array([0, 1, 2, 2])[topics]
+    gain, after, *_ = split(document, words, one, np.full(4, 0.3), np.full(40, 0.1))
+    assert gain > 0.0 and len(set(zip(true.tolist(), after.tolist(), strict=True))) == 4
+    for most in (1, 2):
+        few = np.minimum(topics, most - 1)
+        gain, after, *_ = split(document, words, few, np.full(most, 0.3), np.full(40, 0.1))
+        assert gain == 0.0
+        np.testing.assert_array_equal(after, few)
+
+
+def test_the_halves_of_a_topic_are_the_best_of_all():
+    """Four documents of two topics: no other division has a larger joint."""
+    words = np.array([0, 1, 0, 1, 2, 3, 2, 3] * 3)
+    offsets, prior = np.arange(0, 25, 4), np.full(4, 0.1)
+    sides = [np.array(side) for side in itertools.product(range(2), repeat=6)]
+    values = [collapsed(offsets, words, np.repeat(side, 4), prior, np.full(2, 0.5)) for side in sides]
+    found = np.array([0, 1, 0, 0, 0, 0])
+    seat_whole(offsets, words, prior, prior.sum(), found, 2)
+    np.testing.assert_array_equal(found, [0, 1, 0, 1, 0, 1])
+    assert collapsed(offsets, words, np.repeat(found, 4), prior, np.full(2, 0.5)) == pytest.approx(max(values))
+
+
+def test_the_contrast_of_a_topic_is_its_largest_eigenvalue():
+    rng = np.random.default_rng(0)
+    for kinds in (1, 2):
+        own = rng.integers(kinds, size=400)
+        words = (15 * own[:, None] + rng.integers(30 // kinds, size=(400, 12))).ravel()
+        x = np.zeros((400, 30))
+        np.add.at(x, (np.repeat(np.arange(400), 12), words), 1.0)
+        pairs = x.T @ x - np.diag(x.sum(axis=0))
+        expected = np.outer(pairs.sum(axis=1), pairs.sum(axis=1)) / pairs.sum()
+        values, vectors = np.linalg.eigh((pairs - expected) / np.sqrt(expected))
+        strength, score = contrast(np.arange(0, 4801, 12), words, 30)
+        if kinds == 1:
+            assert strength < 1.2
+        else:
+            assert strength == pytest.approx(values[-1] / (2.0 * np.sqrt(30)), rel=1e-9)
+            along = x @ (vectors[:, -1] / np.sqrt(pairs.sum(axis=1)))
+            assert abs(along @ score) == pytest.approx(np.linalg.norm(along) * np.linalg.norm(score), rel=1e-6)
+            assert ((score > 0) == (own == own[score > 0][0])).all()
+    assert contrast(np.array([0, 1, 2]), np.array([0, -1]), 30)[0] == 0.0
 
 
 def test_sampled_topics_of_weighted_documents():

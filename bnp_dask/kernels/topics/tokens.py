@@ -16,6 +16,9 @@ ONE_53 = 2.0**-53
 TRIES = 100
 """Draws from a table before its last one is taken: a word in a single topic has only its prior elsewhere."""
 
+POWERS = 200
+"""Steps by which the largest eigenvalue of a small matrix is found."""
+
 LEFT, RIGHT, LEFT_AGAIN, LOW = np.uint64(13), np.uint64(7), np.uint64(17), np.uint64(11)
 
 
@@ -144,6 +147,122 @@ def sample_pass(offsets, words, topics, prior, table, each, counts, totals, stat
             documents[listed[j]] += 1.0
             here[listed[j]] = 0
     return documents
+
+
+@njit(nogil=True, cache=True)
+def contrast(offsets, places, n_words):
+    """Two sets of words that a topic's documents use one or the other of: how clearly there are two.
+
+    Pairs of tokens in the documents, each of two of ``n_words`` words, are compared with the numbers expected if words
+    were independent within a document of the topic: residuals ``(O - E) / sqrt(E)``.  Those of a single topic are
+    noise of variance one, whose largest eigenvalue is about ``2 sqrt(n_words)`` (Wigner 1958).  With two topics in one,
+    words of the same topic meet too often, and the eigenvector of the largest eigenvalue has one sign for each.
+
+    Parameters
+    ----------
+    offsets, places
+        Tokens of documents ``(G + 1,)``, each a word ``0 ... n_words - 1``, or -1 for one that is not compared,
+        ``(T,)``.
+    n_words
+        Number of words compared.
+
+    Returns
+    -------
+    strength
+        Largest eigenvalue as a multiple of that of noise.
+    score
+        Each document's place between the two, ``(G,)``: negative on one side, zero without any of the words.
+    """
+    residual, used, here = np.zeros((n_words, n_words)), np.empty(n_words, np.int64), np.zeros(n_words)
+    for g in range(len(offsets) - 1):
+        n_used = 0
+        for i in range(offsets[g], offsets[g + 1]):
+            v = places[i]
+            if v >= 0:
+                if here[v] == 0.0:
+                    used[n_used] = v
+                    n_used += 1
+                here[v] += 1.0
+        for a in range(n_used):
+            for b in range(n_used):
+                v, w = used[a], used[b]
+                residual[v, w] += here[v] * (here[w] - (1.0 if v == w else 0.0))
+        for a in range(n_used):
+            here[used[a]] = 0.0
+    pairs, score = residual.sum(axis=1), np.zeros(len(offsets) - 1)
+    total = pairs.sum()
+    if total == 0.0:
+        return 0.0, score
+    for v in range(n_words):
+        for w in range(n_words):
+            expected = pairs[v] * pairs[w] / total
+            residual[v, w] = (residual[v, w] - expected) / math.sqrt(expected) if expected > 0.0 else 0.0
+    # no eigenvalue is below -shift, so that the largest in size is the largest
+    shift = 0.0
+    for v in range(n_words):
+        shift = max(shift, np.abs(residual[v]).sum())
+    axis, value = np.ones(n_words), 0.0
+    axis[::2] = -1.0
+    axis /= math.sqrt(n_words)
+    for _ in range(POWERS):
+        value = -shift
+        after = shift * axis
+        for v in range(n_words):
+            along = 0.0
+            for w in range(n_words):
+                along += residual[v, w] * axis[w]
+            value += axis[v] * (along + shift * axis[v])
+            after[v] += along
+        length = math.sqrt((after * after).sum())
+        if length == 0.0:
+            break
+        axis = after / length
+    for v in range(n_words):
+        axis[v] = axis[v] / math.sqrt(pairs[v]) if pairs[v] > 0.0 else 0.0
+    for g in range(len(score)):
+        for i in range(offsets[g], offsets[g + 1]):
+            if places[i] >= 0:
+                score[g] += axis[places[i]]
+    return value / (2.0 * math.sqrt(n_words)), score
+
+
+@njit(nogil=True, cache=True)
+def seat_whole(offsets, row, prior, whole, side, scans):
+    """Move a topic's documents between two halves, each to where its words are likelier given all others.
+
+    Parameters
+    ----------
+    offsets, row
+        Tokens of the topic ``(T,)``, words ``0 ... R - 1``, in documents ``(G + 1,)``.
+    prior, whole
+        Pseudo-counts of these words, ``(R,)``, and of all words.
+    side
+        Half of each document, 0 or 1, ``(G,)``; overwritten.
+    scans
+        Times that each document is seated.
+    """
+    counts, totals, value = np.zeros((len(prior), 2)), np.zeros(2), np.empty(2)
+    for g in range(len(side)):
+        for i in range(offsets[g], offsets[g + 1]):
+            counts[row[i], side[g]] += 1.0
+            totals[side[g]] += 1.0
+    for _ in range(scans):
+        for g in range(len(side)):
+            first, last = offsets[g], offsets[g + 1]
+            for i in range(first, last):
+                counts[row[i], side[g]] -= 1.0
+            totals[side[g]] -= last - first
+            for h in range(2):
+                value[h] = 0.0
+                for i in range(first, last):
+                    value[h] += math.log((counts[row[i], h] + prior[row[i]]) / (totals[h] + i - first + whole))
+                    counts[row[i], h] += 1.0
+                for i in range(first, last):
+                    counts[row[i], h] -= 1.0
+            side[g] = 1 if value[1] > value[0] else 0
+            for i in range(first, last):
+                counts[row[i], side[g]] += 1.0
+            totals[side[g]] += last - first
 
 
 @njit(nogil=True, cache=True)
