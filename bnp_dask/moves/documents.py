@@ -176,9 +176,14 @@ class DocumentBirth:
         context.ask([WHOLE], -(-wanted // len(context.visited)))
 
     def _next_size(self, context: PlanContext, calm: bool) -> Size | None:
-        """Size of the next candidate; None if all that are worth a try have failed."""
+        """Size of the next candidate; None if all that are worth a try have failed.
+
+        A failure counts until the tokens have doubled, which may show more topics.  Fewer topics, sampled anew, are
+        not tried again: more tokens never ask for fewer.
+        """
         for size in self._sizes(context, calm):
-            if context.memory.failed(size.name, (), [context.tokens], 1.0) < size.tries:
+            change = np.inf if size.anew else 1.0
+            if context.memory.failed(size.name, (), [context.tokens], change) < size.tries:
                 return size
         return None
 

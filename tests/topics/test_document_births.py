@@ -233,6 +233,23 @@ def test_no_more_topics_are_sought_than_the_gathered_documents_show():
     assert usual_number(context) == 6754
 
 
+def test_what_failed_on_a_sample_is_tried_again_on_a_larger_one_unless_it_has_fewer_topics():
+    """A sample of a fourth of the corpus, which then grows: more tokens may show more topics, but never fewer."""
+    move, memory = DocumentBirth(), Memory(next_id=50)
+    for size, _ in sizes(50):
+        for _ in range(2):
+            memory.remember_failure(size, (), [96_100.0])
+    survey = SimpleNamespace(n_atoms=2250, total_weight=2250.0)
+
+    def following(tokens):
+        value = SimpleNamespace(n_clusters=50)
+        context = SimpleNamespace(value=value, tokens=tokens, survey=survey, memory=memory)
+        return move._next_size(context, calm=True)
+
+    assert following(96_100.0) is following(150_000.0) is None
+    assert following(384_400.0).name == "documents half"
+
+
 @pytest.mark.parametrize(("of_usual", "tried"), [(0.0, True), (0.1, False)])
 def test_topics_are_split_up_to_a_share_of_the_usual_number(of_usual, tried):
     """3,600 tokens usually show 15 topics."""
