@@ -299,7 +299,8 @@ def sample_topics(
             totals = counts.sum(axis=0, dtype=np.float64)
         if turn >= passes - averaged:
             add_counts(offsets, words, topics, times, mean)
-    return mean / averaged
+    mean /= averaged  # in place: a second table may be half a gigabyte
+    return mean
 
 
 # -- Topics that are two in one ------------------------------------------------------------------------------------

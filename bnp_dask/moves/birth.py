@@ -235,7 +235,7 @@ class Birth:
     def _candidates(self, context: PlanContext) -> list[Target]:
         """Clusters large enough and not known to fail: first clusters that never failed, then the worst fit."""
         value, policy = context.value, self.policy
-        if policy.of_usual > 0 and value.n_clusters > policy.of_usual * usual_number(context):
+        if policy.of_usual > 0 and value.n_clusters > policy.of_usual * usual_number(context, LAP.shown):
             return []
         score = context.model.data_terms(context.posterior.observation, value)
         out: list[Target] = []

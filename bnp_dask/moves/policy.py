@@ -71,6 +71,9 @@ class LapPolicy:
         Updates of a learned prior in one lap, at most.
     prior_gain
         Nats per atom by which an update of a prior must raise the objective for another to follow in the same lap.
+    shown
+        Tokens by which splits of topics judge how many topics a corpus shows, however large it is: as many as births
+        from whole documents look at.
     """
 
     same_count: float = 0.1
@@ -92,6 +95,7 @@ class LapPolicy:
     misfits: int = 8
     prior_updates: int = 20
     prior_gain: float = 1e-7
+    shown: int = 1_000_000
 
 
 LAP = LapPolicy()
@@ -348,8 +352,8 @@ class BirthPolicy:
         Laps in which a split of a topic may be tried, re-estimated between them.  Parts of documents do not show how
         documents change, so that a good split may fall short at first.
     of_usual
-        Share of the usual number of topics for so many tokens (see :class:`~bnp_dask.SampledTopics`) above which topics
-        of words are not split; 0 for no limit.
+        Share of the usual number of topics for so many tokens (see :class:`~bnp_dask.SampledTopics`), a million at
+        most, above which topics of words are not split; 0 for no limit.
     small_run
         Numbers of the small runs.
     window

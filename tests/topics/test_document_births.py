@@ -34,6 +34,7 @@ from bnp_dask.moves.memory import WHOLE, Memory
 from bnp_dask.moves.policy import BirthPolicy, DocumentBirthPolicy
 from bnp_dask.observation import Gaussian, Multinomial
 from bnp_dask.testing import survey_of
+from bnp_dask.training.run_settings import SPLITS_OF_TOPICS
 from bnp_dask.training.train import train
 from tests.stopping import AfterLaps
 from tests.topics.bars import thin_bars
@@ -231,6 +232,26 @@ def test_no_more_topics_are_sought_than_the_gathered_documents_show():
     found = [(size.name, size.total) for size in DocumentBirth()._sizes(context, calm=True)]
     assert found == [("documents anew", 31), ("documents few", 225)]
     assert usual_number(context) == 6754
+
+
+@pytest.mark.parametrize(("k", "tried"), [(125, True), (126, False)])
+def test_splits_of_topics_end_at_half_of_what_a_million_tokens_show(k, tried):
+    many = SimpleNamespace(n_atoms=8_200_000, total_weight=8.2e6)
+
+    class Looked(Exception):
+        """Topics are looked at one by one."""
+
+    def data_terms(*_):
+        raise Looked
+
+    model = SimpleNamespace(data_terms=data_terms)
+    value, posterior = SimpleNamespace(n_clusters=k), SimpleNamespace(observation=None)
+    context = SimpleNamespace(value=value, tokens=7.3e8, survey=many, model=model, posterior=posterior)
+    if tried:
+        with pytest.raises(Looked):
+            SPLITS_OF_TOPICS._candidates(context)
+    else:
+        assert SPLITS_OF_TOPICS._candidates(context) == []
 
 
 def test_what_failed_on_a_sample_is_tried_again_on_a_larger_one_unless_it_has_fewer_topics():
