@@ -423,7 +423,7 @@ class Model:
     @property
     def counts(self) -> frozenset[str]:
         """Names of the fields that are sums of nonnegative terms, as far as the parts declare them."""
-        parts = [part for part in (self.allocation, self.observation) if isinstance(part, Counting)]
+        parts = [part for part in (self.allocation, self.observation) if is_a(part, Counting)]
         return frozenset({"N", *self.of_units}.union(*(part.counts for part in parts)))
 
     def with_columns(self, names: Sequence[str] | None) -> Model:

@@ -373,26 +373,24 @@ class Summary:
     # -- verbs of a vector space ----------------------------------------------------------------------------
     def __add__(self, other: Summary) -> Summary:
         self._require_aligned(other)
-        total = self._mapped(lambda name, a, b: a + b, other)
-        return replace(total, links=combine_links(self.links, other.links, 1.0))
+        return self._mapped(lambda name, a, b: a + b, other, combine_links(self.links, other.links, 1.0))
 
     def __sub__(self, other: Summary) -> Summary:
         self._require_aligned(other)
-        rest = self._mapped(lambda name, a, b: a - b, other)
-        return replace(rest, links=combine_links(self.links, other.links, -1.0))
+        return self._mapped(lambda name, a, b: a - b, other, combine_links(self.links, other.links, -1.0))
 
     def scale(self, factor: float) -> Summary:
         """All values times ``factor`` (stochastic steps count a batch as N / N_b batches)."""
         links = self.links and self.links.mapped(lambda a, _: a * factor, None)
-        return replace(self._mapped(lambda name, a, _: a * factor, self), links=links)
+        return self._mapped(lambda name, a, _: a * factor, self, links)
 
     def absolute(self) -> Summary:
         """The absolute values; their sum is the size of the terms of a sum."""
-        return replace(self._mapped(lambda name, a, _: np.abs(a), self), links=None)
+        return self._mapped(lambda name, a, _: np.abs(a), self, None)
 
     def zeros(self) -> Summary:
         """The summary of no atoms, with the same clusters and pairs."""
-        return replace(self._mapped(lambda name, a, _: np.zeros_like(a), self), links=None)
+        return self._mapped(lambda name, a, _: np.zeros_like(a), self, None)
 
     # -- as plain arrays, for files --------------------------------------------------------------------------
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -432,12 +430,12 @@ class Summary:
         pair_values = {n: arrays[f"pair.{n}"] for n in fields if f"pair.{n}" in arrays}
         return Summary(arrays["ids"], fields, values, arrays["pairs"], pair_values, Links.from_arrays(arrays))
 
-    def _mapped(self, function: Callable[[str, Any, Any], Any], other: Summary) -> Summary:
+    def _mapped(self, function: Callable[[str, Any, Any], Any], other: Summary, links: Links | None) -> Summary:
         # asarray, because numpy turns an expression of 0-d arrays into a scalar
         values = {n: np.asarray(function(n, a, other.values[n])) for n, a in self.values.items()}
         mine = self.pair_values.items() if self.n_pairs else ()
         pair_values = {n: np.asarray(function(n, a, other.pair_values[n])) for n, a in mine}
-        return replace(self, values=values, pair_values=pair_values)
+        return Summary(self.ids, self.fields, values, self.pairs, pair_values, links)
 
     def _require_aligned(self, other: Summary) -> None:
         if not np.array_equal(self.ids, other.ids):
@@ -490,7 +488,7 @@ class Summary:
         index = self.positions(wanted)
         values = {n: select(v, index, self.fields[n].n_cluster_axes) for n, v in self.values.items()}
         links = self.links and self.links.take(index)
-        taken = replace(self, ids=wanted, values=values, links=links)
+        taken = Summary(wanted, self.fields, values, self.pairs, self.pair_values, links)
         return taken._keep_pairs(np.all(np.isin(self.pairs, wanted), axis=1)) if self.n_pairs else taken
 
     def widen(self, dim: str, size: int) -> Summary:
@@ -594,7 +592,7 @@ class Summary:
 
     def _keep_pairs(self, kept: Any) -> Summary:
         pair_values = {n: v[kept] for n, v in self.pair_values.items()}
-        return replace(self, pairs=self.pairs[kept], pair_values=pair_values)
+        return Summary(self.ids, self.fields, self.values, self.pairs[kept], pair_values, self.links)
 
     def _pair_position(self, keep: int, drop: int) -> int:
         wanted = np.sort([keep, drop])

@@ -26,7 +26,7 @@ from threadpoolctl import ThreadpoolController
 
 from bnp_dask.errors import BnpDaskError, ExecutionError, brief_in_notebooks, redacted
 from bnp_dask.execute.prefetch import Load, load_of
-from bnp_dask.inputs import whole_number
+from bnp_dask.inputs import is_a, whole_number
 from bnp_dask.kernels import fixed_order, is_fixed
 
 logger = logging.getLogger("bnp_dask.execute")
@@ -146,7 +146,7 @@ class RemoteExecutor(Protocol):
 
 def is_remote(executor: Executor) -> bool:
     """Whether arguments of tasks are sent to other processes."""
-    return isinstance(executor, RemoteExecutor) and executor.is_remote
+    return is_a(executor, RemoteExecutor) and executor.is_remote
 
 
 @dataclass(frozen=True)
@@ -304,14 +304,14 @@ def _in_turn(
 
 def submitted(executor: Executor, tasks: Sequence[Task], first: bool = False) -> list[Handle]:
     """Start tasks together, none of which needs another; with ``first`` before other waiting tasks, if supported."""
-    if isinstance(executor, GroupExecutor):
+    if is_a(executor, GroupExecutor):
         return executor.submit_together(tasks, first)
     return [executor.submit(name, function, *args) for name, function, args in tasks]
 
 
 def collected(executor: Executor, handles: Sequence[Handle], at_once: bool) -> Iterator[Any]:
     """Values of tasks in order: all ``at_once``, with fewer messages and more memory, or one after the other."""
-    if at_once and isinstance(executor, GroupExecutor):
+    if at_once and is_a(executor, GroupExecutor):
         yield from executor.results_together(handles)
     else:
         yield from map(executor.result, handles)

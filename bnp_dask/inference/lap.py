@@ -15,6 +15,7 @@ from bnp_dask.inference.gathered import Gathered, GatheredAtoms
 from bnp_dask.inference.prior import learn_prior
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import usable
+from bnp_dask.inputs import is_a
 from bnp_dask.moves import (
     LAP,
     Draft,
@@ -98,7 +99,7 @@ def plan_lap(moves: Sequence[Move], context: PlanContext) -> Plan:
 
 def _turn(move: Move, context: PlanContext) -> Turn:
     """Place of a move among the moves that plan in a lap."""
-    if isinstance(move, InTurn):
+    if is_a(move, InTurn):
         return move.turn(context)
     return Turn.URGENT if move.is_urgent(context) else Turn.USUAL
 

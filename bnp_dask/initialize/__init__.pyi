@@ -24,8 +24,10 @@ from bnp_dask.initialize.kmeans import PER_CLUSTER as PER_CLUSTER
 from bnp_dask.initialize.kmeans import SAMPLE as SAMPLE
 from bnp_dask.initialize.kmeans import SAMPLE_NUMBERS as SAMPLE_NUMBERS
 from bnp_dask.initialize.kmeans import BregmanKMeans as BregmanKMeans
+from bnp_dask.initialize.kmeans import Distances as Distances
 from bnp_dask.initialize.kmeans import KMeansParallel as KMeansParallel
 from bnp_dask.initialize.kmeans import cluster_atoms as cluster_atoms
+from bnp_dask.initialize.kmeans import distances_between as distances_between
 from bnp_dask.initialize.kmeans import largest_first as largest_first
 from bnp_dask.initialize.kmeans import plus_plus as plus_plus
 from bnp_dask.initialize.sampled import MOST_PASSES as MOST_PASSES

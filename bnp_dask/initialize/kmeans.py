@@ -33,7 +33,7 @@ from bnp_dask.initialize.base import (
     submit_atoms,
     summarize_assigned,
 )
-from bnp_dask.inputs import hold, positive_number, whole_number
+from bnp_dask.inputs import hold, is_a, positive_number, whole_number
 from bnp_dask.kernels import log, matmul
 from bnp_dask.model import Model, Posterior
 from bnp_dask.observation import Params, lacks_any, numbers_per_cluster
@@ -127,7 +127,7 @@ class ClosedForm(Protocol):
 def closed_form(model: Model, batch: Batch) -> Singles | None:
     """Atoms as clusters of one atom each, if there is a closed form; these are for atoms without missing entries."""
     observation = model.observation
-    if isinstance(observation, ClosedForm) and not (model.marginalises and lacks_any(batch)):
+    if is_a(observation, ClosedForm) and not (model.marginalises and lacks_any(batch)):
         return observation.single_atoms(batch)
     return None
 
@@ -142,8 +142,12 @@ def _best_of(found: Singles) -> Best:
     return Best(found.joint, ROUNDING * (1.0 + found.size))
 
 
-def distances_between(model: Model, batch: Batch) -> Callable[[np.ndarray], np.ndarray]:
-    """Function that returns the divergences of all atoms from the atoms at some positions ``(m,)``, ``(n, m)`` nats."""
+Distances = Callable[[np.ndarray], np.ndarray]
+"""Function that returns the divergences of all atoms from the atoms at some positions ``(m,)``, ``(n, m)`` nats."""
+
+
+def distances_between(model: Model, batch: Batch) -> Distances:
+    """Divergences of the atoms from one another; what depends on single atoms alone is computed once."""
     found = closed_form(model, batch)
     if found is not None:
         best = _best_of(found)
@@ -231,7 +235,12 @@ class Seeds:
 
 
 def plus_plus(
-    model: Model, batch: Batch, n_clusters: int, rng: np.random.Generator, candidates: int | None = None
+    model: Model,
+    batch: Batch,
+    n_clusters: int,
+    rng: np.random.Generator,
+    candidates: int | None = None,
+    distances: Distances | None = None,
 ) -> Seeds:
     """Distance-biased choice of centres (thesis Algorithm 2.2).
 
@@ -251,10 +260,12 @@ def plus_plus(
     candidates
         Atoms drawn at each step; the atom that lowers the total divergence most is kept (greedy k-means++).  1 is the
         plain algorithm; None means 2 + log K, as in scikit-learn.
+    distances
+        :func:`distances_between` of these atoms, if the caller has it: several choices among the same atoms share it.
     """
     weights = np.ones(batch.n_atoms) if batch.weights is None else batch.weights
     tries = 2 + int(log(n_clusters)) if candidates is None else min(candidates, batch.n_atoms)
-    distances = distances_between(model, batch)
+    distances = distances_between(model, batch) if distances is None else distances
     first = _draw(weights, 1, rng)
     centres = [int(first[0])]
     distance = distances(first)[:, 0]
@@ -364,12 +375,21 @@ def largest_first(labels: np.ndarray, weights: np.ndarray | None, n_clusters: in
 
 
 def cluster_atoms(
-    model: Model, batch: Batch, n_clusters: int, rng: np.random.Generator, candidates: int | None, laps: int
+    model: Model,
+    batch: Batch,
+    n_clusters: int,
+    rng: np.random.Generator,
+    candidates: int | None,
+    laps: int,
+    distances: Distances | None = None,
 ) -> tuple[np.ndarray, int]:
-    """Labels ``(n,)`` by k-means++ and ``laps`` of k-means, largest cluster first, and the number of clusters."""
+    """Labels ``(n,)`` by k-means++ and ``laps`` of k-means, largest cluster first, and the number of clusters.
+
+    Arguments are as in :func:`plus_plus`.
+    """
     if n_clusters == 1:
         return np.zeros(batch.n_atoms, np.int64), 1
-    seeds = plus_plus(model, batch, n_clusters, rng, candidates)
+    seeds = plus_plus(model, batch, n_clusters, rng, candidates, distances)
     found = len(seeds.centres)
     labels = hard_kmeans(model, batch, seeds.labels, found, laps)
     return largest_first(labels, batch.weights, found), found

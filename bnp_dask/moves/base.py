@@ -15,7 +15,7 @@ from bnp_dask.data import Source
 from bnp_dask.errors import SettingError
 from bnp_dask.execute import Executor, Task
 from bnp_dask.initialize import documents_counted, topics_of_tokens
-from bnp_dask.inputs import MOST, hold, shown, whole_number
+from bnp_dask.inputs import MOST, hold, is_a, shown, whole_number
 from bnp_dask.model import NO_PAIRS, Model, Posterior
 from bnp_dask.moves.memory import WHOLE, Basis, Memory
 from bnp_dask.moves.pairs import PairGains
@@ -621,7 +621,7 @@ def is_to_come(move: Move, lap: int) -> bool:
 
 
 def _when(move: Move) -> tuple[int, int]:
-    if not isinstance(move, Scheduled):
+    if not is_a(move, Scheduled):
         return 0, MOST
     first, stop = (0, MOST) if move.laps is None else _limits(move.laps)
     return max(first, move.start), stop

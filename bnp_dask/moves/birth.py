@@ -291,9 +291,10 @@ class Birth:
         value, policy = context.value, self.policy
         if not (context.calm and context.policy.births_beside and policy.pooled > 1) or value.n_clusters < 2:
             return {}
-        gains, counts = context.pair_gains(), value["N"]
-        rough = rough_allocation_gains(counts, gains.first, gains.second) + gains.gains
-        union = replace(gains, gains=rough)
+        gains, ids, counts = context.pair_gains(), value.ids.tolist(), value["N"].tolist()
+        rough = rough_allocation_gains(value["N"], gains.first, gains.second) + gains.gains
+        union = [replace(gains, gains=rough)[k] for k in range(value.n_clusters)]
+        place, count = {i: k for k, i in enumerate(ids)}, dict(zip(ids, counts, strict=True))
         found: dict[Pool, tuple[int, float]] = {}
         for k in range(value.n_clusters):
             row = union[k]
@@ -301,20 +302,20 @@ class Birth:
             pairs = [near[i : i + 1] for i in range(policy.pairs)]
             sets = [near[:n] for n in range(2, policy.pooled)]
             for others in [*pairs, *sets]:
-                pool = tuple(sorted(value.ids[[k, *others]].tolist()))
-                if len(others) == 0 or pool in found or sum(context.counts(pool)) < self.min_atoms:
+                pool = tuple(sorted(ids[j] for j in (k, *others)))
+                if len(others) == 0 or pool in found or sum(count[i] for i in pool) < self.min_atoms:
                     continue
-                failed = self._failed(context, pool)
+                failed = context.memory.failed(RECUT, pool, [count[i] for i in pool], self.change)
                 if failed < policy.tries_pooled:
                     found[pool] = failed, -float(row[others[-1]])
         left = max(policy.pools_share * context.survey.n_atoms * value.n_clusters, policy.pools_always)
         chosen: dict[Pool, list[int]] = {}
         _, most = self._sizes(context)
         for pool in sorted(found, key=lambda pool: (found[pool], pool)):
-            best = np.max([union[value.position(i)] for i in pool], axis=0)
-            order = value.ids[np.argsort(-best, kind="stable")].tolist()
-            around = [i for i in order if i not in pool and best[value.position(i)] > -np.inf][: policy.neighbours]
-            atoms = sum(min(float(most), n) for n in context.counts((*pool, *around)))
+            best = np.max([union[place[i]] for i in pool], axis=0)
+            order = [j for j in np.argsort(-best, kind="stable").tolist() if best[j] > -np.inf]
+            around = [ids[j] for j in order if ids[j] not in pool][: policy.neighbours]
+            atoms = sum(min(float(most), count[i]) for i in (*pool, *around))
             n_widths = len(_recut_widths(len(pool), found[pool][0]))
             steps = most_steps(policy.small_run, n_widths, policy.pooled_starts)
             left -= steps * atoms * (len(pool) + len(around))

@@ -7,9 +7,9 @@ that the sample stands for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from scipy.special import gammaln
@@ -17,8 +17,10 @@ from scipy.special import gammaln
 from bnp_dask.core import Batch, GroupStates, Summary, concatenate, unless_refused
 from bnp_dask.initialize import (
     AnchorWords,
+    Distances,
     child_rng,
     cluster_atoms,
+    distances_between,
     hard_resp,
     largest_first,
     plus_plus,
@@ -30,7 +32,7 @@ from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
 from bnp_dask.moves.policy import BESIDE_START, LAP, SmallRunPolicy
-from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, small_rounds, value_with
+from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, in_double, small_rounds, value_with
 from bnp_dask.observation import KNOWN, numbers_per_cluster
 from bnp_dask.structure import Trial, Visit, at_most
 
@@ -110,7 +112,7 @@ def create(
     gain on a sample must exceed half a nat for each number of a new cluster and each atom that was not seen, as in a
     forecast; for as many clusters as before too, since the best of several cuts fits a sample better as well.
     """
-    model = replace(model, precision="double")  # parts of one cluster overlap: screening would be an extra cost
+    model = in_double(model)  # parts of one cluster overlap: screening would be an extra cost
     if isinstance(source, Surroundings):
         return unless_refused(_create_beside, model, source, seed, key, policy, otherwise=None)
     return _create_alone(model, source, seed, key, policy)
@@ -156,12 +158,22 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
     return None if begun.n_clusters < 2 else _settled(forecast, atoms, begun, refine)
 
 
-def cut(model: Model, few: Batch, width: int, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary:
+def cut(
+    model: Model,
+    few: Batch,
+    width: int,
+    rng: np.random.Generator,
+    policy: SmallRunPolicy,
+    distances: Distances | None = None,
+) -> Summary:
     """Statistics of ``width`` clusters of a few atoms by k-means++ and k-means, largest first; of fewer if atoms are
-    equal."""
+    equal.
+
+    ``distances`` are those between these atoms, if they are known.
+    """
     steps = compiled(model, few)
     if steps is not None and width > 1:
-        seeds = plus_plus(model, few, width, rng, 1)
+        seeds = plus_plus(model, few, width, rng, 1, distances)
         size = len(seeds.centres)
         values = steps.kmeans(few.x, few.weights, seeds.labels, size, policy.seed_laps)
         if values is not None:
@@ -170,7 +182,7 @@ def cut(model: Model, few: Batch, width: int, rng: np.random.Generator, policy: 
             return Summary(np.arange(size), model.fields, own)
         labels, found = largest_first(seeds.labels, few.weights, size), size
     else:
-        labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps)
+        labels, found = cluster_atoms(model, few, width, rng, 1, policy.seed_laps, distances)
     return summarize_assigned(model, few, labels, found)
 
 
@@ -327,9 +339,9 @@ class Forecast:
         of_all = best_terms(self.model, self._of_all(summary))
         united = union_terms(self.model, summary, summary.pairs, partial(best_terms, self.model))
         value, plain = self._value(of_all, summary), value_with(self.model, terms, summary)
+        first, second = summary.positions(summary.pairs).T
+        score = united - terms[first] - terms[second] + self._entropy_gains(summary)
         while summary.n_pairs:
-            first, second = summary.positions(summary.pairs).T
-            score = united - terms[first] - terms[second] + self._entropy_gains(summary)
             for best in np.argsort(-score, kind="stable")[:tries].tolist():
                 a, b = int(first[best]), int(second[best])
                 candidate = summary.merge(int(summary.pairs[best, 0]), int(summary.pairs[best, 1]))
@@ -343,9 +355,10 @@ class Forecast:
             else:
                 return summary
             of_all, terms, value, plain = of_all_then, terms_then, value_then, plain_then
-            # pairs of neither cluster stay tracked, in their order
-            united = united[~summary.pairs_of(summary.pairs[best])]
-            summary = candidate
+            # pairs of neither cluster stay tracked, in their order, and their clusters are the same as before
+            kept = ~summary.pairs_of(summary.pairs[best])
+            united, score, summary = united[kept], score[kept], candidate
+            first, second = first[kept] - (first[kept] > b), second[kept] - (second[kept] > b)
         return summary
 
     def thin_out(self, summary: Summary, atoms: Batch) -> Summary:
@@ -423,16 +436,11 @@ def _create_beside(
     now = a_step(model, near.summary, everything)
     before, rest = best_value(model, now), near.summary.take(near.summary.ids[near.n_targets :])
     best, most = None, -np.inf
-    for width in near.widths:
-        for start in range(near.starts):
-            # the first width has the key of a single target's halves
-            turn = start + near.starts * near.widths.index(width)
-            parts = _parts(model, targets, width, child_rng(seed, *key, BESIDE_START, turn), policy)
-            if parts is not None:
-                both = _beside(model, parts, rest)
-                found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, 0.0)
-                if gain > most:
-                    best, most = found, gain
+    for parts in _different_parts(model, near, targets, seed, key, policy):
+        both = _beside(model, parts, rest)
+        found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, policy.enough_beside)
+        if gain > most:
+            best, most = found, gain
     if best is None:
         return None
     # cuts that lead back to the same clusters end there
@@ -458,14 +466,36 @@ def _in_order(model: Model, summary: Summary) -> float:
     return best_value(model, summary.take(summary.ids[np.argsort(-summary["N"], kind="stable")]))
 
 
-def _parts(model: Model, atoms: Batch, width: int, rng: np.random.Generator, policy: SmallRunPolicy) -> Summary | None:
-    """Statistics of ``width`` clusters of the targets' atoms alone, or None if they become fewer."""
+def _different_parts(
+    model: Model, near: Surroundings, targets: Batch, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+) -> Iterator[Summary]:
+    """Statistics of cuts of the targets' atoms alone, from each start whose cut no earlier start found."""
+    distances = cache(partial(distances_between, model))  # most starts choose among the same atoms
+    cuts = list[Summary]()
+    for turn, width in enumerate(np.repeat(near.widths, near.starts).tolist()):
+        # the first width has the key of a single target's halves
+        rng = child_rng(seed, *key, BESIDE_START, turn)
+        few = at_most(targets, seed_atoms(model, policy) * width, rng)
+        found = cut(model, few, width, rng, policy, distances(few))
+        if found.n_clusters < width or any(_is_same(found, other) for other in cuts):
+            continue
+        cuts.append(found)
+        parts = _learned_parts(model, found, targets, policy)
+        if parts is not None:
+            yield parts
+
+
+def _is_same(one: Summary, other: Summary) -> bool:
+    """Whether two summaries hold the same numbers."""
+    alike = one.n_clusters == other.n_clusters
+    return alike and all(np.array_equal(value, other[name]) for name, value in one.values.items())
+
+
+def _learned_parts(model: Model, summary: Summary, atoms: Batch, policy: SmallRunPolicy) -> Summary | None:
+    """Statistics of clusters of the targets' atoms alone after some steps, or None if they become fewer."""
+    width = summary.n_clusters
     if width == 1:
         return summarize_assigned(model, atoms, np.zeros(atoms.n_atoms, np.int64), 1)
-    few = at_most(atoms, seed_atoms(model, policy) * width, rng)
-    summary = cut(model, few, width, rng, policy)
-    if summary.n_clusters < width:
-        return None
     stop = Stop(most=policy.first_steps, least=-np.inf, drop=policy.least_share, whole=True)
     compiled = small_rounds(model, summary, atoms, stop)
     if compiled is not None:

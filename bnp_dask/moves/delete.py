@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, PlanContext, Planning, Turn, hold_laps
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import ABSORBED, DECISION, LAP, DeletePolicy, hold_policy
-from bnp_dask.moves.pools import a_step, best_value, climb, counting
+from bnp_dask.moves.pools import a_step, best_value, climb, counting, in_double
 from bnp_dask.observation import Labelled, numbers_per_cluster
 from bnp_dask.structure import Trial, at_most
 
@@ -393,7 +393,7 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, polic
     absorbing, gain
         Statistics of the absorbing clusters, and the approximate gain of the delete, nats.
     """
-    model = replace(model, precision="double")  # absorbing clusters overlap: screening would be an extra cost
+    model = in_double(model)  # absorbing clusters overlap: screening would be an extra cost
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0

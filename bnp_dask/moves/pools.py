@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,6 +25,12 @@ def counting(atoms: Batch, count: float) -> Batch:
         return atoms
     weights = np.ones(atoms.n_atoms) if atoms.weights is None else atoms.weights
     return replace(atoms, weights=weights * (count / weights.sum()))
+
+
+@lru_cache(maxsize=4)
+def in_double(model: Model) -> Model:
+    """The same model in double precision: one object for the tasks of a lap, which share its compiled steps."""
+    return replace(model, precision="double")
 
 
 def compiled(model: Model, atoms: Batch | None = None) -> SmallRun | None:
@@ -107,10 +114,12 @@ def climb(
     found = small_rounds(model, receivers, atoms, stop, rest)
     if found is not None:
         return found[0], found[1] - before
-    value = -np.inf
+    value, posterior = -np.inf, model.global_step(receivers)
     for _ in range(sweeps):
-        receivers = rest + clusters_only(model.local_step(model.global_step(receivers), atoms))
-        last, value = value, model.best_objective(receivers)
+        receivers = rest + clusters_only(model.local_step(posterior, atoms))
+        posterior = model.global_step(receivers)
+        # at the optimal parameters, which the next step needs anyway: no evidence has to be computed
+        last, value = value, sum(model.elbo(posterior, receivers).values())
         if value - last < max(enough * abs(value - before), least):
             break
     return receivers, value - before

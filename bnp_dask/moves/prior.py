@@ -11,6 +11,7 @@ import numpy as np
 
 from bnp_dask.core import Summary
 from bnp_dask.errors import NumericalError
+from bnp_dask.inputs import is_a
 from bnp_dask.model import Model
 from bnp_dask.moves.policy import LAP
 from bnp_dask.observation import CalmLearningObservation, ExtrapolatingObservation, LearningObservation
@@ -31,10 +32,10 @@ def better_prior(model: Model, value: Summary, calm: bool = False) -> Model:
     trail: list[Any] = [model.observation]
     for _ in range(LAP.prior_updates):
         observation = model.observation
-        assert isinstance(observation, LearningObservation)
+        assert is_a(observation, LearningObservation)
         reference: Any = model.reference  # of the class of the observation
         learned: Any = observation.learned
-        if calm and isinstance(observation, CalmLearningObservation):
+        if calm and is_a(observation, CalmLearningObservation):
             learned = observation.learned_when_calm
         found = _tried(model, partial(learned, params, used, reference, scale_shape(model)), value)
         if found is None or not found[2] > now:
@@ -55,7 +56,7 @@ def better_prior(model: Model, value: Summary, calm: bool = False) -> Model:
 def _extrapolated(model: Model, trail: list[Any], n_atoms: float, value: Summary) -> Tried | None:
     """The model with the prior to which the last two updates lead, if the likelihood knows one."""
     first, second, third = trail
-    if not isinstance(third, ExtrapolatingObservation):
+    if not is_a(third, ExtrapolatingObservation):
         return None
     found = third.extrapolated(first, second, n_atoms)
     return None if found is None else _tried(model, lambda: found, value)

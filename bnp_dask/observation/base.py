@@ -25,7 +25,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 import numpy as np
 
 from bnp_dask.core import CLUSTER, Batch, Field, Summary, Survey
-from bnp_dask.inputs import Key
+from bnp_dask.inputs import Key, is_a
 from bnp_dask.kernels import AnyResp, Forms, Resp, SmallRun
 
 Params = Any
@@ -141,7 +141,7 @@ class LevelObservation(Protocol):
 
 def level_keys(observation: object) -> tuple[Key, ...]:
     """Columns of levels of any observation model; empty for a model of numbers alone."""
-    return observation.level_keys if isinstance(observation, LevelObservation) else ()
+    return observation.level_keys if is_a(observation, LevelObservation) else ()
 
 
 @runtime_checkable
@@ -159,7 +159,7 @@ class LaggedObservation(Protocol):
 
 def lags_of(observation: object) -> int:
     """Number of preceding steps to take from plain sequences for each step; 0 if data are used unchanged."""
-    return (observation.lags or 0) if isinstance(observation, LaggedObservation) else 0
+    return (observation.lags or 0) if is_a(observation, LaggedObservation) else 0
 
 
 @runtime_checkable
@@ -174,7 +174,7 @@ class ChoosingObservation(Protocol):
 
 def chosen_columns(observation: object) -> tuple[str, ...] | None:
     """Columns that any observation model chooses from a table; None for all."""
-    return observation.chosen if isinstance(observation, ChoosingObservation) else None
+    return observation.chosen if is_a(observation, ChoosingObservation) else None
 
 
 def read_as(observation: object) -> tuple[tuple[Key, ...], tuple[str, ...] | None]:
@@ -193,7 +193,7 @@ class CorrelatedObservation(Protocol):
 
 def correlated_columns(observation: object, n_features: int, names: Sequence[str] | None) -> np.ndarray:
     """Columns whose joint moments any observation model needs; empty if it uses columns one by one."""
-    if isinstance(observation, CorrelatedObservation):
+    if is_a(observation, CorrelatedObservation):
         return observation.correlated(n_features, names)
     return np.zeros(0, np.int64)
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from bnp_dask.core import Batch
+from bnp_dask.inputs import is_a
 from bnp_dask.kernels import (
     bits_density,
     cholesky_factors,
@@ -122,7 +123,7 @@ def largest(values: np.ndarray, names: Names, kind: str) -> str:
 # -- any likelihood ------------------------------------------------------------------------------------------------
 def estimates_of(observation: Any, params: Any, names: Names) -> Estimates:
     """Public parameters of a likelihood; all its arrays if it does not declare them."""
-    if isinstance(observation, DescribedObservation):
+    if is_a(observation, DescribedObservation):
         return observation.estimates(params, names)
     sizes = observation.sizes
     found = {}
@@ -140,7 +141,7 @@ def _axis(length: int, sizes: Mapping[str, int], names: Names) -> Axis:
 
 def describe_cluster(observation: Any, params: Any, k: int, names: Names) -> str:
     """The cluster at position ``k`` in a few words; the size of each parameter if the likelihood has no description."""
-    if isinstance(observation, DescribedObservation):
+    if is_a(observation, DescribedObservation):
         return observation.describe(params, k, names)
     return "; ".join(f"{name} {vector(np.ravel(value[k]))}" for name, value in _arrays(params).items())
 
@@ -283,7 +284,7 @@ class SequentialObservation(Protocol):
 
 def sequential_predictive(observation: Any, params: Any, batch: Batch) -> Density | None:
     """Closed form of any likelihood for a batch; None if only the general way is left."""
-    if batch.is_sparse or marginalises(observation) or not isinstance(observation, SequentialObservation):
+    if batch.is_sparse or marginalises(observation) or not is_a(observation, SequentialObservation):
         return None
     return observation.sequential_predictive(params, batch)
 

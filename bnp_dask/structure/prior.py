@@ -58,7 +58,7 @@ def require_learning(model: WholeModel) -> None:
     name, why = type(model.observation).__name__, ""
     if model.estimate == "map":
         why = OF_POINTS
-    elif not isinstance(model.observation, LearningObservation):
+    elif not is_a(model.observation, LearningObservation):
         able = "Gaussian(), DiagGaussian(), SemiConjugateGaussian(), ZeroMeanGaussian() or AutoRegressiveGaussian()"
         why = f"the prior of {name} cannot be learned; leave it out, or use {able}"
     if why:
@@ -73,7 +73,7 @@ def _require_learning_concentrations(model: WholeModel) -> None:
     name, why = type(model.allocation).__name__, ""
     if model.estimate == "map":
         why = OF_POINTS
-    elif not isinstance(model.allocation, LearningAllocation):
+    elif not is_a(model.allocation, LearningAllocation):
         able = "DPMixture(), PitmanYorMixture(), LDA(), HDPTopics() or HDPHMM()"
         why = f"the concentrations of {name} cannot be learned; leave it out, or use {able}"
     if why:
@@ -88,7 +88,7 @@ def learns_by_default(model: WholeModel) -> bool:
     alone) score up to 3.2 worse.
     """
     observation = model.observation
-    is_left_open = isinstance(observation, LearningObservation) and observation.learns_by_default
+    is_left_open = is_a(observation, LearningObservation) and observation.learns_by_default
     is_mixture = model.estimate == "posterior" and not model.structure.is_tied
     return model.learn_prior == "auto" and is_mixture and is_left_open
 
