@@ -56,6 +56,37 @@ class Directions:
     theta: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class SingleDirections:
+    """Atoms as clusters of one atom each, at the modes of their posteriors, of which no expectation is needed.
+
+    Parameters
+    ----------
+    joint, size
+        Log likelihood plus log prior of each atom in its own cluster, and the absolute sizes of its terms and of those
+        at the prior's own mode, both ``(n,)`` nats.
+    units
+        The atoms, ``(n, D)``.
+    level, theta
+        As in :class:`Directions`, of the cluster of each atom.
+    log_prior
+        Log prior of each cluster, ``(n,)`` nats.
+    """
+
+    joint: np.ndarray
+    size: np.ndarray
+    units: np.ndarray
+    level: np.ndarray
+    theta: np.ndarray
+    log_prior: np.ndarray
+
+    def joint_with(self, index: np.ndarray) -> np.ndarray:
+        """Log likelihood plus log prior of all atoms at the modes of the clusters of the atoms ``index (m,)``, ``(n,
+        m)`` nats."""
+        fit = matmul(self.units, self.theta[index].T) + self.level[index]
+        return np.asarray(fit + self.log_prior[index])
+
+
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
@@ -136,9 +167,8 @@ class VonMisesFisher:
         return {"x": cluster_sums(resp, _units(batch))}
 
     def global_step(self, summary: Summary) -> Directions:
-        a, s, total = self._updated(summary)
-        length = np.linalg.norm(total, axis=1)
-        m = np.where(length[:, None] > 0.0, total, _first_axis(total)) / np.where(length > 0.0, length, 1.0)[:, None]
+        a, s, total = self._updated(summary["N"], summary["x"])
+        m = _directions_of(total)
         log_z, constant, pull, kappa = directions.expectations(a, s, total.shape[1])
         return Directions(a, s, m, log_z, constant, pull, kappa, constant, pull[:, None] * m)
 
@@ -166,7 +196,7 @@ class VonMisesFisher:
         return (params.a - prior_a) * params.log_constant + away - params.log_z + self._prior_log_z
 
     def evidence(self, summary: Summary) -> np.ndarray:
-        a, s, total = self._updated(summary)
+        a, s, total = self._updated(summary["N"], summary["x"])
         return directions.log_normalizers(a, s, total.shape[1]) - self._prior_log_z
 
     def log_prior(self, params: Directions) -> np.ndarray:
@@ -194,10 +224,27 @@ class VonMisesFisher:
     def describe(self, params: Directions, k: int, names: Names) -> str:
         return f"concentration {params.kappa[k]:.4g}; direction: " + largest(params.m[k], names, "column")
 
-    def _updated(self, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def single_atoms(self, batch: Batch) -> SingleDirections:
+        """Atoms as clusters of one atom each."""
+        prior_a, prior_b = self._prior
+        units = _units(batch)
+        level, theta = self._mode(np.ones(len(units)), units)
+        score, log_prior = level + np.einsum("kd,kd->k", theta, units), prior_a * level + matmul(theta, prior_b)
+        flat, along = self._mode(np.zeros(1), np.zeros((1, units.shape[1])))
+        alone = (matmul(units, along.T) + flat)[:, 0] + prior_a * flat[0] + matmul(along, prior_b)[0]
+        size = np.abs(score) + np.abs(log_prior) + np.abs(alone)
+        return SingleDirections(score + log_prior, size, units, level, theta, log_prior)
+
+    def _mode(self, n: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Level and theta at the modes of clusters with the counts ``n (K,)`` and the sums ``x (K, D)``."""
+        a, s, total = self._updated(n, x)
+        kappa = directions.concentrations_of(s / a, total.shape[1])
+        return directions.log_constants(kappa, total.shape[1]), kappa[:, None] * _directions_of(total)
+
+    def _updated(self, n: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """a and s ``(K,)`` of q, and the resultants ``(K, D)``."""
         prior_a, prior_b = self._prior
-        a, total = prior_a + summary["N"], prior_b + summary["x"]
+        a, total = prior_a + n, prior_b + x
         # rounding must not make the resultant of alike rows as long as their number
         most = a - np.maximum(prior_a - np.linalg.norm(prior_b), 1e-14 * a)
         return a, np.minimum(np.linalg.norm(total, axis=1), most), total
@@ -222,6 +269,12 @@ def _units(batch: Batch) -> np.ndarray:
     """Rows divided by their lengths, ``(n, D)`` float64."""
     x = np.asarray(batch.x, np.float64)
     return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def _directions_of(total: np.ndarray) -> np.ndarray:
+    """Resultants ``(K, D)`` divided by their lengths."""
+    length = np.linalg.norm(total, axis=1)
+    return np.where(length[:, None] > 0.0, total, _first_axis(total)) / np.where(length > 0.0, length, 1.0)[:, None]
 
 
 def _first_axis(like: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import psi
@@ -115,9 +116,14 @@ class Settings:
 def precision_of(quadratic: np.ndarray, n_features: int) -> np.ndarray:
     """The matrix P ``(D, D)`` of packed coefficients of ``-y' P y / 2``."""
     out = np.zeros((n_features, n_features))
-    rows, columns = np.triu_indices(n_features)
-    out[rows, columns] = -quadratic
+    out[_upper(n_features)] = -quadratic
     return out + out.T
+
+
+@lru_cache(maxsize=8)
+def _upper(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of packed numbers: those of the same table take longer to make than to use."""
+    return np.triu_indices(n_features)
 
 
 def most_nu(nu: float, n_clusters: int, n_features: int, calm: bool = False) -> float:
@@ -148,12 +154,12 @@ def wishart_settings(
     d = len(start)
     is_full = is_full or bool(start[~np.eye(d, dtype=np.bool_)].any())
     best = _full_scale(found, start) if is_full else _diagonal_scale(found, start)
-    k = found.n_clusters
+    k, less = found.n_clusters, np.arange(d)
 
     def slope(nu: float) -> float:
         scale, log_det = best(nu)
-        halves = (nu - np.arange(d)) / 2
-        value = found.log_det + k * (log_det + d * log(nu / 2) + d - psi(halves).sum()) - inner(scale, found.total)
+        psi_d = np.add.reduce(psi((nu - less) / 2))
+        value = found.log_det + k * (log_det + d * log(nu / 2) + d - psi_d) - inner(scale, found.total)
         return float(0.5 * value - NU_DECAY / d)
 
     low, high = min(nu, float(d)), most_nu(nu, k, d, calm)
@@ -171,11 +177,13 @@ def wishart_settings(
 def _diagonal_scale(found: Precisions, start: np.ndarray) -> Callable[[float], tuple[np.ndarray, float]]:
     """Best diagonal Psi for each nu, and its log determinant."""
     total, first = found.total.diagonal(), start.diagonal()
+    inverse, least, each = 1.0 / first, LEAST_SCALE * first, np.arange(len(start))
 
     def best(nu: float) -> tuple[np.ndarray, float]:
-        scale = (found.n_clusters * nu + 1.0) / (nu * total + 1.0 / first)
-        scale = np.maximum(scale, LEAST_SCALE * first)
-        return np.diag(scale), float(log(scale).sum())
+        scale = np.maximum((found.n_clusters * nu + 1.0) / (nu * total + inverse), least)
+        whole = np.zeros(start.shape)
+        whole[each, each] = scale
+        return whole, float(np.add.reduce(log(scale)))
 
     return best
 
