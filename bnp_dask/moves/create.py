@@ -402,12 +402,14 @@ class Forecast:
         return best_value(self.model, summary)
 
     def _optimism(self, summary: Summary) -> float:
+        if self.factor <= 1.0:  # every atom was seen
+            return 0.0
         seen = [
             np.count_nonzero(np.abs(value) > 0.5)  # words without tokens in a cluster are not estimated
             for name, value in summary.values.items()
             if name in self.model.observation.fields and name != KNOWN and summary.fields[name].n_cluster_axes
         ]
-        return max(self.factor - 1.0, 0.0) * (summary.n_clusters + sum(seen))
+        return (self.factor - 1.0) * (summary.n_clusters + sum(seen))
 
 
 def replaced(terms: np.ndarray, keep: int, drop: int, union: float) -> np.ndarray:
