@@ -401,8 +401,9 @@ def _normalizer_by_factors(nu: float, scale: np.ndarray) -> np.ndarray:
 
 
 def _root_and_log_det(_: float, scale: np.ndarray) -> tuple[np.ndarray, float]:
-    _, root, log_det = factor(scale[None], np.zeros(1, np.int64), "prior")
-    return root[0], float(log_det[0])
+    """Inverse Cholesky factor ``(D, D)`` and ``log|B|`` of a prior."""
+    _, roots, log_dets = factor(scale[None], np.zeros(1, np.int64), "prior")
+    return roots[0], float(log_dets[0])
 
 
 def wishart_kl(
@@ -484,8 +485,8 @@ def single_atoms(y: np.ndarray, mean: np.ndarray | None, nu: float, scale: np.nd
         Degrees of freedom and B of the prior, ``(D, D)``.
     """
     d = len(scale)
-    root, prior_log_det = _of_prior(_root_and_log_det, nu, scale)
-    white = matmul(y if mean is None else y - mean, root.T)
+    whitening, prior_log_det = _of_prior(_root_and_log_det, nu, scale)
+    white = matmul(y if mean is None else y - mean, whitening.T)
     t = np.einsum("nd,nd->n", white, white)
     s = 1.0 / (1.0 + 1.0 / kappa)
     inside = t / (1.0 + s * t)  # a' (B + s a a')^-1 a

@@ -16,6 +16,7 @@ from bnp_dask.inference import Memoized
 from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, birth
+from bnp_dask.moves import create as births_made
 from bnp_dask.moves.create import NEWBORN, WORDS, Surroundings, create, cut
 from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
@@ -166,6 +167,23 @@ def test_clusters_that_are_wrong_together_are_cut_anew_together():
     assert found["N"] == pytest.approx([4000 / 3] * 3, abs=150)
     right = model.best_objective(model.local_step(model.global_step(found), Batch(x)))
     assert right > model.best_objective(model.local_step(model.global_step(summary), Batch(x))) + 50.0
+
+
+def test_a_cut_that_an_earlier_start_found_is_learned_once(monkeypatch):
+    model, near = row_of([0, 0, 1])
+    few = Batch(np.repeat([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]], 20, axis=0))  # three places: few different cuts
+    near = replace(near, pool=(few, *near.pool[1:]), widths=(2, 3), starts=6)
+    learned, asked = [], []
+    of_parts, between = births_made._learned_parts, births_made.distances_between
+    monkeypatch.setattr(
+        births_made, "_learned_parts", lambda model, cut, *rest: learned.append(cut) or of_parts(model, cut, *rest)
+    )
+    monkeypatch.setattr(births_made, "distances_between", lambda *args: asked.append(1) or between(*args))
+    parts = list(births_made._different_parts(model, near, few, 0, (0,), POLICY))
+    assert len(parts) == len(learned) < 6  # 12 starts
+    for i, one in enumerate(learned):
+        assert not any(births_made._is_same(one, other) for other in learned[:i])
+    assert len(asked) == 1
 
 
 def test_clusters_that_are_right_are_not_cut_anew():
