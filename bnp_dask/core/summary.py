@@ -220,6 +220,8 @@ def grow(value: np.ndarray, count: int, n_axes: int) -> np.ndarray:
 
 def select(value: np.ndarray, index: np.ndarray, n_axes: int) -> np.ndarray:
     """A copy with the positions ``index`` of each of the leading ``n_axes``."""
+    if n_axes == 1:
+        return value[index]  # the usual case, without the general rule's grid
     return value[np.ix_(*[index] * n_axes)] if n_axes else value.copy()
 
 
@@ -529,7 +531,8 @@ class Summary:
                 values[name] = absorb(value, a, b, declared.n_cluster_axes)
         kept = ~self.pairs_of([keep, drop])
         charged = self._charged(np.array([keep, drop]), kept)
-        return replace(charged, ids=np.delete(self.ids, b), values=values)._keep_pairs(kept)
+        ids, tracked = np.delete(self.ids, b), charged.pair_values
+        return Summary(ids, self.fields, values, self.pairs, tracked, self.links)._keep_pairs(kept)
 
     def _charged(self, ids: np.ndarray, kept: np.ndarray) -> Summary:
         """Summary before the clusters ``ids`` become one: the loss of ``kept`` pairs in floor fields increases."""
@@ -595,8 +598,8 @@ class Summary:
         return Summary(self.ids, self.fields, self.values, self.pairs[kept], pair_values, self.links)
 
     def _pair_position(self, keep: int, drop: int) -> int:
-        wanted = np.sort([keep, drop])
-        found = np.flatnonzero((np.sort(self.pairs, axis=1) == wanted).all(axis=1))
+        first, second = self.pairs.T
+        found = np.flatnonzero(((first == keep) & (second == drop)) | ((first == drop) & (second == keep)))
         if len(found) == 0:
             why = "was not tracked, so the statistics of its union are unknown"
             raise SummaryError(f"pair ({keep}, {drop}) {why}; pass it as a tracked pair to the local step")
