@@ -45,6 +45,10 @@ RUNS = 1
 NEWBORN = (-2, -1)
 """Temporary ids of two clusters that would replace a target beside its neighbours; of more they go on downwards."""
 
+AT_REST = 1e-6
+"""Share of its gain or deficit that a step of a start must raise the objective by for another to follow.  With 1e-2, as
+the best start has, starts ended that had still to find other cuts: one of five runs on 300 docstrings lost 52 nats."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -440,7 +444,7 @@ def _create_beside(
     best, most = None, -np.inf
     for parts in _different_parts(model, near, targets, seed, key, policy):
         both = _beside(model, parts, rest)
-        found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, policy.enough_beside)
+        found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, AT_REST)
         if gain > most:
             best, most = found, gain
     if best is None:

@@ -400,7 +400,7 @@ def _normalizer_by_factors(nu: float, scale: np.ndarray) -> np.ndarray:
     return log_normalizer(nu, log_det, len(scale))
 
 
-def _root_and_log_det(_: float, scale: np.ndarray) -> tuple[np.ndarray, float]:
+def _root_and_log_det(nu: float, scale: np.ndarray) -> tuple[np.ndarray, float]:
     """Inverse Cholesky factor ``(D, D)`` and ``log|B|`` of a prior."""
     _, roots, log_dets = factor(scale[None], np.zeros(1, np.int64), "prior")
     return roots[0], float(log_dets[0])
