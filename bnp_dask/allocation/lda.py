@@ -13,6 +13,7 @@ from scipy.special import gammaln, psi
 
 from bnp_dask.allocation import concentrations
 from bnp_dask.allocation.document_step import DocumentStep, document_step, group_tiles, share_out
+from bnp_dask.allocation.dp_mixture import DPMixture
 from bnp_dask.allocation.response import (
     COUNTS,
     Response,
@@ -57,6 +58,10 @@ class DocumentWeights(concentrations.LearnedConcentrations):
     @abstractmethod
     def prior_mass(self, params: Any) -> tuple[np.ndarray, float]:
         """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
+
+    def untied(self) -> DPMixture:
+        """See :class:`~bnp_dask.structure.protocols.GroupedAllocation`."""
+        return DPMixture()
 
     @property
     def keeps_states(self) -> bool:

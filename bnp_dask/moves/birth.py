@@ -34,7 +34,7 @@ from bnp_dask.inputs import hold, number_from, one_of, positive_number, shown, w
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, PlanContext, Planning, Split, Turn, acts, hold_laps, usual_number
 from bnp_dask.moves.create import WORDS, Forecast, Sample, Surroundings, create, most_steps
-from bnp_dask.moves.memory import Basis
+from bnp_dask.moves.memory import WHOLE, Basis
 from bnp_dask.moves.pairs import rough_allocation_gains
 from bnp_dask.moves.policy import (
     BIRTH,
@@ -171,7 +171,7 @@ class Birth:
         if self.where != "data":
             return False
         gathered = any(target.near for target in self._gathered(context))
-        return gathered or any(context.atoms.keys() >= {*pool} for pool in self._pools(context))
+        return gathered or any(all(_has_atoms(context, i) for i in pool) for pool in self._pools(context))
 
     def turn(self, context: PlanContext) -> Turn:
         """Before most moves; attempts beside neighbours before deletes that are being refined."""
@@ -186,9 +186,11 @@ class Birth:
         """Propose births again that fell short in the lap before, from their own statistics."""
         for target in sorted(context.memory.sweeps.keys() & context.free):
             sweep = context.memory.sweeps[target]
-            if sweep.remembered_as == self.kind:
-                names = -1 - np.arange(sweep.part.n_clusters)
-                self._propose(context, (target,), replace(sweep.part, ids=names))
+            pool, beside = (target, *sweep.together), sweep.receivers
+            if sweep.remembered_as in (self.kind, RECUT) and context.free.issuperset((*pool, *beside)):
+                ids = sweep.part.ids
+                names = np.where(np.isin(ids, beside), ids, -1 - np.arange(len(ids)))
+                self._propose(context, pool, replace(sweep.part, ids=names))
 
     def _sources(self, context: PlanContext) -> list[Callable[[PlanContext], Planning]]:
         """Sources of atoms in this lap, in order: a cluster that one of them takes is not free for the next."""
@@ -220,6 +222,10 @@ class Birth:
         chosen = chosen[: max(1, context.room_left(documents))]
         limit = -(-documents // len(context.visited))
         context.ask([target.id for target in chosen], limit)
+        if _in_groups(context):
+            if any(target.near for target in chosen) or self._pools(context):
+                self._ask_groups(context)
+            return
         near = dict.fromkeys(i for target in chosen for i in target.near)
         context.ask(list(near)[: context.room_left(documents)], limit)
         pooled: dict[int, None] = {}
@@ -230,6 +236,13 @@ class Birth:
                 break
             pooled = more
         context.ask(pooled, limit)
+
+    def _ask_groups(self, context: PlanContext) -> None:
+        """Request whole groups: parts of a group that were drawn for several clusters do not add up to one part."""
+        alone, _ = self._sizes(context)
+        atoms, groups = context.value["N"].sum(), float(context.value["docs"])
+        wanted = groups * min(1.0, context.at_most_sampled(alone * context.value.n_clusters) / max(atoms, 1.0))
+        context.ask([WHOLE], -(-max(1, round(wanted)) // len(context.visited)))
 
     # -- which clusters are split -----------------------------------------------------------------------------------
     def _candidates(self, context: PlanContext) -> list[Target]:
@@ -245,7 +258,7 @@ class Birth:
             failed = context.memory.failed(self.kind, (i,), [count], self.change)
             if failed >= self.tries:
                 continue
-            looks = context.policy.births_beside and self.where == "data" and failed >= policy.alone
+            looks = _can_look_beside(context) and self.where == "data" and failed >= policy.alone
             overlaps = looks and bool(value["H"][k] >= policy.overlap * count)
             near = _nearest(context, k, policy) if overlaps and context.calm else ()
             waits = overlaps and not context.calm
@@ -289,7 +302,7 @@ class Birth:
         that never failed, then those whose union costs least.
         """
         value, policy = context.value, self.policy
-        if not (context.calm and context.policy.births_beside and policy.pooled > 1) or value.n_clusters < 2:
+        if not (context.calm and _can_look_beside(context) and policy.pooled > 1) or value.n_clusters < 2:
             return {}
         gains, ids, counts = context.pair_gains(), value.ids.tolist(), value["N"].tolist()
         rough = rough_allocation_gains(value["N"], gains.first, gains.second) + gains.gains
@@ -434,13 +447,15 @@ class Birth:
         """Task of a small run on the gathered atoms of a pool and of its neighbours."""
         alone, beside = self._sizes(context)
         atoms: list[Batch] = []
-        for i in (*pool, *near):
+        for i in () if _in_groups(context) else (*pool, *near):
             few = at_most(context.atoms[i], alone if i in pool else beside, context.rng(BIRTH_BESIDE, *pool, i))
             atoms.append(counting(few, context.count(i)))
         value = context.value.without_pairs().take([*pool, *near])
         failed = 0 if len(pool) == 1 else self._failed(context, pool)
         starts = self.policy.small_run.starts_beside if len(pool) == 1 else self.policy.pooled_starts
         source = Surroundings(tuple(atoms), value, len(pool), _recut_widths(len(pool), failed), starts)
+        if _in_groups(context):
+            source = replace(source, pool=(context.atoms[WHOLE],), posterior=context.posterior.light())
         args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, *pool), self.policy.small_run)
         kind = "birth" if len(pool) == 1 else "recut"
         return f"propose-lap{context.lap}-{kind}-beside-cluster{'-'.join(map(str, pool))}", create, args
@@ -476,6 +491,7 @@ class Birth:
         beside = receivers(found)
         ids = context.memory.new_ids(found.n_clusters - len(beside))
         basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
+        basis = context.model.structure.tied_summary(context.model, basis, context.value)
         name, donors = f"birth-lap{context.lap}-cluster{targets[0]}", (*targets, *beside)
         trial = Trial(name, donors, context.model.global_step(basis), rest=ids[0])
         sweeps = self.policy.sweeps if context.policy.refines_births else 1
@@ -559,8 +575,20 @@ def _recut_widths(n_targets: int, failed: int) -> tuple[int, ...]:
     return (n_targets, n_targets - 1)[: n_targets - 1] if failed == 0 else (n_targets, n_targets + 1)
 
 
+def _can_look_beside(context: PlanContext) -> bool:
+    """Whether births may look at neighbours: words of documents are told apart by their documents alone."""
+    return context.policy.births_beside and not (context.policy.asks_words and context.source.is_sparse)
+
+
+def _in_groups(context: PlanContext) -> bool:
+    """Whether births look at clusters and their neighbours in whole groups."""
+    return _can_look_beside(context) and context.policy.asks_words
+
+
 def _has_atoms(context: PlanContext, cluster: int) -> bool:
-    """Whether atoms of a cluster were gathered."""
+    """Whether atoms of a cluster were gathered, or whole groups if births look at these."""
+    if _in_groups(context):
+        return WHOLE in context.atoms
     return cluster in context.atoms and context.atoms[cluster].n_atoms > 0
 
 

@@ -34,7 +34,7 @@ from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, u
 from bnp_dask.moves.policy import BESIDE_START, LAP, SmallRunPolicy
 from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, in_double, small_rounds, value_with
 from bnp_dask.observation import KNOWN, numbers_per_cluster
-from bnp_dask.structure import Trial, Visit, at_most
+from bnp_dask.structure import Trial, Visit, at_most, members_of
 
 WORDS = 0
 """Stands in for a width: the number of topics found by anchor words."""
@@ -82,7 +82,7 @@ class Surroundings:
     Parameters
     ----------
     pool
-        Atoms of each target, then of each neighbour.
+        Atoms of each target, then of each neighbour; or whole groups, of which the ``posterior`` tells these atoms.
     summary
         Statistics of the clusters, in this order.
     n_targets
@@ -91,6 +91,8 @@ class Surroundings:
         Numbers of new clusters to try in their place.
     starts
         Starts of each number.
+    posterior
+        Beliefs about all clusters, if atoms come in groups.
     """
 
     pool: tuple[Batch, ...]
@@ -98,6 +100,7 @@ class Surroundings:
     n_targets: int = 1
     widths: tuple[int, ...] = (len(NEWBORN),)
     starts: int = 2
+    posterior: Posterior | None = None
 
 
 def create(
@@ -438,33 +441,56 @@ def _create_beside(
     14 splits pay when the two halves are re-estimated beside the others (by 12 to 50 nats each), and 6 of them at the
     first step.
     """
-    everything, targets = concatenate(list(near.pool)), concatenate(list(near.pool[: near.n_targets]))
-    now = a_step(model, near.summary, everything)
-    before, rest = best_value(model, now), near.summary.take(near.summary.ids[near.n_targets :])
-    best, most = None, -np.inf
-    for parts in _different_parts(model, near, targets, seed, key, policy):
-        both = _beside(model, parts, rest)
-        found, gain = climb(model, both.zeros(), both, everything, before, policy.first_steps, AT_REST)
-        if gain > most:
-            best, most = found, gain
-    if best is None:
+    structure, mass, begun = model.structure, float(near.summary["N"].sum()), near.summary
+    if near.posterior is None:
+        everything, targets = concatenate(list(near.pool)), concatenate(list(near.pool[: near.n_targets]))
+        unseen = max(0.0, targets.total_weight / targets.n_atoms - 1.0)
+    else:
+        model, everything, targets = _in_groups(model, near, near.posterior)
+        unseen = max(0.0, mass / everything.total_weight - 1.0)
+        begun = a_step(model, begun, everything)  # statistics of the sample
+    now = a_step(model, begun, everything)
+    before, rest = best_value(model, now), begun.take(begun.ids[near.n_targets :])
+    # starts are compared in a mixture, which is much cheaper than groups
+    quick, alone = structure.untied(model), structure.untied_summary(model, rest)
+    atoms = replace(everything, groups=None)
+    tried: dict[int, tuple[Summary, float]] = {}
+    for parts in _different_parts(quick, near, targets, seed, key, policy):
+        both, width = _beside(quick, parts, alone), parts.n_clusters
+        found = climb(quick, None, both, atoms, before, policy.first_steps, AT_REST)
+        if width not in tried or found[1] > tried[width][1]:
+            tried[width] = found
+    if not tried:
         return None
+    if near.posterior is not None:
+        for width, (found, _) in tried.items():
+            tied = structure.tied_summary(model, found, begun)
+            tried[width] = climb(model, None, tied, everything, before, policy.first_steps, 0.0)
+    best, _ = max(tried.values(), key=lambda one: one[1])
     # cuts that lead back to the same clusters end there
     least = policy.recut_enough * LAP.calm_gain * targets.total_weight if near.n_targets > 1 else 0.0
-    steps, enough = policy.steps_beside, policy.enough_beside
-    best, gain = climb(model, best.zeros(), best, everything, before, steps, enough, least)
+    steps = policy.steps_beside
+    enough = policy.enough_beside if near.posterior is None else policy.enough_in_groups
+    best, gain = climb(model, None, best, everything, before, steps, enough, least)
     gain = _in_order(model, best) - _in_order(model, now)
     newborn = best.ids[best.ids < 0].tolist()
-    unseen = max(0.0, targets.total_weight / targets.n_atoms - 1.0)
     more = max(1, len(newborn) - near.n_targets)
     if gain <= more * unseen * (1 + numbers_per_cluster(model.observation)) or best["N"][: len(newborn)].min() < 1.0:
         return None
     if gain <= (policy.recut_worth if near.n_targets > 1 else 0.0):
         return None
     model.global_step(best)  # statistics without a posterior are refused here, not during planning
-    little = policy.stays * float(near.summary["N"][: near.n_targets].sum())
+    little = policy.stays * float(begun["N"][: near.n_targets].sum())
     change = np.abs(best["N"][len(newborn) :] - rest["N"])
-    return best.take([*newborn, *rest.ids[change > little].tolist()])  # neighbours that hardly change may stay
+    best = best.take([*newborn, *rest.ids[change > little].tolist()])  # neighbours that hardly change may stay
+    return best if near.posterior is None else best.scale(mass / everything.total_weight)
+
+
+def _in_groups(model: Model, near: Surroundings, posterior: Posterior) -> tuple[Model, Batch, Batch]:
+    """Model of the parts of groups in all of these clusters, these parts, and those in the targets."""
+    ids = near.summary.ids.tolist()
+    parts = members_of(model, posterior, concatenate(list(near.pool)), [ids, ids[: near.n_targets]])
+    return model.structure.part(model, posterior, ids), parts[0], replace(parts[1], groups=None)
 
 
 def _in_order(model: Model, summary: Summary) -> float:

@@ -13,7 +13,7 @@ from bnp_dask.execute import Task
 from bnp_dask.inputs import hold, number_from, whole_number
 from bnp_dask.kernels import matmul
 from bnp_dask.model import Model
-from bnp_dask.moves.base import BirthProposal, DeleteProposal, PlanContext, Planning, Turn, hold_laps
+from bnp_dask.moves.base import DeleteProposal, PlanContext, Planning, Turn, hold_laps
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import ABSORBED, DECISION, LAP, DeletePolicy, hold_policy
 from bnp_dask.moves.pools import a_step, best_value, climb, counting, in_double
@@ -108,11 +108,9 @@ class Delete:
         left = self.per_lap
         for target in sorted(context.memory.sweeps.keys() - {WHOLE}):
             sweep = context.memory.sweeps[target]
-            if sweep.remembered_as == BirthProposal.kind:
-                continue  # a split that is re-estimated
             if sweep.remembered_as == SET:
                 self._propose_set(context, (target, *sweep.together), sweep.part)
-            elif left and context.free.issuperset((target, *sweep.receivers)):
+            elif sweep.remembered_as == self.kind and left and context.free.issuperset((target, *sweep.receivers)):
                 self._propose(context, (target,), sweep.part)
                 left -= 1
         leftovers = self._set_of_leftovers(context)

@@ -184,8 +184,9 @@ class Judge:
             stuck = gain + step * _steps_to_come(step, before.step, target == WHOLE) < 0
         if tried >= proposal.sweeps or stuck:
             return False
-        # newborn clusters exist only in this memory
-        receivers = () if isinstance(proposal, BirthProposal) else proposal.others
+        receivers = proposal.others
+        if isinstance(proposal, BirthProposal):  # newborn clusters exist only in this memory
+            receivers = tuple(i for i in proposal.edit.donors if i not in proposal.targets)
         part = parts[proposal.edit.trial]
         together = proposal.targets[1:]
         self.memory.sweeps[target] = Sweep(receivers, part, gain, step, tried, together, proposal.remembered_as)

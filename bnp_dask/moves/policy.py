@@ -229,6 +229,8 @@ class SmallRunPolicy:
         Starts of a birth beside neighbours, and local steps of each start, on the target alone and then beside them.
     steps_beside, enough_beside
         Most local steps of the best start; it stops after a step smaller than this share of its gain or deficit.
+    enough_in_groups
+        The same for atoms in groups, whose steps are dearer; all data re-estimate such a birth in further laps.
     stays
         A neighbour whose count changes by less than this share of the target's is left out.
     recut_worth
@@ -254,6 +256,7 @@ class SmallRunPolicy:
     first_steps: int = 4
     steps_beside: int = 40
     enough_beside: float = 1e-2
+    enough_in_groups: float = 0.1
     stays: float = 0.01
     recut_worth: float = 0.1
     recut_enough: float = 0.1

@@ -97,7 +97,7 @@ def best_value(model: Model, summary: Summary) -> float:
 
 def climb(
     model: Model,
-    rest: Summary,
+    rest: Summary | None,
     receivers: Summary,
     atoms: Batch,
     before: float,
@@ -105,8 +105,9 @@ def climb(
     enough: float,
     least: float = 0.0,
 ) -> tuple[Summary, float]:
-    """Assign atoms to clusters that also hold ``rest`` until a step gains little: statistics, gain over ``before``.
+    """Assign atoms to clusters that also hold ``rest``, if any, until a step gains little.
 
+    Returns statistics and the gain over ``before``.
     Little is less than a share ``enough`` of the distance of the objective from ``before``, or less than ``least``
     nats; at most ``sweeps`` local steps.
     """
@@ -116,7 +117,8 @@ def climb(
         return found[0], found[1] - before
     value, posterior = -np.inf, model.global_step(receivers)
     for _ in range(sweeps):
-        receivers = rest + clusters_only(model.local_step(posterior, atoms))
+        receivers = model.local_step(posterior, atoms)
+        receivers = receivers if rest is None else rest + clusters_only(receivers)
         posterior = model.global_step(receivers)
         # at the optimal parameters, which the next step needs anyway: no evidence has to be computed
         last, value = value, sum(model.elbo(posterior, receivers).values())

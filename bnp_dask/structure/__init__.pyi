@@ -29,6 +29,7 @@ from bnp_dask.structure.base import at_most as at_most
 from bnp_dask.structure.base import without_data as without_data
 from bnp_dask.structure.chains import Chains as Chains
 from bnp_dask.structure.groups import Groups as Groups
+from bnp_dask.structure.groups import members_of as members_of
 from bnp_dask.structure.independent import STRATA as STRATA
 from bnp_dask.structure.independent import Independent as Independent
 from bnp_dask.structure.independent import Strata as Strata

@@ -118,7 +118,6 @@ OF_GROUPS = MovePolicy(
     bounds_unions=False,
     refines_on_samples=False,
     refines_births=True,
-    births_beside=False,
     together=48,
     retries_together=True,
     of_mean=0.4,
@@ -325,8 +324,8 @@ class Structure(Protocol):
         """Collected atoms, for callers that use them as independent."""
         ...
 
-    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
-        """Model of the atoms of one cluster."""
+    def part(self, model: M, posterior: Beliefs, cluster: int | Sequence[int]) -> M:
+        """Model of the atoms of one cluster, or of several."""
         ...
 
     def untied(self, model: M) -> M:

@@ -101,7 +101,7 @@ class Chains(RowsStructure):
     def alone(self, atoms: Batch) -> Batch:
         return replace(atoms, groups=None)
 
-    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
+    def part(self, model: M, posterior: Beliefs, cluster: int | Sequence[int]) -> M:
         return model
 
     def untied(self, model: M) -> M:

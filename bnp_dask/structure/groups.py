@@ -29,7 +29,7 @@ from bnp_dask.structure.protocols import (
     response_of,
 )
 from bnp_dask.structure.tokens import SQUARES, Laid, check_tokens, lay_out, share_links, summarize_words
-from bnp_dask.structure.visit import UnorderedAtoms, summarize_rows
+from bnp_dask.structure.visit import NOTICEABLE, UnorderedAtoms, summarize_rows
 
 SIZEABLE = 1.0
 """Least expected tokens of a cluster in a group that is gathered for it."""
@@ -129,11 +129,27 @@ class Groups(UnorderedAtoms):
         share = found.shares[cluster]
         return take_members(batch, share, draw(share.groups, limit, rng))
 
-    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
-        """Model of parts of documents, whose topics share the prior mass of their former topic."""
-        share = float(posterior.weights[posterior.positions(np.array(cluster))])
+    def part(self, model: M, posterior: Beliefs, cluster: int | Sequence[int]) -> M:
+        """Model of parts of documents, whose topics share the prior mass of their former topic, or topics."""
+        share = float(posterior.weights[posterior.positions(np.array(cluster))].sum())
         allocation: Any = as_a(model.allocation, GroupedAllocation).within(share)
         return model.with_allocation(allocation)
+
+    def untied(self, model: M) -> M:
+        """Model without groups: a mixture of atoms."""
+        return model.with_allocation(as_a(model.allocation, GroupedAllocation).untied())
+
+    def untied_summary(self, model: WholeModel, summary: Summary) -> Summary:
+        """Counts and statistics of the likelihood; entropies count as zero."""
+        empty = self.untied(model).empty_summary(summary.ids)
+        return replace(empty, values={**empty.values, **_shared(model, summary)})
+
+    def tied_summary(self, model: WholeModel, summary: Summary, whole: Summary) -> Summary:
+        """Statistics without groups if a sample lacks them: weights then follow from counts."""
+        if all(name in summary for name in model.allocation.fields):
+            return summary
+        empty = model.empty_summary(summary.ids)
+        return replace(empty, values={**empty.values, **_shared(model, summary)})
 
     def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:
         return model.local_step(model.global_step(summary), atoms)
@@ -171,6 +187,11 @@ class Groups(UnorderedAtoms):
 
     def draw(self, posterior: Beliefs, n: int, length: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
         return draw_groups(posterior, n, length, rng)
+
+
+def _shared(model: WholeModel, summary: Summary) -> dict[str, np.ndarray]:
+    """Statistics common to the model with groups and without."""
+    return {name: summary[name] for name in ("N", *model.observation.fields)}
 
 
 @dataclass
@@ -350,11 +371,21 @@ def _clear_shared(model: WholeModel, parts: Mapping[str, Summary]) -> None:
                 part.values[name][...] = 0.0
 
 
+def members_of(model: WholeModel, posterior: Beliefs, groups: Batch, clusters: Sequence[Sequence[int]]) -> list[Batch]:
+    """Parts of groups, as of one cluster, that belong to each of some sets of clusters under a posterior."""
+    ids = sorted({i for some in clusters for i in some})
+    found = visit_groups(model, posterior, groups, NO_PLACES, (), ids, None).members
+    out, batch = Visited(model.empty_summary(posterior.ids), {}, {}), groups
+    masses = np.stack([np.sum([found[i].mass for i in some], axis=0) for some in clusters], axis=1)
+    _note_members(out, batch, range(len(clusters)), [masses])
+    return [take_members(batch, own, own.groups) for own in out.members.values()]
+
+
 def take_members(batch: Batch, members: Members, groups: np.ndarray) -> Batch:
     """Batch of parts of groups: the tokens of one cluster in each group at the positions ``groups``.
 
     Sparse counts: rows of expected counts (not integers).  Dense atoms: weights times responsibility, in groups.
-    Tokens with no share in the cluster are left out.
+    Tokens with no share in the cluster are left out, dense atoms also with a negligible one, as in mixtures.
     """
     if not isinstance(batch.x, np.ndarray):
         x = batch.x
@@ -362,7 +393,9 @@ def take_members(batch: Batch, members: Members, groups: np.ndarray) -> Batch:
         whole.eliminate_zeros()
         weights = None if batch.weights is None else batch.weights[groups]
         return replace(batch, x=sparse.csr_array(whole), weights=weights, responses=None)  # of whole documents alone
-    weighted = replace(batch, weights=members.mass, responses=None).take_groups(groups)
+    least = NOTICEABLE if batch.weights is None else NOTICEABLE * batch.weights
+    mass = np.where(members.mass > least, members.mass, 0.0)
+    weighted = replace(batch, weights=mass, responses=None).take_groups(groups)
     some = np.asarray(weighted.weights) > 0.0
     lengths = np.concatenate([[0], np.cumsum(some)])[weighted.group_offsets].astype(np.int64)
     return replace(weighted.take(np.flatnonzero(some)), groups=lengths)

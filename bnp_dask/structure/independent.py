@@ -127,7 +127,7 @@ class Independent(UnorderedAtoms, RowsStructure):
         drawn = draw(np.arange(members.shape[1]), limit, rng)
         return replace(batch.take(members[0, drawn].astype(np.int64)), weights=members[1, drawn])
 
-    def part(self, model: M, posterior: Beliefs, cluster: int) -> M:
+    def part(self, model: M, posterior: Beliefs, cluster: int | Sequence[int]) -> M:
         return model
 
     def with_ties(self, model: WholeModel, summary: Summary, atoms: Batch) -> Summary:

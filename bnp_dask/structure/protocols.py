@@ -274,6 +274,10 @@ class GroupedAllocation(Protocol):
         group: parts of a Dirichlet distribution are Dirichlet distributed with their own prior mass."""
         ...
 
+    def untied(self) -> Any:
+        """Mixture of atoms, for small runs on atoms of several clusters."""
+        ...
+
     def prior_mass(self, params: Params) -> tuple[np.ndarray, float]:
         """Prior mass ``alpha pi_k (K,)``, and ``alpha pi_{>K}`` for all unseen topics (0 if the model has none)."""
         ...

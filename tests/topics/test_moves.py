@@ -11,12 +11,13 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
+from bnp_dask import as_source
 from bnp_dask.allocation import LDA, HDPTopics
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.execute.serial import SerialExecutor, ThreadExecutor
 from bnp_dask.inference import Memoized
-from bnp_dask.initialize import RandomExamples
+from bnp_dask.initialize import BregmanKMeans, RandomExamples, Responsibilities
 from bnp_dask.initialize.base import summarize_assigned
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge
@@ -25,7 +26,7 @@ from bnp_dask.moves.create import WORDS, Sample, _from_words, create
 from bnp_dask.moves.pairs import alike, all_pairs, data_gains, gains_of_pairs
 from bnp_dask.moves.policy import LAP, BirthPolicy, SmallRunPolicy
 from bnp_dask.observation import Gaussian, Multinomial
-from bnp_dask.structure.groups import Groups
+from bnp_dask.structure.groups import Groups, members_of
 from bnp_dask.structure.independent import Independent
 from bnp_dask.training.train import train
 from tests.topics.bars import bars_corpus
@@ -194,3 +195,37 @@ def test_gains_of_partners_are_exact():
     np.testing.assert_array_equal(gains, gains.T)
     np.testing.assert_allclose(found[np.isfinite(found)], exact[np.isfinite(found)], rtol=1e-12)
     assert np.isfinite(found[np.argmax(exact)])
+
+
+# -- atoms in groups ----------------------------------------------------------------------------------------------
+def overlapping_groups(seed, k=6, groups=15, size=40):
+    """Gaussian topics of two features that overlap, in groups with shares of their own; atoms, topics and offsets."""
+    rng = np.random.default_rng([8, seed])
+    shares = rng.dirichlet(np.full(k, 0.4), groups)
+    z = np.concatenate([rng.choice(k, size, p=share) for share in shares])
+    x = rng.uniform(-4, 4, (k, 2))[z] + rng.normal(size=(len(z), 2))
+    return x, z, np.arange(0, len(z) + 1, size)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_gaussian_topics_are_found_from_one_as_from_the_truth(seed):
+    """Splits of single topics end 9 and 7 nats lower: one topic holds two that pay only beside their neighbours."""
+    x, z, offsets = overlapping_groups(seed)
+    source, model = as_source(x, groups=offsets), Model(HDPTopics(), Gaussian())
+    ends = [
+        train(model, source, init=init, rng=0).history[-1]["elbo"] for init in (BregmanKMeans(1), Responsibilities(z))
+    ]
+    assert ends[0] > ends[1] - 1.0
+
+
+def test_parts_of_groups_hold_the_mass_of_their_topics():
+    """Atoms of several topics come once, in their groups, and weigh as much as these topics hold of them."""
+    x, z, offsets = overlapping_groups(0)
+    batch = Batch(x, groups=offsets)
+    model = Model(HDPTopics(), Gaussian()).with_prior(survey_batch(batch))
+    posterior = model.global_step(summarize_assigned(model, batch, z, 6))
+    held = model.local_step(posterior, batch)["N"]
+    both, one = members_of(model, posterior, batch, [[1, 3, 4], [3]])
+    assert both.total_weight == pytest.approx(held[[1, 3, 4]].sum(), rel=0.02)
+    assert one.total_weight == pytest.approx(held[3], rel=0.05)
+    assert both.n_groups <= 15 and len(np.unique(both.x, axis=0)) == both.n_atoms
