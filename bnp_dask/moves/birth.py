@@ -569,10 +569,15 @@ class Birth:
 
 
 def _recut_widths(n_targets: int, failed: int) -> tuple[int, ...]:
-    """Numbers of clusters into which a pool is cut: as many or fewer at first, then also more; a split into two."""
+    """Numbers of clusters into which a pool is cut: as many or fewer at first, then also more; a split into two.
+
+    From the third attempt on more alone: the right cut into more clusters is missed most often.
+    """
     if n_targets == 1:
         return (2,)
-    return (n_targets, n_targets - 1)[: n_targets - 1] if failed == 0 else (n_targets, n_targets + 1)
+    if failed == 0:
+        return (n_targets, n_targets - 1)[: n_targets - 1]
+    return (n_targets, n_targets + 1) if failed == 1 else (n_targets + 1,)
 
 
 def _can_look_beside(context: PlanContext) -> bool:

@@ -17,6 +17,7 @@ from bnp_dask.kernels.mixture import SparseResp
 from bnp_dask.model import Model
 from bnp_dask.moves import Birth, Delete, Merge, birth
 from bnp_dask.moves import create as births_made
+from bnp_dask.moves.birth import _recut_widths
 from bnp_dask.moves.create import NEWBORN, WORDS, Surroundings, create, cut
 from bnp_dask.moves.memory import Memory
 from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
@@ -265,3 +266,11 @@ def test_sixty_overlapping_gaussians():
         ours, truth = held_out(result.posterior, means, seed)
         found.append((result.posterior.n_clusters, round(truth - ours, 4)))
     assert sum(55 <= k <= 60 and lost < 0.03 for k, lost in found) >= 9, found
+
+
+def test_the_last_attempt_cuts_a_pool_into_more():
+    """As many or fewer at first, then also more, then more alone; a single cluster is always split in two."""
+    assert [_recut_widths(2, failed) for failed in range(3)] == [(2,), (2, 3), (3,)]
+    assert [_recut_widths(3, failed) for failed in range(3)] == [(3, 2), (3, 4), (4,)]
+    assert {_recut_widths(1, failed) for failed in range(3)} == {(2,)}
+    assert BirthPolicy().tries_pooled == 3
