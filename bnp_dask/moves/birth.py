@@ -11,7 +11,8 @@ Collecting and adopting happen beside the normal local step.  The exact whole-da
   could try 2 of the 69 splits found (47 s of processor time, 13 without such attempts); now it makes some 25 in 18 s,
   and its objective ends as high;
 * two or three neighbouring clusters as one pool, cut anew into as many clusters, one more or one fewer.  A state in
-  which two clusters are wrong together is no better after a split or a union alone;
+  which two clusters are wrong together is no better after a split or a union alone.  Of topics of dense atoms, whole
+  groups are gathered for both: their parts in all of these topics are one pool;
 * a cluster in one batch (thesis 4.2.3), or in all new batches;
 * single batches of the lap before.  The share of one batch is seldom worth a cluster while the rest of the target stays
   in place: with B batches the weights alone cost about log B nats per atom of that batch;

@@ -447,6 +447,8 @@ def _create_beside(
         unseen = max(0.0, targets.total_weight / targets.n_atoms - 1.0)
     else:
         model, everything, targets = _in_groups(model, near, near.posterior)
+        if not targets.n_atoms:
+            return None  # no group of the sample has a sizeable share of them
         unseen = max(0.0, mass / everything.total_weight - 1.0)
         begun = a_step(model, begun, everything)  # statistics of the sample
     now = a_step(model, begun, everything)
@@ -463,8 +465,8 @@ def _create_beside(
     if not tried:
         return None
     if near.posterior is not None:
-        for width, (found, _) in tried.items():
-            tied = structure.tied_summary(model, found, begun)
+        for width, (cuts, _) in tried.items():
+            tied = structure.tied_summary(model, cuts, begun)
             tried[width] = climb(model, None, tied, everything, before, policy.first_steps, 0.0)
     best, _ = max(tried.values(), key=lambda one: one[1])
     # cuts that lead back to the same clusters end there
