@@ -27,7 +27,7 @@ def counting(atoms: Batch, count: float) -> Batch:
     return replace(atoms, weights=weights * (count / weights.sum()))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def in_double(model: Model) -> Model:
     """The same model in double precision: one object for the tasks of a lap, which share its compiled steps."""
     return replace(model, precision="double")
