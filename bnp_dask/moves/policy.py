@@ -232,8 +232,8 @@ class SmallRunPolicy:
     enough_in_groups
         The same for atoms in groups, whose steps are dearer; all data re-estimate such a birth in further laps.
     at_rest
-        Share of its gain or deficit below which a step of a start beside neighbours is its last.  With 1e-2 starts ended
-        that had still to find other cuts: one of five runs on 300 docstrings lost 52 nats.
+        Share of its gain or deficit below which a step of a start beside neighbours is its last.  With 1e-2 starts
+        ended that had still to find other cuts: one of five runs on 300 docstrings lost 52 nats.
     stays
         A neighbour whose count changes by less than this share of the target's is left out.
     recut_worth
