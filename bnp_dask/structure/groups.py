@@ -15,7 +15,7 @@ from bnp_dask.inputs import as_a, require
 from bnp_dask.kernels import Resp, count_sums, matmul
 from bnp_dask.observation import Estimate, by_feature, each
 from bnp_dask.structure.answers import Columns, draw_groups, label_documents, resp_in_groups
-from bnp_dask.structure.base import OF_GROUPS, Trial, Visit, draw
+from bnp_dask.structure.base import NO_PLACES, OF_GROUPS, Trial, Visit, draw
 from bnp_dask.structure.protocols import (
     Beliefs,
     GroupedAllocation,
