@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 import numpy as np
 
@@ -182,7 +183,9 @@ def proposal(column: Looked) -> Proposal:
     if not column.is_level:
         return Proposal(None, column.why or f"neither numbers nor texts but {values.dtype}", may_be_given=False)
     if column.bad is not None:
-        if n_distinct > FEW_VALUES or len(present) < REPEATS * n_distinct:
+        # a sign of percent or of a currency says that numbers are meant
+        signs = any(c == "%" or category(c) == "Sc" for text in present.unique() for c in str(text))
+        if signs or n_distinct > FEW_VALUES or len(present) < REPEATS * n_distinct:
             raise column.bad
         return Proposal(Categorical, f"{n_distinct} levels, not all of them numbers", lacks)
     if n_distinct > MOST_LEVELS or (len(present) >= LEAST_ROWS and len(present) < LEAST_SHARED * n_distinct):
