@@ -6,7 +6,10 @@ one: another file may have the test that a survivor would have met.
 
 NEAR: dict[str, tuple[str, ...]] = {
     "allocation/base.py": ("test_structure.py",),
-    "allocation/chain_step.py": ("chains/test_transitions.py",),
+    "allocation/chain_step.py": (
+        "chains/test_transitions.py",
+        "chains/test_runs.py",
+    ),
     "allocation/concentrations.py": ("allocation/test_concentrations.py",),
     "allocation/document_step.py": ("topics/test_document_step.py",),
     "allocation/dp_mixture.py": (
@@ -29,7 +32,12 @@ NEAR: dict[str, tuple[str, ...]] = {
         "allocation/test_concentrations.py",
         "chains/test_transitions.py",
     ),
-    "allocation/hdp_topics.py": ("topics/test_golden_topics.py",),
+    "allocation/hdp_topics.py": (
+        "topics/test_golden_topics.py",
+        "topics/test_moves.py",
+        "topics/test_document_births.py",
+        "allocation/test_concentrations.py",
+    ),
     "allocation/lda.py": (
         "topics/test_exact.py",
         "topics/test_golden_topics.py",
@@ -171,6 +179,8 @@ NEAR: dict[str, tuple[str, ...]] = {
         "topics/test_predict_topics.py",
         "topics/test_words_out_of_range.py",
         "topics/test_report_topics.py",
+        "data/test_groups_ingest.py",
+        "data/test_sequences.py",
     ),
     "data/ingestion/patches.py": ("data/test_patches.py",),
     "data/ingestion/streams.py": ("data/test_identity.py",),
@@ -192,10 +202,16 @@ NEAR: dict[str, tuple[str, ...]] = {
         "data/test_columns.py",
         "data/test_identity.py",
     ),
-    "data/sources/dask_collections.py": ("test_layers.py",),
+    "data/sources/dask_collections.py": (
+        "test_layers.py",
+        "data/test_collections.py",
+        "data/test_groups.py",
+    ),
     "data/sources/forms.py": (
         "data/test_corpus_words.py",
         "data/test_doors.py",
+        "data/test_text.py",
+        "data/test_corpus.py",
     ),
     "data/sources/frames.py": ("data/test_identity.py",),
     "data/sources/held.py": (
@@ -206,7 +222,11 @@ NEAR: dict[str, tuple[str, ...]] = {
         "data/test_columns.py",
         "data/test_levels.py",
     ),
-    "data/sources/open.py": ("extend/test_suites.py",),
+    "data/sources/open.py": (
+        "extend/test_suites.py",
+        "data/test_sequences.py",
+        "data/test_groups.py",
+    ),
     "data/sources/parquet.py": ("data/test_parquet.py",),
     "data/sources/virtual.py": ("data/test_virtual.py",),
     "data/sources/zarr.py": ("data/test_zarr.py",),
@@ -640,6 +660,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "observation/test_labelled.py",
         "observation/test_linked_atoms.py",
         "moves/test_near_pairs.py",
+        "observation/test_draws_of_parameters.py",
     ),
     "observation/missing.py": ("observation/test_missing.py",),
     "observation/multinomial.py": (

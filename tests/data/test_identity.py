@@ -25,7 +25,7 @@ from bnp_dask.data.sources import held
 from bnp_dask.data.sources.columns import PLAIN_READING
 from bnp_dask.data.sources.frames import table_batch
 from bnp_dask.data.sources.held import table_in_file
-from bnp_dask.data.view import SHARE, PlacedSource, ResampledSource, stand_in
+from bnp_dask.data.view import SHARE, PlacedSource, ResampledSource, WithoutBatches, stand_in
 from bnp_dask.errors import DataError
 from bnp_dask.execute import SerialExecutor
 from tests.data.reading import read_all
@@ -139,6 +139,24 @@ def test_what_stands_for_a_batch_is_grouped_or_sparse_as_the_others_are():
     counts = as_source(sparse.csr_array(np.eye(3)))
     empty = stand_in(counts, combine(survey_batch(b) for b in read_all(counts)), 2)()
     assert empty.groups is None and empty.is_sparse and empty.x.shape == (0, 3)
+
+
+def test_batches_that_cannot_be_read_are_empty_only_where_tasks_can_do_without_them():
+    def broken():
+        raise DataError("batch 1 is spoiled")
+
+    class Spoiled(type(as_source(np.zeros((6, 2)), batch_size=2))):
+        def block(self, index, name):
+            return broken if index == 1 else super().block(index, name)
+
+    whole = as_source(np.arange(12.0).reshape(6, 2), batch_size=2)
+    source = Spoiled(whole.name, whole.x, whole.spans)
+    forgiving = WithoutBatches(source, ((2, "known"),), is_forgiving=True)
+    assert [forgiving.reader(i)().n_atoms for i in range(3)] == [2, 0, 0]
+    strict = WithoutBatches(source, ((2, "known"),))
+    assert strict.reader(2)().n_atoms == 0
+    with pytest.raises(DataError, match="batch 1 is spoiled"):
+        strict.reader(1)()
 
 
 # -- tables that come in pieces ------------------------------------------------------------------------------------
