@@ -260,7 +260,7 @@ class SmallRunPolicy:
     steps_beside: int = 40
     enough_beside: float = 1e-2
     enough_in_groups: float = 0.1
-    at_rest: float = 1e-6
+    at_rest: float = 1e-4
     stays: float = 0.01
     recut_worth: float = 0.1
     recut_enough: float = 0.1
