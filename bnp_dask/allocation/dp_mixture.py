@@ -72,7 +72,7 @@ class StickMixture(MixtureSteps, concentrations.LearnedConcentrations):
     def elbo(self, params: StickParams, summary: Summary) -> dict[str, float]:
         eta1, eta0 = self._posterior(summary["N"])
         # betaln is minus the thesis' c_Beta
-        constant = np.sum(betaln(params.eta1, params.eta0) - self._log_beta(summary.n_clusters))
+        constant = np.sum(betaln(params.eta1, params.eta0) - self._log_beta(len(eta1)))
         slack = matmul(eta1 - params.eta1, params.log_u) + matmul(eta0 - params.eta0, params.log_not_u)
         return {"entropy": float(summary["H"].sum()), "allocation": float(constant + slack)}
 

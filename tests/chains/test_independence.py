@@ -74,7 +74,7 @@ def test_products_of_residuals_stay_within_a_stay_and_a_sequence(monkeypatch):
     posterior, batch = given_states(rows, offsets, path)
     monkeypatch.setattr(sequences, "_path", lambda *_: (rows, path, batch))
     mean, scale = rng.normal(size=(2, 2)), np.array([[1.0, 2.0], [0.0, 0.5]])
-    out = sequences._Products(mean, scale)(posterior, None)
+    out = sequences._products(mean, scale, posterior, None)
     stay = np.array([0, 0, 0, 1, 1, 2, 3, 3, 4])  # the sixth step and the seventh are of two sequences
     residual = np.zeros((9, 2))
     for i in range(9):

@@ -25,12 +25,14 @@ TWINS = {
 """Tests that hold kernels against something slow, and what that is."""
 
 LEARNED = "called where priors are learned, which tests/observation/test_learned.py holds to BFGS"
+SERIES = "part of exp, log and digamma, which tests/kernels hold to SciPy"
 UNTESTED = {
     "back": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
     "climb": "called by the top level's fit, which tests/chains/test_transitions.py holds to L-BFGS-B",
     "column_covariance": LEARNED,
     "column_precision": LEARNED,
     "direction": "step of maximise, which tests/kernels/test_quasi_newton.py holds against SciPy",
+    "exp_near_zero": SERIES,
     "filter_counts": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "fit_groups": "called as document_step, which tests/topics/test_document_step.py holds against naive.py",
@@ -38,11 +40,13 @@ UNTESTED = {
     "log_covariance_hyperprior": LEARNED,
     "log_gamma_hyperprior": LEARNED,
     "log_scale_hyperprior": LEARNED,
+    "log_series": SERIES,
     "matrix_of": "scratch of fit_groups",
     "pair_sums": "part of fit_groups and of the sweeps",
     "piece_losses": "called as chain_sweep, which tests/chains/test_sweep.py holds against whole sequences",
     "places_for": "scratch of fit_groups",
     "pseudo_counts": LEARNED,
+    "psi_series": SERIES,
     "sample_document": "called by word_score, which tests/topics/test_word_score.py holds against all assignments",
     "space_for": "scratch of fit_groups",
     "sweep_back": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -191,7 +190,7 @@ class SmallRun:
             return None
         return {"N": n, "x": first, "xx": second, "H": np.zeros(n_clusters)}
 
-    @cached_property
+    @property
     def _settings(self) -> tuple[float | np.ndarray, ...]:
         """The settings as the kernels are compiled for: a model that was received from elsewhere has read-only ones."""
         return tuple(
