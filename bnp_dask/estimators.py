@@ -312,7 +312,7 @@ def validated(estimator: Any, X: Any, least: int, **settings: Any) -> Any:
             kind, found = "features", f"{found}, which is not the width of fit"
         elif "Negative values" in str(error):
             kind, found = "negative", f"{found} with negative values"
-        elif kind == "values" and X.shape[0] < least:
+        elif kind == "values" and len(X) < least:
             kind = "size"  # fewer rows are no way out
         raised = DataTypeError if isinstance(error, TypeError) else DataError
         width = "D" if settings["reset"] else vars(estimator).get("n_features_in_", "D")

@@ -458,7 +458,14 @@ def lineage(result: TrainResult) -> list[Life]:
     -------
     list of Life
         A life for each cluster, by id.
+
+    Raises
+    ------
+    SettingError
+        No result.
     """
+    if not isinstance(result, TrainResult | UpdateResult):
+        raise SettingError(f"result={shown(result)}: needs the result of bnp_dask.train(...)")
     lives: dict[int, Life] = {}
     for move in result.history.moves():
         if not move["accepted"] or move["kind"] not in ("birth", "merge", "delete", "shadow"):

@@ -179,7 +179,7 @@ def refusals(cell: Cell) -> list[str]:
     if schedule in VARIATIONAL and allocation in MEASURES:
         words.append(rf"{schedule}\(\): {allocation} has no variational objective.*schedule=Filter\(\)")
     if schedule in ("Filter", "ExpectationPropagation") and allocation not in URNS:
-        words.append(rf"{schedule}\(\): {allocation} has no predictive rule.*use NGGPMixture.*DPMixture")
+        words.append(rf"{schedule}\(\): {allocation} has no predictive rule.*use {'.*'.join(URNS)}")
     if schedule == "TruncationFreeSVI" and allocation not in ("DPMixture", "HDPTopics"):
         words.append(rf"{schedule}\(\): {allocation} has no sticks.*use DPMixture.*HDPTopics")
     if schedule == "TruncationFreeSVI" and allocation == "HDPTopics" and own != "Multinomial":
@@ -187,7 +187,7 @@ def refusals(cell: Cell) -> list[str]:
     if schedule == "Gibbs" and allocation == "HDPTopics" and own != "Multinomial":
         words.append(rf"Gibbs\(\): topics of {own.split()[0]} are not sampled; use Multinomial\(\)")
     if schedule == "Gibbs" and allocation in ("LDA", "FiniteHMM", "FiniteHMT", "StrataMixture"):
-        words.append(rf"Gibbs\(\): {allocation} is not sampled; use FiniteMixture.*DPMixture.*NGGPMixture")
+        words.append(rf"Gibbs\(\): {allocation} is not sampled; use FiniteMixture.*{'.*'.join(URNS)}")
     if schedule in SEATING and cell.missing == "holes" and own in COMPLETING:
         words.append(rf'{schedule}\(\): Gaussian\(missing="marginalise"\).*use DiagGaussian\(missing="marginalise"\)')
     if allocation == "StrataMixture" and own != "Product of Given":

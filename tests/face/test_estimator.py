@@ -481,3 +481,11 @@ def test_auto_learns_from_a_table_of_measurements_what_gaussian_does_from_their_
     # a table with other columns beside them has a likelihood for each kind
     beside = DirichletProcessMixture("auto", random_state=0).fit(table.assign(kind=kind.astype(str)))
     assert isinstance(beside.observation_, bnp.Product)
+
+
+def test_a_list_of_rows_with_nan_is_refused_like_an_array():
+    """The number of rows of a list is counted as well."""
+    with pytest.raises(DataError, match=r"shape \(3, 1\); needs 2 or more rows of finite numbers.*np.isfinite"):
+        DirichletProcessMixture().fit([[1.0], [float("nan")], [2.0]])
+    with pytest.raises(DataError, match=r"shape \(1, 1\); needs 2 or more rows of finite numbers.*pass all rows"):
+        DirichletProcessMixture().fit([[float("nan")]])

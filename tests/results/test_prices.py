@@ -224,3 +224,9 @@ def test_a_lineage_says_who_was_born_of_whom_and_what_became_of_it(tmp_path):
         assert all(i in lives for i in life.successors)
     bnp.report(result, tmp_path / "page.html")
     assert "from birth to end" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("what", [3, None, "run"])
+def test_lineage_needs_a_result(what):
+    with pytest.raises(SettingError, match=r"result=.*needs the result of bnp_dask.train"):
+        bnp.lineage(what)

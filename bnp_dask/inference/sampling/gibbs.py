@@ -170,7 +170,8 @@ class Gibbs:
         if not is_mixture and not isinstance(model.allocation, (SampledTopics, SampledStates)):
             raise SettingError(
                 f"Gibbs(): {type(model.allocation).__name__} is not sampled; use FiniteMixture(...), DPMixture(...), "
-                "NGGPMixture(...), HDPTopics(...) or HDPHMM(...), or another schedule"
+                "PitmanYorMixture(...), NGGPMixture(...), NRMMixture(...), HDPTopics(...) or HDPHMM(...), or another "
+                "schedule"
             )
         if isinstance(model.allocation, SampledTopics) and not isinstance(model.observation, Multinomial):
             raise SettingError(

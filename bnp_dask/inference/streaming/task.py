@@ -372,7 +372,7 @@ def check_urn(model: Model, schedule: str) -> None:
     if not isinstance(model.allocation, UrnAllocation):
         raise SettingError(
             f"{schedule}: {type(model.allocation).__name__} has no predictive rule for single atoms; "
-            "use NGGPMixture(...) or DPMixture(...)"
+            "use DPMixture(...), PitmanYorMixture(...), NGGPMixture(...) or NRMMixture(...)"
         )
     require_exact_atoms(model.observation, schedule)
     if model.reproducible:
