@@ -698,6 +698,11 @@ class Model:
         return {"data": data, **self._allocation_terms(allocation, summary), **self._prior_terms}
 
     @cached_property
+    def in_double(self) -> Model:
+        """This model in double precision: one object, whose compiled steps the small runs of a lap share."""
+        return self if self.precision == "double" else replace(self, precision="double")
+
+    @cached_property
     def small_run(self) -> SmallRun | None:
         """Compiled steps of small runs, whose sums are in no fixed order; None where the model has none."""
         if not is_a(self.allocation, SmallRunAllocation) or not is_a(self.observation, SmallRunObservation):

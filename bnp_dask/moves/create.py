@@ -32,7 +32,7 @@ from bnp_dask.moves.base import Gather, Split
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
 from bnp_dask.moves.policy import BESIDE_START, LAP, SmallRunPolicy
-from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, in_double, small_rounds, value_with
+from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, small_rounds, value_with
 from bnp_dask.observation import KNOWN, numbers_per_cluster
 from bnp_dask.structure import Trial, Visit, at_most, members_of
 
@@ -115,7 +115,7 @@ def create(
     gain on a sample must exceed half a nat for each number of a new cluster and each atom that was not seen, as in a
     forecast; for as many clusters as before too, since the best of several cuts fits a sample better as well.
     """
-    model = in_double(model)  # parts of one cluster overlap: screening would be an extra cost
+    model = model.in_double  # parts of one cluster overlap: screening would be an extra cost
     if isinstance(source, Surroundings):
         return unless_refused(_create_beside, model, source, seed, key, policy, otherwise=None)
     return _create_alone(model, source, seed, key, policy)

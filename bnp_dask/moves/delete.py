@@ -16,7 +16,7 @@ from bnp_dask.model import Model
 from bnp_dask.moves.base import DeleteProposal, PlanContext, Planning, Turn, hold_laps
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.policy import ABSORBED, DECISION, LAP, DeletePolicy, hold_policy
-from bnp_dask.moves.pools import a_step, best_value, climb, counting, in_double
+from bnp_dask.moves.pools import a_step, best_value, climb, counting
 from bnp_dask.observation import Labelled, numbers_per_cluster
 from bnp_dask.structure import Trial, at_most
 
@@ -391,7 +391,7 @@ def refine(model: Model, pool: list[Batch], summary: Summary, sweeps: int, polic
     absorbing, gain
         Statistics of the absorbing clusters, and the approximate gain of the delete, nats.
     """
-    model = in_double(model)  # absorbing clusters overlap: screening would be an extra cost
+    model = model.in_double  # absorbing clusters overlap: screening would be an extra cost
     own = summary.take(summary.ids[1:])
     if pool[0].n_atoms == 0:
         return own, 0.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -25,12 +24,6 @@ def counting(atoms: Batch, count: float) -> Batch:
         return atoms
     weights = np.ones(atoms.n_atoms) if atoms.weights is None else atoms.weights
     return replace(atoms, weights=weights * (count / weights.sum()))
-
-
-@lru_cache(maxsize=1)
-def in_double(model: Model) -> Model:
-    """The same model in double precision: one object for the tasks of a lap, which share its compiled steps."""
-    return replace(model, precision="double")
 
 
 def compiled(model: Model, atoms: Batch | None = None) -> SmallRun | None:
