@@ -195,6 +195,8 @@ def proposal(column: Looked) -> Proposal:
 
 
 def _of_numbers(values: np.ndarray, n_distinct: int, is_whole: bool, lacks: bool, has_role: bool) -> Proposal:
+    if not np.isfinite(values).all():
+        return Proposal(Gaussian, "infinite numbers", lacks)  # which it refuses, naming the row; levels would take them
     repeats = len(values) >= max(LEAST_ROWS, REPEATS * n_distinct)
     if not is_whole:
         if n_distinct <= FEW_VALUES and repeats:

@@ -149,3 +149,13 @@ def test_a_likelihood_is_advised_only_for_columns_that_can_have_one():
     assert "'vector' (ndarrays; those of numbers are features of one Gaussian() for them alone)" in line
     with pytest.warns(UserWarning, match=r"Product.of\(table, name=Categorical\(\)\)"):
         bnp.Product.of(table.assign(name=[f"n{i}" for i in range(40)]))
+
+
+@pytest.mark.parametrize("values", [[1.0, np.inf, 2.0], [0.5, -np.inf, 0.25], [1.0, np.inf]])
+def test_infinite_numbers_are_no_levels(values):
+    """Levels would take them silently; a Gaussian says in which row they are."""
+    table = pd.DataFrame({"a": values * 20})
+    ((_, kind, why),) = bnp.Product.choices(table).rows
+    assert (kind, why) == ("Gaussian()", "infinite numbers")
+    with pytest.raises(DataError, match="row 1, column 'a' is -?inf"):
+        bnp.train(bnp.Model(bnp.DPMixture(), bnp.Product.of(table)), table)
