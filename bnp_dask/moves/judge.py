@@ -186,7 +186,8 @@ class Judge:
             return False
         receivers = proposal.others
         if isinstance(proposal, BirthProposal):  # newborn clusters exist only in this memory
-            receivers = tuple(i for i in proposal.edit.donors if i not in proposal.targets)
+            beside = (i for i in proposal.edit.donors if i not in proposal.targets)
+            receivers = tuple(beside) if proposal.targets else ()  # a change of all clusters survives any of them
         part = parts[proposal.edit.trial]
         together = proposal.targets[1:]
         self.memory.sweeps[target] = Sweep(receivers, part, gain, step, tried, together, proposal.remembered_as)

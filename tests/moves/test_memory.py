@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.summary import Exchange, Field, Summary
-from bnp_dask.moves.base import DeleteProposal, Gather, Plan
+from bnp_dask.moves.base import BirthProposal, DeleteProposal, Gather, Plan
 from bnp_dask.moves.create import gather_atoms
 from bnp_dask.moves.delete import SET, Delete
 from bnp_dask.moves.judge import Judge
@@ -58,6 +58,23 @@ def test_the_last_lap_of_a_delete_is_its_last():
     _, memory, _ = decided(sweeps=4, tried=2, before=nearly)
     assert memory.sweeps[1].tried == 3
     assert memory.sweeps[1].step == pytest.approx(record["gain"] - nearly)
+
+
+@pytest.mark.parametrize(("targets", "beside"), [((0,), (1,)), ((0, 1), ()), ((), ())])
+def test_a_birth_is_kept_with_its_neighbours_and_a_change_of_all_topics_alone(targets, beside):
+    """What is found for all topics stands for all of the data, whichever topics are left."""
+    model, batch = near_blobs(3.0)
+    value = of_labels(model, batch, (0, 1), np.arange(70) // 40)
+    part = of_labels(model, batch, (5, 6), np.arange(70) // 38)  # two atoms in the wrong half
+    memory = Memory(9)
+    edit = Exchange("t", (*targets, *beside) or (0, 1))
+    plan = Plan(proposals=(BirthProposal(targets, (5, 6), edit, "documents", 3),))
+    (record,) = Judge(model, memory).decide(value, {"t": part}, plan).records
+    assert not record["accepted"]
+    ((at, kept),) = memory.sweeps.items()
+    assert (at, kept.receivers) == (targets[0] if targets else WHOLE, beside)
+    memory.forget_dead(np.array([0]))
+    assert bool(memory.sweeps) == (targets == ())
 
 
 def test_topics_far_below_the_mean_go_as_a_set_and_after_a_failure_the_smaller_half():
