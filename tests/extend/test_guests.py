@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +165,18 @@ def test_another_process_reads_guests_once_their_modules_are_imported(folder, wh
     assert refused.returncode == 2 and "--import" in refused.stderr
     shown = subprocess.run([*command, *IMPORTS], cwd=HERE, env=outside, capture_output=True, text=True, check=False)
     assert shown.returncode == 0 and "rates: " in shown.stdout
+
+
+# -- guests in plain dress ----------------------------------------------------------------------------------------
+@bnp.register
+@dataclass(frozen=True)
+class Compared(NegativeBinomial):
+    """The guest likelihood as a plain dataclass: arrays have no hash, so it has none either."""
+
+
+def test_births_take_a_likelihood_without_a_hash():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.poisson(mean, (100, 2)) for mean in (1.0, 30.0)]).astype(float)
+    model = bnp.Model(bnp.DPMixture(), Compared(r=20.0))
+    result = bnp.train(model, x, init=bnp.RandomExamples(1), schedule=bnp.Memoized(40), rng=1)
+    assert result.posterior.n_clusters == 2
