@@ -307,7 +307,8 @@ class Birth:
             return {}
         gains, ids, counts = context.pair_gains(), value.ids.tolist(), value["N"].tolist()
         rough = rough_allocation_gains(value["N"], gains.first, gains.second) + gains.gains
-        union = [replace(gains, gains=rough)[k] for k in range(value.n_clusters)]
+        by_pair = replace(gains, gains=rough)
+        union = [by_pair[k] for k in range(value.n_clusters)]
         place, count = {i: k for k, i in enumerate(ids)}, dict(zip(ids, counts, strict=True))
         found: dict[Pool, tuple[int, float]] = {}
         for k in range(value.n_clusters):

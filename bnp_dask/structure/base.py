@@ -53,7 +53,8 @@ class MovePolicy:
     refines_births
         Whether a split that falls short is re-estimated and tried again while it gains.
     births_beside
-        Whether births re-estimate newborn clusters together with their neighbours, on samples of all of them.
+        Whether births re-estimate newborn clusters together with their neighbours, on samples of all of them.  With
+        ``asks_words`` on whole groups of dense atoms, and not at all for word counts.
     together
         Most small clusters that one delete tries to remove together.
     retries_together
