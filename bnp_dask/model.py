@@ -361,7 +361,8 @@ class Model:
         gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
         ``"auto"``: as ``"diagonal"``, but with fixed ``gamma``, for mixtures of a ``Gaussian`` without given ``nu``,
         ``B``, ``m`` and ``kappa``, or of an ``AutoRegressiveGaussian`` without given ``nu``, ``B`` and ``V``, if the
-        schedule has an exact objective; else as ``"never"``.
+        schedule has an exact objective; else as ``"never"``.  Parts of a ``Product`` learn what they learn alone, with
+        ``"auto"`` if each part that can learn would.
     reference
         Likelihood with the prior from which learning began, set by :meth:`with_prior`; None for a fixed prior.
     copies

@@ -8,18 +8,19 @@ one prior.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bnp_dask.allocation import LEAST, MOST, Allocation
 from bnp_dask.core import Summary
+from bnp_dask.errors import SettingError
 from bnp_dask.inference.state import State
-from bnp_dask.inputs import as_a
+from bnp_dask.inputs import as_a, shown
 from bnp_dask.model import Model
 from bnp_dask.moves import LAP, better_prior, record
-from bnp_dask.observation import unlabelled, with_part
+from bnp_dask.observation import Product, unlabelled, with_part
 from bnp_dask.structure import LearningAllocation, counting_units, learner_of, prior_terms
 
 CONCENTRATION = "concentration"
@@ -63,24 +64,65 @@ def prior_to_arrays(model: Model) -> dict[str, np.ndarray]:
 
 
 def settings_to_arrays(model: Model) -> dict[str, np.ndarray]:
-    """All numbers among the settings of the likelihood by name, also if the prior is not learned."""
-    settings = vars(unlabelled(model.observation))
-    numbers = {n: value for n, value in settings.items() if isinstance(value, (int, float, np.ndarray))}
+    """All numbers among the settings of the likelihood by name, also if the prior is not learned.
+
+    Those of parts of a :class:`~bnp_dask.observation.Product` have its position before their name: ``"prior/0.nu"``.
+    """
+    numbers = _numbers(unlabelled(model.observation))
     return {f"{PRIOR}/{name}": np.asarray(value) for name, value in numbers.items()}
 
 
 def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
-    """The model with the prior in a checkpoint, if any: the run's, or one that was learned or taken from a shadow."""
+    """The model with the prior in a checkpoint, if any: the run's, or one that was learned or taken from a shadow.
+
+    Raises
+    ------
+    SettingError
+        The settings are those of a likelihood with other parts.
+    """
     own = {name: float(arrays[name]) for name in arrays if name.startswith(f"{CONCENTRATION}/")}
     if own:
         model = _with_concentrations(model, {name.removeprefix(f"{CONCENTRATION}/"): own[name] for name in own})
     names = [name for name in arrays if name.startswith(f"{PRIOR}/")]
+    kept = {name.removeprefix(f"{PRIOR}/"): np.asarray(arrays[name]) for name in names}
+    before = unlabelled(model.observation)
+    if isinstance(before, Product) and not any("." in name for name in kept):
+        # a run of version 0.3.0, whose parts learned nothing; it goes on so
+        return replace(model, reference=None)
     if not names:
         return model
-    kept = {name.removeprefix(f"{PRIOR}/"): np.asarray(arrays[name]) for name in names}
     settings: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in kept.items()}
-    found = replace(unlabelled(model.observation), **settings)
-    return replace(model, observation=with_part(model.observation, found))
+    return replace(model, observation=with_part(model.observation, _with_numbers(before, settings)))
+
+
+def _numbers(observation: Any) -> dict[str, Any]:
+    """The numbers among the settings of a likelihood and of its parts, by name."""
+    given = [f.name for f in fields(observation) if f.init] if is_dataclass(observation) else []
+    found = {n: getattr(observation, n) for n in given}
+    found = {n: value for n, value in found.items() if isinstance(value, (int, float, np.ndarray))}
+    for i, part in enumerate(observation.parts if isinstance(observation, Product) else ()):
+        found |= {f"{i}.{name}": value for name, value in _numbers(part).items()}
+    return found
+
+
+def _with_numbers(observation: Any, settings: Mapping[str, Any]) -> Any:
+    """A likelihood with these numbers among its settings and those of its parts."""
+    own = {name: value for name, value in settings.items() if "." not in name}
+    of_parts: dict[str, dict[str, Any]] = {}
+    for name in settings.keys() - own.keys():
+        place, _, inner = name.partition(".")
+        of_parts.setdefault(place, {})[inner] = settings[name]
+    found = replace(observation, **own) if own else observation
+    parts = observation.parts if isinstance(observation, Product) else ()
+    wanted = {str(i) for i, part in enumerate(parts) if _numbers(part)}
+    if of_parts.keys() != wanted:
+        raise SettingError(
+            f"{type(observation).__name__}: settings of the parts {shown(sorted(of_parts))} are saved; "
+            f"needs those of {shown(sorted(wanted))}"
+        )
+    if not parts:
+        return found
+    return found.with_parts([_with_numbers(part, of_parts.get(str(i), {})) for i, part in enumerate(parts)])
 
 
 def _better_concentrations(model: Model, value: Summary) -> Model:

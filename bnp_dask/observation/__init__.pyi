@@ -75,6 +75,7 @@ from bnp_dask.observation.priors import positive as positive
 from bnp_dask.observation.priors import rounding_variance as rounding_variance
 from bnp_dask.observation.product import Product as Product
 from bnp_dask.observation.product import ProductParams as ProductParams
+from bnp_dask.observation.product import can_learn as can_learn
 from bnp_dask.observation.semi_conjugate import IndependentWishart as IndependentWishart
 from bnp_dask.observation.semi_conjugate import SemiConjugateGaussian as SemiConjugateGaussian
 from bnp_dask.observation.von_mises_fisher import Directions as Directions

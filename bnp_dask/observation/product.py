@@ -30,8 +30,13 @@ from bnp_dask.inputs import (
 from bnp_dask.kernels import Resp
 from bnp_dask.observation.base import (
     LOG_BASE,
+    CalmLearningObservation,
+    ExtrapolatingObservation,
+    LearningObservation,
+    LearnsPrior,
     NamingObservation,
     Observation,
+    ScaleShape,
     correlated_columns,
     lags_of,
     level_keys,
@@ -71,7 +76,7 @@ class ProductParams:
 @register
 @compared_by_settings
 @dataclass(frozen=True, eq=False)
-class Product:
+class Product(LearnsPrior):
     """A cluster generates each group of columns from its own likelihood, independently.
 
     Parameters
@@ -95,6 +100,9 @@ class Product:
     -----
     Groups are kept in the order given, positions as text and names as they are.  The summary fields of part i are named
     ``"i.field"``; base measures add up to one ``log_base``.
+
+    Parts learn their priors as the same likelihood does alone, see ``learn_prior`` of :class:`~bnp_dask.model.Model`;
+    by default if all parts that can learn would, so that settings that were given for one of them stay.
     """
 
     groups: Mapping[ColumnGroup, Observation] | Iterable[tuple[ColumnGroup, Observation]]
@@ -389,6 +397,39 @@ class Product:
                 out[:, self._own(i, self._width)] = part.impute(own, self._view(i, batch), resp)
         return out
 
+    @property
+    def learns_by_default(self) -> bool:
+        able: list[Any] = [part for part in self.parts if can_learn(part)]
+        return bool(able) and all(part.learns_by_default for part in able)
+
+    def _learned(self, params: ProductParams, used: np.ndarray, start: Self, shape: ScaleShape, calm: bool) -> Self:
+        parts: list[Any] = list(self.parts)
+        triples: Any = zip(self.parts, params.parts, start.parts, strict=True)
+        for i, (part, own, first) in enumerate(triples):
+            if calm and isinstance(part, CalmLearningObservation):
+                parts[i] = part.learned_when_calm(own, used, first, shape)
+            elif isinstance(part, LearningObservation):
+                parts[i] = part.learned(own, used, first, shape)
+        return self.with_parts(parts)
+
+    def log_hyperprior(self, start: Self) -> float:
+        both: Any = zip(self.parts, start.parts, strict=True)
+        return float(sum(part.log_hyperprior(first) for part, first in both if isinstance(part, LearningObservation)))
+
+    def extrapolated(self, first: Self, second: Self, n_atoms: float) -> Self | None:
+        trail: Any = zip(first.parts, second.parts, self.parts, strict=True)
+        found = [
+            part.extrapolated(one, two, n_atoms) if isinstance(part, ExtrapolatingObservation) else None
+            for one, two, part in trail
+        ]
+        if all(each is None for each in found):
+            return None
+        return self.with_parts([own if each is None else each for own, each in zip(self.parts, found, strict=True)])
+
+    def with_parts(self, parts: Sequence[Any]) -> Self:
+        """Product with another observation model for each group, in the same order."""
+        return replace(self, groups=tuple((key, part) for (key, _), part in zip(self.pairs, parts, strict=True)))
+
     def estimates(self, params: ProductParams, names: Names) -> Estimates:
         """Estimates of each part, under its columns: ``"age.mean"``."""
         found = {}
@@ -454,6 +495,13 @@ class Product:
         if LOG_BASE in fields:
             values[LOG_BASE] = summary[LOG_BASE]
         return Summary(summary.ids, fields, {"N": summary["N"], **values})
+
+
+def can_learn(observation: object) -> bool:
+    """Whether the prior of a likelihood, or of one of its parts, can be learned."""
+    if isinstance(observation, Product):
+        return any(can_learn(part) for part in observation.parts)
+    return isinstance(observation, LearningObservation)
 
 
 def _are_kept(groups: object) -> TypeGuard[tuple[tuple[Key, Observation], ...]]:

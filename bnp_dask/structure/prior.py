@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from bnp_dask.core import Summary, require_finite_terms
 from bnp_dask.errors import SettingError
 from bnp_dask.inputs import as_a, is_a, one_of
-from bnp_dask.observation import LearningObservation, ScaleShape
+from bnp_dask.observation import LearningObservation, ScaleShape, can_learn
 from bnp_dask.structure.protocols import WholeModel
 
 LearnPrior = Literal["auto", "never", "diagonal", "full"]
@@ -58,8 +58,11 @@ def require_learning(model: WholeModel) -> None:
     name, why = type(model.observation).__name__, ""
     if model.estimate == "map":
         why = OF_POINTS
-    elif not is_a(model.observation, LearningObservation):
-        able = "Gaussian(), DiagGaussian(), SemiConjugateGaussian(), ZeroMeanGaussian() or AutoRegressiveGaussian()"
+    elif not can_learn(model.observation):
+        able = (
+            "Gaussian(), DiagGaussian(), SemiConjugateGaussian(), ZeroMeanGaussian() or AutoRegressiveGaussian(), "
+            "alone or in a Product"
+        )
         why = f"the prior of {name} cannot be learned; leave it out, or use {able}"
     if why:
         raise SettingError(f"learn_prior={model.learn_prior!r}: {why}")

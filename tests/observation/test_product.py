@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
+import bnp_dask as bnp
 from bnp_dask.allocation import FiniteMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.errors import DataError, SettingError
@@ -279,3 +280,15 @@ def test_rows_are_drawn_into_the_columns_of_each_part():
     drawn = product.draw(params, np.zeros(200, np.int64), rng)
     assert_allclose(drawn[:, :3].mean(axis=0), x[:, :3].mean(axis=0), atol=1.0)
     assert set(np.unique(drawn[:, 3])) == {0.0, 1.0} and (drawn[:, 1] == np.floor(drawn[:, 1])).all()
+
+
+def test_parts_learn_their_priors_as_they_do_alone():
+    # features of unlike spread within clusters, where a learned prior differs much from the one that the data give
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 4, 160)
+    x = rng.normal(rng.normal(size=(4, 6))[kind] * 4.0, 1.0) @ rng.normal(size=(6, 6))
+    alone = bnp.DirichletProcessMixture("gaussian", random_state=0).fit(x)
+    for groups in ({"0:6": bnp.Gaussian()}, {(0, 1, 2, 3, 4, 5): bnp.Gaussian()}):
+        found = bnp.DirichletProcessMixture(bnp.Product(groups), random_state=0).fit(x)
+        assert_allclose(found.lower_bounds_[-1], alone.lower_bounds_[-1], rtol=1e-9)
+        assert_array_equal(found.labels_, alone.labels_)

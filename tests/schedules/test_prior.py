@@ -11,6 +11,9 @@ from bnp_dask.cli.jobfile import read_job
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
+from bnp_dask.execute import SerialExecutor
+from bnp_dask.inference.prior import prior_to_arrays, with_saved_prior
+from bnp_dask.observation.labelled import Labelled
 from bnp_dask.reports.run_page import page_html
 from tests.stopping import AfterSteps
 
@@ -194,3 +197,110 @@ def test_states_of_sequences_keep_their_prior(blobs):
     for allocation, learns in ((bnp.HDPHMM(), False), (bnp.FiniteMixture(), True)):
         model = bnp.Model(allocation, bnp.Gaussian()).with_prior(survey, may_learn=True)
         assert (model.reference is not None) is learns
+
+
+# -- parts of a product -------------------------------------------------------------------------------------------
+INNER = bnp.Product({"0": bnp.Gaussian(), "1": bnp.Bernoulli()})
+MIXED = bnp.Product({"0:2": bnp.Gaussian(), "2:4": INNER, "4": bnp.Poisson()})
+"""Likelihoods that learn and others, one of them deeper."""
+
+
+@pytest.fixture(scope="module")
+def table(blobs):
+    counts = np.random.default_rng(0).poisson(np.exp(blobs[:, 0] / 4.0))
+    return np.column_stack([blobs[:, :3], blobs[:, 3] > 0.0, counts])[:300]
+
+
+def go_mixed(table, learn="auto", observation=MIXED, schedule=None, **more):
+    model = bnp.Model(bnp.DPMixture(), observation, learn_prior=learn)
+    schedule = schedule or bnp.Memoized(laps=5, tolerance=0.0, window=2)
+    return bnp.train(model, table, schedule=schedule, init=bnp.BregmanKMeans(10), batch_size=100, **more)
+
+
+def does_not_fall(result):
+    elbo = [row["elbo"] for row in result.history if row["exact"]]
+    assert np.diff(elbo).min() >= -1e-11 * abs(elbo[-1])
+
+
+def flat(observation):
+    """Likelihoods of a product and of products in it."""
+    return [one for part in getattr(observation, "parts", ()) for one in (flat(part) or [part])]
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_a_product_of_learned_parts_is_the_same_stopped_saved_and_grown(table, tmp_path):
+    whole = go_mixed(table)
+    found, before = (flat(one) for one in (whole.posterior.model.observation, whole.posterior.model.reference))
+    assert [a != b for a, b in zip(found, before, strict=True)] == [True, True, False, False]
+    does_not_fall(whole)
+
+    run = tmp_path / "run"
+    go_mixed(table, store=run, callbacks=[AfterSteps(8)], checkpoint_minutes=1e-9)
+    rest = go_mixed(table, store=run, resume=True, client=SerialExecutor())
+    np.testing.assert_array_equal(rest.history["elbo"], whole.history["elbo"])
+    saved = bnp.load(run)
+    for each in (rest.posterior, saved):
+        assert each.model.observation == whole.posterior.model.observation
+        assert each.model.reference == whole.posterior.model.reference
+
+    more = table[:60] + [0.1, 0.1, 0.1, 0.0, 0.0]
+    grown = bnp.update(run, more, laps=1, client=SerialExecutor()).posterior
+    assert grown.model == saved.model and bnp.load(run).model == saved.model
+    assert bnp.rollback(run, 0).model == saved.model
+    again = bnp.update(run, more, laps=1, client=SerialExecutor()).posterior
+    assert again.model == saved.model
+    np.testing.assert_array_equal(again.summary["0.xx"], grown.summary["0.xx"])
+
+
+def test_settings_of_parts_have_names_and_fit_one_likelihood(table):
+    batch = Batch(table)
+    ready = bnp.Model(bnp.DPMixture(), MIXED).with_prior(survey_batch(batch), may_learn=True)
+    first, inner, third = ready.observation.parts
+    moved = (
+        replace(first, nu=first.nu + 1.0),
+        inner.with_parts([replace(inner.parts[0], kappa=0.5), inner.parts[1]]),
+        third,
+    )
+    learned = replace(ready, observation=ready.observation.with_parts(moved))
+    arrays = prior_to_arrays(learned)
+    assert {"prior/0.nu", "prior/0.B", "prior/1.0.kappa", "prior/1.1.lam1", "prior/2.a"} <= arrays.keys()
+    assert with_saved_prior(ready, arrays) == learned
+    labelled = replace(ready, observation=Labelled(ready.observation, ("a", "b")), reference=ready.reference)
+    assert with_saved_prior(labelled, arrays).observation.part == learned.observation
+
+    # runs of version 0.3.0 kept none of parts, which learned nothing; they go on so
+    old = with_saved_prior(ready, {})
+    assert old.observation == ready.observation and old.reference is None
+    whole = with_saved_prior(ready, {"prior/n_features": np.array(5)})
+    assert whole.observation == ready.observation and whole.reference is None
+
+    for lost, more in (
+        (("prior/1.0",), {}),
+        ((), {"prior/3.nu": np.array(2.0)}),
+        ((), {"prior/0.0.nu": np.array(2.0)}),
+    ):
+        other = {name: a for name, a in arrays.items() if not name.startswith(lost)} | more
+        with pytest.raises(SettingError, match=r"settings of the parts .* are saved; needs those of"):
+            with_saved_prior(ready, other)
+
+
+def test_only_a_product_with_parts_that_can_learn_is_asked_to(table):
+    assert MIXED.learns_by_default
+    for fixed in (
+        bnp.Product({"4": bnp.Poisson()}),
+        bnp.Product({"0:2": bnp.Gaussian(nu=9.0), "2": bnp.Gaussian()}),  # what the user gave is not replaced
+        bnp.Product({"0": bnp.Gaussian(), "1": bnp.DiagGaussian()}),  # which alone learns only if asked
+    ):
+        assert not fixed.learns_by_default
+    bnp.Model(bnp.DPMixture(), MIXED, learn_prior="full")
+    counts = bnp.Product({"0": bnp.Poisson(), "1:": bnp.Product({"0": bnp.Bernoulli()})})
+    with pytest.raises(SettingError, match="prior of Product cannot be learned.*alone or in a Product"):
+        bnp.Model(bnp.DPMixture(), counts, learn_prior="diagonal")
+
+
+@pytest.mark.filterwarnings("ignore::bnp_dask.training.train.ConvergenceWarning")
+def test_known_labels_leave_parts_to_learn(table):
+    labels = np.where(np.arange(300) < 40, np.where(table[:, 0] > 0.0, "b", "a"), None)
+    found = go_mixed(table, labels=labels)
+    does_not_fall(found)
+    assert found.posterior.model.observation.part.parts[0] != found.posterior.model.reference.part.parts[0]
