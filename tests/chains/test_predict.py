@@ -12,7 +12,7 @@ import bnp_dask as bnp
 from bnp_dask.analysis.score import log_density, score_samples
 from bnp_dask.analysis.sequences import state_path
 from bnp_dask.errors import DataError
-from bnp_dask.structure.answers import path_densities
+from bnp_dask.structure.answers import chain_density, path_densities
 from tests.chains.parts import KINDS, begin, model_of, sequences
 
 
@@ -96,3 +96,20 @@ def test_rows_in_memory_are_one_sequence_and_those_of_a_source_need_to_say_where
     np.testing.assert_array_equal(bnp.predict(posterior, x), bnp.predict(posterior, [x]))
     with pytest.raises(DataError, match="rows without sequences"):
         bnp.predict(posterior, bnp.as_source(x))
+
+
+def test_sequences_in_tiles_have_the_densities_that_they_have_together(posterior, monkeypatch):
+    few = replace(sequences((4, 1, 3, 2), k=3, seed=5), groups=np.array([0, 0, 4, 5, 8, 8, 10]))
+    path = np.array([0, 1, 2, 2, 1, 0, 2, 1, 1, 0])
+    each = chain_density(posterior.model, posterior, few)
+    joint = path_densities(posterior.model, posterior, few, path)
+    assert each.shape == (10,) and joint.shape == (4,)
+
+    def tiles(self, batch, n_clusters):
+        yield replace(batch.rows(0, 5), groups=np.array([0, 0, 4, 5]))
+        yield replace(batch.rows(5, 8), groups=np.array([0, 3]))
+        yield replace(batch.rows(8, 10), groups=np.array([0, 0, 2]))
+
+    monkeypatch.setattr(type(posterior.model.allocation), "tiles", tiles)
+    np.testing.assert_allclose(chain_density(posterior.model, posterior, few), each, rtol=1e-12)
+    np.testing.assert_allclose(path_densities(posterior.model, posterior, few, path), joint, rtol=1e-12)

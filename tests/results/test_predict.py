@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import cloudpickle
 import dask
@@ -25,6 +26,7 @@ from bnp_dask.execute.dask import DaskExecutor
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.model import Model
 from bnp_dask.observation import DiagGaussian, FixedVarianceGaussian
+from bnp_dask.structure.answers import label_rows, mixture_density
 from bnp_dask.testing import survey_of
 from tests.results.cases import OBSERVATIONS, atoms, fitted
 
@@ -421,3 +423,49 @@ def test_top_of_lazy_data_is_that_of_data_in_memory():
 def test_no_weight_no_mean():
     with pytest.raises(DataError, match="positive sum"):
         score(fitted("diag"), Uneven(atoms("diag"), weights=np.zeros(60)))
+
+
+# -- tiles, ids and ties -------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class InTiles:
+    """A structure that knows the responsibilities of all rows, and gives them in three tiles."""
+
+    resp: np.ndarray
+    cuts: tuple[int, ...] = (0, 2, 3, 5)
+
+    def _tiles(self, batch):
+        assert batch.weights is None  # they are responsibilities, not responsibilities times weights
+        return [(batch.rows(a, b), slice(a, b)) for a, b in zip(self.cuts[:-1], self.cuts[1:], strict=True)]
+
+    def labels(self, model, posterior, batch):
+        return ((tile, self.resp[here].argmax(axis=1)) for tile, here in self._tiles(batch))
+
+    def steps(self, model, posterior, batch, places):
+        assert not len(places)
+        return ((tile, SimpleNamespace(resp=self.resp[here])) for tile, here in self._tiles(batch))
+
+
+def test_answers_of_three_tiles_are_in_the_order_of_the_rows_and_name_clusters_by_id():
+    resp = np.array([[0.1, 0.6, 0.3], [0.5, 0.0, 0.5], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2], [0.0, 0.0, 1.0]])
+    model = SimpleNamespace(observation=SimpleNamespace(check=lambda batch: None))
+    posterior = SimpleNamespace(model=model, ids=np.array([9, 2, 5]), n_clusters=3)
+    batch, structure = Batch(np.zeros((5, 1)), np.arange(5.0) + 2.0), InTiles(resp)
+    assert label_rows(structure, posterior, batch, False, None)["label"].tolist() == [2, 9, 5, 9, 5]
+    soft = label_rows(structure, posterior, batch, True, None)
+    assert list(soft) == ["resp"]
+    np.testing.assert_array_equal(soft["resp"], resp)
+    two = label_rows(structure, posterior, batch, False, 2)  # of equals the first
+    assert two["label"].tolist() == [[2, 5], [9, 5], [5, 2], [9, 2], [5, 9]]
+    np.testing.assert_array_equal(two["resp"], [[0.6, 0.3], [0.5, 0.5], [0.5, 0.3], [0.4, 0.4], [1.0, 0.0]])
+    for most in (3, 4):  # as many as there are
+        assert label_rows(structure, posterior, batch, False, most)["label"].shape == (5, 3)
+
+
+def test_the_density_of_atoms_does_not_depend_on_the_tiles_they_are_in(monkeypatch):
+    _, posterior, x = fitted(DiagGaussian)
+    batch = Batch(x[:11])
+    whole = mixture_density(posterior.model, posterior, batch)
+    cuts = (0, 4, 5, 11)
+    tiles = lambda self, batch, n: (batch.rows(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True))  # noqa: E731
+    monkeypatch.setattr(type(posterior.model.allocation), "tiles", tiles)
+    np.testing.assert_allclose(mixture_density(posterior.model, posterior, batch), whole, rtol=1e-13)

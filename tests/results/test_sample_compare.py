@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import bnp_dask as bnp
+from bnp_dask.structure import answers
 
 LIKELIHOODS = [bnp.Gaussian, bnp.DiagGaussian, bnp.FixedVarianceGaussian, bnp.ZeroMeanGaussian]
 
@@ -159,3 +161,81 @@ def test_likelihoods_are_equal_where_their_settings_are(likelihood):
         assert hash(likelihood) == hash(other)
     assert likelihood != bnp.Gaussian(nu=9.0)
     assert bnp.Model(bnp.DPMixture(1.0), likelihood) == bnp.Model(bnp.DPMixture(1.0), copy.deepcopy(likelihood))
+
+
+# -- what is drawn, by hand ------------------------------------------------------------------------------------------
+class OfPlaces:
+    """A likelihood whose atoms are the positions of their clusters."""
+
+    def draw(self, params, place, rng):
+        return place[:, None].astype(float)
+
+
+class OfSteps(OfPlaces):
+    """A likelihood whose steps are one more than the step before, and keep what they were shown."""
+
+    def __init__(self):
+        self.seen = []
+
+    def draw_step(self, params, place, before, rng):
+        self.seen.append((place, before.tolist()))
+        return before[:2] + 1.0
+
+
+def walk(observation, lags=0):
+    """A posterior whose path is 1, 2, 0, 1, ... for certain."""
+    model = SimpleNamespace(observation=observation, allocation=None, lags=lags)
+    return SimpleNamespace(model=model, observation=SimpleNamespace(B=np.zeros((3, 2, 2))))
+
+
+@pytest.fixture
+def certain(monkeypatch):
+    matrix = np.roll(np.eye(3), 1, axis=1)  # from 0 to 1, from 1 to 2, from 2 to 0
+    found = answers.Chances(np.array([0.0, 1.0, 0.0]), matrix, np.zeros(3))
+    monkeypatch.setattr(answers, "chances_of", lambda posterior: found)
+
+
+def test_a_path_begins_and_goes_on_as_the_chain_says(certain):
+    x, place = answers.draw_path(walk(OfPlaces()), 5, None, np.random.default_rng(0))
+    assert place.tolist() == [1, 2, 0, 1, 2] and x[:, 0].tolist() == [1.0, 2.0, 0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("lags", [0, 2])
+def test_a_step_is_drawn_after_the_steps_before_it_the_latest_first(certain, lags):
+    observation = OfSteps()
+    x, place = answers.draw_path(walk(observation, lags), 4, None, np.random.default_rng(0))
+    assert x[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0] == x[:, 1].tolist()
+    assert [k for k, _ in observation.seen] == place.tolist() == [1, 2, 0, 1]
+    steps = [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+    older = [[0.0, 0.0], *steps[:-1]]
+    wanted = [[*now, *old] for now, old in zip(steps, older, strict=True)] if lags else steps
+    assert [before for _, before in observation.seen] == wanted
+
+
+def test_rows_are_drawn_from_clusters_by_their_weights():
+    model = SimpleNamespace(observation=OfPlaces(), allocation=None)
+    posterior = SimpleNamespace(model=model, observation=None, weights=np.array([0.0, 0.0, 0.3]))
+    x, place = answers.draw_rows(posterior, 6, None, np.random.default_rng(0))
+    assert place.tolist() == [2] * 6 and x[:, 0].tolist() == [2.0] * 6
+
+
+def test_words_of_a_document_come_from_its_shares_of_topics_not_from_their_sizes():
+    """Two topics of very different sizes, with half of each document."""
+    observation = bnp.Multinomial().with_prior(bnp.testing.survey_of(sparse.csr_array(np.eye(2))))
+    allocation = bnp.LDA(1.0)
+    posterior = SimpleNamespace(
+        model=SimpleNamespace(observation=observation, allocation=allocation),
+        allocation=None,
+        observation=SimpleNamespace(lam=np.array([[900.0, 0.0], [0.0, 1.0]])),
+    )
+    object.__setattr__(allocation, "prior_mass", lambda params: (np.full(2, 1e9), 0.0))
+    x, _ = answers.draw_groups(posterior, 3, 1000, np.random.default_rng(0))
+    assert_allclose(x.toarray(), 500.0, atol=80.0)
+    assert_array_equal(x.sum(axis=1), 1000.0)
+
+
+def test_a_document_of_one_word_can_be_drawn():
+    counts = sparse.csr_array(np.eye(4) + 1.0)
+    posterior = fit(bnp.Model(bnp.LDA(1.0), bnp.Multinomial), counts, init=bnp.RandomExamples(2)).posterior
+    x, _ = answers.draw_groups(posterior, 2, 1, np.random.default_rng(0))
+    assert_array_equal(x.sum(axis=1), 1.0)

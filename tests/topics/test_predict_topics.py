@@ -30,6 +30,7 @@ from bnp_dask.initialize import RandomExamples
 from bnp_dask.kernels.topics.tokens import mix
 from bnp_dask.model import Model
 from bnp_dask.observation import Multinomial
+from bnp_dask.structure import answers
 from bnp_dask.testing import survey_of
 from bnp_dask.training.results import load, save
 from bnp_dask.training.train import train
@@ -383,3 +384,72 @@ def test_a_fitted_vectorizer_names_the_words():
     posterior, words = begin(word_model("lda"), Batch(corpus()[0])), vectorizer.get_feature_names_out().tolist()
     assert posterior.topics(3, words=vectorizer)[0].words == posterior.topics(3, words=words)[0].words
     assert str(bnp.inspect(posterior, vocabulary=vectorizer)) == str(bnp.inspect(posterior, vocabulary=words))
+
+
+# -- tiles, the rest, and shares by hand -----------------------------------------------------------------------------
+def by_hand(prior=(0.5, 0.25), rest=2.0):
+    """Topics of four documents, the second without words."""
+    offsets, position = np.array([0, 2, 2, 3, 5]), np.array([0, 1, 1, 1, 0])
+    count = np.array([1.0, 2.0, 4.0, 0.5, 1.5])
+    prior, length = np.array(prior), np.array([3.0, 0.0, 4.0, 2.0])
+    return answers.DocumentTopics(offsets, position, count, prior, rest, length, rest > 0.0)
+
+
+def test_shares_of_some_documents_are_those_among_all(monkeypatch):
+    found = by_hand()
+    theta = np.array([[1.5, 2.25], [0.5, 0.25], [0.5, 4.25], [2.0, 0.75]])
+    np.testing.assert_array_equal(found.theta(0, 4), theta)
+    np.testing.assert_array_equal(found.theta(1, 3), theta[1:3])
+    np.testing.assert_array_equal(found.total, theta.sum(axis=1) + 2.0)
+    shares = np.column_stack([theta, np.full(4, 2.0)]) / found.total[:, None]
+    np.testing.assert_allclose(found.shares(2, 4), shares[2:], rtol=1e-15)
+    np.testing.assert_array_equal(found.counts().toarray(), theta - found.prior)
+    assert found.tiles() == [(0, 4)]
+    for limit, tiles in ((9, [(0, 3), (3, 4)]), (2, [(0, 1), (1, 2), (2, 3), (3, 4)])):
+        monkeypatch.setattr(answers, "TILE_NUMBERS", limit)
+        assert found.tiles() == tiles
+
+
+@pytest.mark.parametrize("limit", [2**19, 2])
+def test_the_rest_is_no_topic_of_a_document(monkeypatch, limit):
+    """Unseen topics have the largest share here: they are a column of the shares, and no label."""
+    monkeypatch.setattr(answers, "TILE_NUMBERS", limit)
+    monkeypatch.setattr(answers, "find_topics", lambda *args: by_hand())
+    posterior, x = words_posterior("hdp")
+    two = posterior.model.global_step(replace(posterior.summary.take([13, 10])))
+    batch, shares = Batch(x[:4]), by_hand().shares(0, 4)
+    assert answers.label_documents(two, batch, False, None)["label"].tolist() == [10, 13, 10, 13]
+    np.testing.assert_array_equal(answers.label_documents(two, batch, True, None)["resp"], shares)
+    for most in (2, 3):
+        top = answers.label_documents(two, batch, False, most)
+        assert top["label"].tolist() == [[10, 13], [13, 10], [10, 13], [13, 10]]
+        np.testing.assert_array_equal(top["resp"], -np.sort(-shares[:, :2], axis=1))
+    np.testing.assert_allclose(
+        answers.shares_of(two, batch)[0], by_hand().theta(0, 4) / by_hand().theta(0, 4).sum(axis=1, keepdims=True)
+    )
+
+
+def test_weights_of_documents_do_not_change_their_shares():
+    posterior, x = words_posterior("lda")
+    plain, _, _ = answers.shares_of(posterior, Batch(x[:5]))
+    weighted, length, batch = answers.shares_of(posterior, Batch(x[:5], np.array([3.0, 1.0, 0.5, 2.0, 7.0])))
+    np.testing.assert_array_equal(weighted, plain)
+    np.testing.assert_array_equal(length, x[:5].sum(axis=1))
+    assert batch.weights is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_atoms_of_groups_have_the_same_topics_in_tiles_of_any_size(kind, monkeypatch):
+    batch = points(6)
+    posterior = begin(point_model(kind, batch), batch)
+    found = answers.find_topics(posterior, batch, answers.own_step(posterior))
+    resp, label = answers.atom_resp(posterior, batch, found), answers.atom_labels(posterior, batch, found)
+    owner = np.repeat(np.arange(6), np.diff(batch.groups))
+    log_weight = posterior.model.observation.expected_log_lik(posterior.observation, batch)
+    log_weight = log_weight + psi(found.theta(0, 6))[owner]
+    np.testing.assert_allclose(resp, np.exp(log_weight - logsumexp(log_weight, axis=1, keepdims=True)), atol=1e-12)
+    monkeypatch.setattr(answers, "TILE_NUMBERS", 3 * (posterior.n_clusters + 1))  # three documents, or atoms, a tile
+    np.testing.assert_allclose(answers.atom_resp(posterior, batch, found), resp, atol=1e-13)
+    np.testing.assert_array_equal(answers.atom_labels(posterior, batch, found), label)
+    monkeypatch.undo()
+    assert np.array_equal(answers.label_documents(posterior, batch, False, None)["label"], posterior.ids[label])
