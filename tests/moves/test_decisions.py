@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,13 +11,25 @@ import pytest
 from benchmarks.certainty import lines
 from bnp_dask.allocation import DPMixture
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange, Links, Merge, RunningTotal, Summary, replay
+from bnp_dask.core.summary import Exchange, Field, Links, Merge, RunningTotal, Summary, replay
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.initialize import Responsibilities
 from bnp_dask.model import Model
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
-from bnp_dask.moves.judge import Judge, _Clusters, _links_to, _Shares, _sorted, _steps_to_come, gains_of
-from bnp_dask.moves.memory import Memory
+from bnp_dask.moves.judge import (
+    Born,
+    Judge,
+    _Clusters,
+    _is_clear,
+    _links_to,
+    _only_empty,
+    _Shares,
+    _sorted,
+    _steps_to_come,
+    gains_of,
+    is_better,
+)
+from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.observation import DiagGaussian
 from bnp_dask.structure.base import Trial
@@ -317,3 +330,174 @@ def test_a_birth_without_parts_is_a_row_without_gain(two_blobs):
     decision = Judge(model, Memory(next_id=1)).decide_split(RunningTotal(value), terms, [], 0)
     (row,) = decision.records
     assert not row["accepted"] and row["gain"] is None and "no split" in row["why"]
+
+
+# -- what is remembered, with gains that are given -----------------------------------------------------------------
+class Given:
+    """Clusters of given counts, between decisions whose gains are given."""
+
+    def __init__(self, gain, accepted=False, counts=(40.0, 30.0, 0.2)):
+        self.value = Summary(np.array([5, 1, 7]), {"N": Field(("cluster",))}, {"N": np.array(counts)})
+        self.exchanged, self.seen = set(), []
+        self.outcome = gain, accepted
+        self.parts = {"t": self.value.take([5])}
+
+    def attempt(self, edit, fewer, empty):
+        self.seen.append((fewer, empty))
+        return self.outcome
+
+
+def considered(proposal, now, memory=None):
+    model = Model(DPMixture(1.0), DiagGaussian())
+    memory = Memory(9) if memory is None else memory
+    return Judge(model, memory)._consider(proposal, now), memory
+
+
+def delete(targets=(1,), others=(5,), **more):
+    return DeleteProposal(targets, others, Exchange("t", (*targets, *others)), **more)
+
+
+def birth(targets=(1,), donors=(1, 5), **more):
+    return BirthProposal(targets, (9,), Exchange("t", donors), **more)
+
+
+def test_a_proposal_whose_clusters_changed_has_no_gain_and_leaves_no_trace():
+    now = Given(3.0, True)
+    now.exchanged = {5}
+    for proposal in (delete(), delete((4,))):
+        row, memory = considered(proposal, now)
+        assert (row["gain"], row["accepted"]) == (None, False) and "was changed by another move" in row["why"]
+        assert not now.seen and not memory.failures
+
+
+def test_what_is_accepted_is_no_failure_any_more_and_its_clusters_are_taken():
+    memory = Memory(9, failures={("delete", (1,)): (30.0, 2.0), ("delete", (5,)): (40.0, 1.0)})
+    memory.sweeps[1] = memory.sweeps[5] = Sweep((5,), Given(0.0).value, -1.0, 0.0, 1)
+    now = Given(0.25, True)
+    row, _ = considered(delete(), now, memory)
+    assert row["why"] == "the objective rises" and row["gain"] == 0.25
+    assert now.exchanged == {1, 5} and list(memory.failures) == [("delete", (5,))] and list(memory.sweeps) == [5]
+    row, _ = considered(delete(), Given(-1e-13, True))
+    assert row["why"] == "as good with fewer clusters"
+    now = Given(2.0, True)
+    considered(MergeProposal(Merge(5, 7)), now)
+    assert now.exchanged == set() and now.seen == [(True, True)]
+
+
+@pytest.mark.parametrize(
+    ("proposal", "seen"),
+    [
+        (delete(), (True, False)),
+        (delete((7,)), (True, True)),
+        (delete((7, 1)), (True, False)),
+        (birth(), (False, False)),
+        (birth((7,), (7,)), (False, False)),
+        (MergeProposal(Merge(5, 1)), (True, False)),
+    ],
+)
+def test_only_what_removes_clusters_without_atoms_may_cost_something(proposal, seen):
+    now = Given(1.0, True)
+    considered(proposal, now)
+    assert now.seen == [seen]
+    counts = [float(now.value["N"][now.value.position(t)]) for t in proposal.targets]
+    assert _only_empty(proposal, counts) == seen[1]
+
+
+def test_a_change_of_all_clusters_counts_by_all_their_atoms():
+    _, memory = considered(birth((), (5, 1), remembered_as="documents"), Given(-200.0))
+    assert memory.failures == {("documents", ()): (70.2, 1.0)}
+    # it is refined up to a nat for each of them
+    for gain, is_kept in ((-70.0, True), (-71.0, False)):
+        _, memory = considered(birth((), (5, 1), sweeps=3), Given(gain))
+        assert (list(memory.sweeps) == [WHOLE]) == is_kept == (not memory.failures)
+
+
+def test_a_rejected_birth_is_remembered_by_its_donors_and_its_target():
+    memory = Memory(9, rejected={})
+    now = Given(-4.0)
+    row, _ = considered(birth(), now, memory)
+    assert row["why"] == "the objective would fall" and memory.failures == {("birth", (1,)): (30.0, 1.0)}
+    assert list(memory.rejected) == [(1, 5)] and memory.rejected[1, 5].gain == -4.0
+    considered(birth(), Given(-4.0), memory)
+    assert memory.failures == {("birth", (1,)): (30.0, 2.0)}
+    assert considered(delete(), Given(-4.0), memory)[1].rejected.keys() == {(1, 5)}  # deletes are none
+
+
+def test_a_birth_that_is_refined_keeps_the_donors_that_stay():
+    _, memory = considered(birth((1, 7), (1, 5, 7), sweeps=4, remembered_as="neighbours"), Given(-2.0))
+    assert memory.sweeps == {1: memory.sweeps[1]} and not memory.failures
+    kept = memory.sweeps[1]
+    assert (kept.receivers, kept.together, kept.tried, kept.gain) == ((5,), (7,), 1, -2.0)
+    assert kept.remembered_as == "neighbours"
+
+
+@pytest.mark.parametrize(("gain", "times"), [(-5.9, 1.0), (-6.1, 3.0)])
+def test_a_clear_failure_counts_more_than_one_that_lacks_little(gain, times):
+    """Clear: more than a fifth of a nat for each of the 30 atoms."""
+    proposal = delete(weight=3)
+    assert _is_clear(proposal, gain, [30.0]) == (times > 1.0)
+    _, memory = considered(proposal, Given(gain))
+    assert memory.failures == {("delete", (1,)): (30.0, times)}
+    _, memory = considered(delete(weight=3, sweeps=5), Given(gain))  # what fails clearly is not refined
+    assert bool(memory.sweeps) == (times == 1.0)
+    assert not _is_clear(delete(), -99.0, [30.0]) and not _is_clear(proposal, -99.0, [30.0, 1.0])
+
+
+def test_clusters_that_failed_together_failed_each_for_itself_and_a_set_as_one():
+    _, memory = considered(delete((1, 7), weight=3), Given(-99.0))
+    assert memory.failures == {("delete", (1,)): (30.0, 1.0), ("delete", (7,)): (0.2, 1.0)}
+    _, memory = considered(delete((1, 7), remembered_as="set"), Given(-99.0))
+    assert memory.failures == {("set", (1, 7)): (30.0, 0.2, 1.0)}
+
+
+@pytest.mark.parametrize(("gain", "is_kept"), [(-30.1, True), (-30.3, False)])
+def test_a_delete_of_several_is_hopeless_by_all_their_atoms(gain, is_kept):
+    _, memory = considered(delete((1, 7), sweeps=4), Given(gain))  # of 30.2 atoms
+    assert (list(memory.sweeps) == [1]) == is_kept
+    _, memory = considered(delete((1, 7), sweeps=4, hopeless=2.0), Given(gain))
+    assert list(memory.sweeps) == [1]
+    _, memory = considered(delete((1, 7)), Given(gain))  # in one lap there is no second
+    assert not memory.sweeps
+
+
+def test_what_is_better_is_beyond_rounding_or_smaller_or_paid_for():
+    assert [is_better(g, 1e12) for g in (0.9, 1.1)] == [False, True]  # rounding is 1e-12 of the terms
+    assert [is_better(g, 1e12, fewer=True) for g in (-1.1, -0.9)] == [False, True]
+    assert [is_better(g, 1e12, fewer=True, paid=5.0) for g in (-5.1, -4.9)] == [False, True]  # the larger of the two
+    assert [is_better(g, 1e12, paid=5.0) for g in (4.9, 5.1)] == [False, True]
+
+
+# -- births at batches, remembered -----------------------------------------------------------------------------------
+def test_a_birth_without_parts_fails_even_where_births_wait(two_blobs):
+    model, batch = two_blobs
+    value = assigned(model, batch, (0, 1), np.eye(2)[np.arange(70) // 40])
+    total = RunningTotal(value)
+    memory = Memory(9)
+    found = Judge(model, memory).decide_split(total, {}, [], 1, pends=True)
+    assert (found.born, found.gain, found.waits) == (None, None, False)
+    assert memory.failures == {("birth", (1,)): (30.0, 1.0)}
+
+
+def test_a_birth_under_the_ids_of_clusters_that_return(two_blobs, monkeypatch):
+    """Ids by position: the second of three newborn clusters joins a home, the third returns, the first is new."""
+    model, batch = two_blobs
+    newborn = assigned(model, batch, (-1, -2, -3), np.eye(3)[np.arange(70) % 3])
+    memory = Memory(20, dormant={4: newborn.take([-3]), 6: newborn.take([-1])})
+    monkeypatch.setattr("bnp_dask.moves.judge.returning", lambda model, dormant, fresh: {1: 4})
+    made = []
+    born = Born(None, (), None, {}, (20, 4), (8,), 1.0)
+
+    def evaluate(owner, ids):
+        made.append((list(owner), list(ids)))
+        return born
+
+    shares = SimpleNamespace(newborn=newborn, evaluate=evaluate)
+    born = Judge(model, memory)._named(shares, [None, 8, None])
+    assert made == [([None, 8, None], [20, 4])]
+    assert born.returned == (4,) and list(memory.dormant) == [6] and memory.next_id == 21
+    memory.failures = {("birth", (3,)): (9.0, 2.0), ("birth", (2,)): (9.0, 2.0)}
+    decision = Judge(model, memory)._accepted(3, 1.5, born)
+    assert list(memory.failures) == [("birth", (2,))]
+    assert [row["kind"] for row in decision.records] == ["birth", "return"]
+    assert list(decision.records[0]["others"]) == [20, 4, 8]
+    assert "[8] of other batches" in decision.records[0]["why"]

@@ -462,8 +462,7 @@ def test_answers_of_three_tiles_are_in_the_order_of_the_rows_and_name_clusters_b
 
 
 def test_the_density_of_atoms_does_not_depend_on_the_tiles_they_are_in(monkeypatch):
-    _, posterior, x = fitted(DiagGaussian)
-    batch = Batch(x[:11])
+    posterior, batch = fitted("diag"), Batch(atoms("diag")[:11])
     whole = mixture_density(posterior.model, posterior, batch)
     cuts = (0, 4, 5, 11)
     tiles = lambda self, batch, n: (batch.rows(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True))  # noqa: E731
