@@ -256,6 +256,37 @@ def test_a_birth_at_a_batch_is_taken_from_the_first_nat_on_that_it_gains(two_blo
     assert ((found > -0.5) & (found < 0)).any() and ((found > 0) & (found < 0.5)).any()
 
 
+def test_a_newborn_cluster_that_stays_in_the_target_is_united_with_no_other(two_blobs):
+    model, batch = two_blobs
+    value = assigned(model, batch, (0, 5), np.eye(2)[np.arange(70) // 40])
+    some = Batch(np.concatenate([batch.x[:6], batch.x[:30] + 20.0]))
+    newborn = assigned(model, some, (-1, -2), np.eye(2)[np.repeat([0, 1], [6, 30])])
+    terms = model.elbo(model.global_step(value), value)
+    shares = _Shares(model, RunningTotal(value), terms, [(value, newborn)], 0)
+    assert [shares.evaluate(owner).united for owner in ([0, None], [5, None], [None, None])] == [(), (5,), ()]
+    assert shares.evaluate([0, 5]).new_ids == () and shares.evaluate([None, 0], [8]).new_ids == (8,)
+
+
+def test_two_recent_clusters_may_be_homes_the_likeliest_first(two_blobs):
+    model, _ = two_blobs
+    rng = np.random.default_rng(1)
+    parts = [rng.normal(size=(9, 2)) + at for at in (0.0, 9.0, 9.3, 8.9)]
+    whole = Batch(np.concatenate(parts))
+    value = assigned(model, whole, (0, 3, 4, 6), np.eye(4)[np.repeat(np.arange(4), 9)])
+    newborn = assigned(model, Batch(rng.normal(size=(9, 2)) + 9.0), (-1,), np.ones((9, 1)))
+    terms = model.elbo(model.global_step(value), value)
+    ((j, homes),) = _Shares(model, RunningTotal(value), terms, [(value, newborn)], 0).likely_homes([3, 4, 6], False)
+    both = value.exchange([], newborn)
+    gains = {i: gain_of_union(model, both, i, -1) for i in (3, 4, 6)}
+    assert min(gains.values()) > 0 and (j, homes) == (0, sorted(gains, key=lambda i: -gains[i])[:2])
+
+
+def gain_of_union(model, value, keep, drop):
+    terms = dict(zip(value.ids.tolist(), model.best_data_terms(value).tolist(), strict=True))
+    union = value.without_pairs().unite(keep, drop, None)
+    return model.best_data_terms(union)[union.position(keep)] - terms[keep] - terms[drop]
+
+
 # -- the order of clusters --------------------------------------------------------------------------------------------
 def test_the_row_of_an_order_says_whether_the_objective_rises(two_blobs, monkeypatch):
     """Sticks are broken in order: the small cluster first costs, the large one first gains."""

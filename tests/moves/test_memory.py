@@ -157,6 +157,51 @@ def test_rejected_births_that_exclude_others_are_taken_best_first():
     assert as_start(model, [part, value.take([1])]).ids.tolist() == [5, 6, 1]
 
 
+def test_of_two_rejected_births_that_share_a_donor_the_better_one_is_taken():
+    model, value = of_two((0, 1))
+    _, part = of_two((5, 6))
+    _, other = of_two((7, 8))
+    for gains, ids in (((-1.0, -0.5), [7, 8]), ((-0.3, -0.5), [0, 5, 6])):
+        memory = Memory(9, rejected={})
+        memory.note_rejected((1,), part, gains[0])
+        memory.note_rejected((0, 1), other, gains[1])
+        assert with_rejected(model, value, memory).ids.tolist() == ids
+
+
+def test_a_rejected_birth_is_kept_without_its_pairs():
+    _, part = of_two((5, 6))
+    memory = Memory(9, rejected={})
+    memory.note_rejected((1,), part.with_pairs(np.array([[5, 6]])), -1.0)
+    assert not memory.rejected[1,].part.n_pairs
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+def test_a_failure_counts_while_each_target_has_about_its_count():
+    memory = Memory(9)
+    memory.remember_failure("delete", (3, 4), [10.0, 0.5], 2)
+    for counts, times in (((11.0, 0.5), 2), ((11.1, 0.5), 0), ((9.0, 0.6), 2), ((10.0, 0.61), 0), ((20.0, 0.5), 0)):
+        assert memory.failed("delete", (3, 4), counts, 0.1) == times
+    assert memory.failed("merge", (3, 4), [10.0, 0.5], 0.1) == memory.failed("delete", (3,), [10.0], 0.1) == 0
+    memory.remember_failure("delete", (3, 4), [10.5, 0.5])
+    assert memory.failures == {("delete", (3, 4)): (10.5, 0.5, 3.0)}
+    memory.remember_failure("delete", (3, 4), [12.0, 0.5])  # another cluster by now
+    assert memory.failures == {("delete", (3, 4)): (12.0, 0.5, 1.0)}
+
+
+def test_what_is_tried_again_stays_while_all_that_it_names_live():
+    _, part = of_two((5, 6))
+    memory = Memory(9)
+    memory.sweeps = {
+        WHOLE: Sweep((), part, -1.0, 0.0, 1),
+        0: Sweep((2,), part, -1.0, 0.0, 1, (3,)),
+        2: Sweep((1,), part, -1.0, 0.0, 1),
+        3: Sweep((0,), part, -1.0, 0.0, 1, (1,)),
+    }
+    memory.remember_failure("documents", (WHOLE,), [5.0])
+    memory.forget_dead(np.array([0, 2, 3]))
+    assert list(memory.sweeps) == [WHOLE, 0] and list(memory.failures) == [("documents", (WHOLE,))]
+
+
 def test_what_is_known_of_a_cluster_goes_with_it():
     _, part = of_two((5, 6))
     memory = Memory(9, rejected={})

@@ -115,3 +115,65 @@ def test_labels_forbid_unions_and_do_not_move_clusters_apart(few):
 def test_there_may_be_fewer_clusters_than_neighbours(n):
     first, second = pairs.alike(np.eye(n, 4) + 0.1)
     assert len(first) == n * (n - 1) // 2 == len(second)
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(8))
+def test_the_nearest_are_those_of_a_sorted_list_and_of_equals_the_first(seed, monkeypatch):
+    monkeypatch.setattr(pairs, "LAP", replace(LAP, alike=3, near_rows=4))
+    near = np.random.default_rng(seed).integers(0, 4, size=(11, 11)).astype(float)  # with many ties
+    wanted = set()
+    for k, row in enumerate(near):
+        others = sorted((j for j in range(11) if j != k), key=lambda j: (-row[j], j))[:3]
+        wanted |= {(min(k, j), max(k, j)) for j in others}
+    first, second = pairs._nearest_pairs(11, lambda rows: near[rows].copy())
+    assert list(zip(first.tolist(), second.tolist(), strict=True)) == sorted(wanted)
+
+
+def test_near_documents_share_words_by_their_shares_not_by_their_sizes(monkeypatch):
+    """The root of the shares: the coefficient of Bhattacharyya."""
+    monkeypatch.setattr(pairs, "LAP", replace(LAP, alike=1))
+    counts = np.array([[50.0, 50.0, 0.0], [1.0, 0.8, 0.0], [900.0, 0.0, 100.0], [0.0, 0.0, 3.0]])
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    like = np.sqrt(shares[:, None] * shares).sum(axis=2) - 9.0 * np.eye(4)
+    wanted = {(min(k, j), max(k, j)) for k, j in enumerate(like.argmax(axis=1).tolist())}
+    first, second = pairs.alike(counts)
+    assert set(zip(first.tolist(), second.tolist(), strict=True)) == wanted
+
+
+def test_exactly_as_many_clusters_as_the_limit_are_all_scored(monkeypatch):
+    model, posterior, value = twins(*DATA["diagonal"])
+    for limit, every in ((K, True), (K - 1, False)):
+        monkeypatch.setattr(pairs, "LAP", replace(LAP, all_pairs=limit, alike=2))
+        first, _ = near_pairs(model, posterior, value)
+        assert (len(first) == K * (K - 1) // 2) == every
+
+
+def test_landmarks_hold_an_atom_and_are_of_all_sizes(monkeypatch):
+    """Of six clusters those of the largest, the middle and the smallest count of one atom at least."""
+    monkeypatch.setattr(pairs, "LAP", replace(LAP, landmarks=3))
+    rng = np.random.default_rng(0)
+    counts = [2, 50, 1, 7, 30, 4]
+    z = np.repeat(np.arange(6), counts)
+    batch = Batch(3.0 * z[:, None] + rng.normal(size=(len(z), 2)))
+    model = bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()).with_prior(survey_batch(batch))
+    score = model.observation.score
+    for light, chosen in ((1.0, [1, 2, 3]), (0.9, [1, 0, 3])):  # the lightest has an atom, or less than one
+        resp = np.eye(6)[z] * np.where(z == 2, light, 1.0)[:, None]
+        value = model.summarize(np.arange(6), batch, resp)
+        posterior = model.global_step(value)
+        order = np.argsort(-value["N"], kind="stable")
+        held = order[value["N"][order] >= 1.0]
+        assert sorted(held[np.linspace(0, len(held) - 1, 3).round().astype(int)].tolist()) == sorted(chosen)
+        params = model.observation_step(value.take(np.sort(chosen)))
+        loss = np.empty((6, 3))
+        for k in range(6):
+            for j in range(3):
+                one = value.take([k])
+                lone = model.observation_step(value.take([int(np.sort(chosen)[j])]))
+                loss[k, j] = (
+                    model.observation.score(posterior.observation, value)[k] - model.observation.score(lone, one)[0]
+                )
+        found = signatures(model, posterior, value)
+        assert_allclose(found, np.sqrt(np.maximum(loss, 0.0) / value["N"][:, None]), atol=1e-6)
+        assert len(params.m) == 3

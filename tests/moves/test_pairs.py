@@ -184,3 +184,35 @@ def test_gains_of_the_weights_of_states_are_those_of_united_transitions():
         union = value.with_pairs(np.array([[keep, drop]])).merge(keep, drop)
         assert gain == pytest.approx(term(union) - term(value), rel=1e-9)
     assert found[0] != pytest.approx(found[1])
+
+
+def test_unions_scored_in_blocks_are_those_scored_together(summary, monkeypatch):
+    batch = Batch(np.random.default_rng(0).normal(size=(50, 2)))
+    model = Model(DPMixture(1.0), Gaussian()).with_prior(survey_batch(batch))
+    those = all_pairs(summary.ids)
+    whole, alone = data_gains(model, summary, those), model.best_data_terms(summary)
+    monkeypatch.setattr(pairs, "LAP", replace(pairs.LAP, scored_pairs=4, scored_numbers=1))
+    np.testing.assert_array_equal(data_gains(model, summary, those), whole)
+    for pair, gain in zip(those.tolist(), whole, strict=True):
+        union = summary.unite(*pair, None)
+        place = union.position(pair[0])
+        a, b = summary.positions(np.array(pair))
+        assert gain == pytest.approx(model.best_data_terms(union)[place] - alone[a] - alone[b], abs=1e-9)
+    sizes = []
+    pairs.union_terms(model, summary, those, lambda union: sizes.append(union.n_clusters) or union["N"])
+    assert sizes == [4, 2]
+
+
+def test_an_exact_gain_of_nothing_is_no_match():
+    assert matched_in_turn(2, 2, lambda j, free: np.zeros(len(free))) == [-1, -1]
+    assert matched_in_turn(2, 2, lambda j, free: np.full(len(free), 1e-300)) == [0, 1]
+
+
+def test_the_best_share_of_a_pair_is_that_of_its_counts(summary):
+    value = replace(summary, values={**summary.values, "H": np.array([20.0, 25.0, 0.0, 0.0])})
+    a, b = value["N"][:2]
+    assert pairs.best_share(value, 4, 7) == pytest.approx(a / (a + b))
+    assert pairs.best_share(value, 7, 4) == pytest.approx(b / (a + b))
+    assert pairs.best_share(value, 2, 9) is None  # there is no entropy to bound
+    empty = replace(value, values={**value.values, "N": np.array([0.0, 3.0, 0.0, 0.0])})
+    assert pairs.best_share(empty, 4, 7) == pytest.approx(1e-12)

@@ -144,6 +144,24 @@ def visit_of(model, batch, labels, target=0):
     return Visit(summary, {}, split=target, newborn=newborn)
 
 
+def test_finds_of_three_batches_are_added_cluster_by_cluster_whatever_their_order():
+    """The third batch finds the clusters of the first, turned; what the second found stays beside them."""
+    rng = np.random.default_rng(0)
+    work = prepare(Model(DPMixture(1.0), DiagGaussian()), triangle(8.0))
+    model, pending, labels = work.model, {}, np.repeat([0, 1, 2], [10, 20, 30])
+    places = 12.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    for turn, away in ((np.array([0, 1, 2]), 0.0), (np.array([0, 1, 2]), 90.0), (np.array([1, 2, 0]), 0.0)):
+        x = places[labels] + away + rng.normal(size=(60, 2))
+        note(model, pending, visit_of(model, Batch(x), turn[labels]))
+    first, second = pending[0]
+    assert first.newborn["N"].tolist() == [20.0, 40.0, 60.0] and first.held["N"].tolist() == [120.0]
+    assert second.newborn["N"].tolist() == [10.0, 20.0, 30.0] and second.held["N"].tolist() == [60.0]
+    assert first.newborn.ids.tolist() == second.newborn.ids.tolist() == [-1, -2, -3]
+    close(pending, 0)
+    note(model, pending, visit_of(model, Batch(x), labels))
+    assert pending == {0: ()}  # of a cluster that was split nothing is kept
+
+
 def test_what_looks_the_same_is_put_together_and_accidents_are_left_out():
     rng = np.random.default_rng(0)
     work = prepare(Model(DPMixture(1.0), DiagGaussian()), triangle(8.0))

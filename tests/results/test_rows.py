@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bnp_dask.training import history
 from bnp_dask.training.history import BLOCK, Rows
 from bnp_dask.training.results import History
 
@@ -60,3 +61,50 @@ def test_old_rows_take_little():
     list(rows)
     tracemalloc.stop()
     assert held < 300 * 20 * BLOCK
+
+
+def test_rows_are_packed_block_by_block_and_found_at_every_place(monkeypatch):
+    monkeypatch.setattr(history, "BLOCK", 3)
+    rows, given = Rows(), [{"step": i, "x": np.arange(2) + i} for i in range(17)]
+    for n, one in enumerate(given, start=1):
+        rows.append(one)
+        assert (
+            len(rows) == n
+            and len(rows._packed) == max(0, (n - 3) // 3)
+            and 3 * len(rows._packed) + len(rows._last) == n
+        )
+        assert [r["step"] for r in rows] == list(range(n))
+        for i in (0, n // 2, n - 1, -1, -n):
+            assert rows[i]["step"] == given[:n][i]["step"]
+    assert [rows[i]["step"] for i in (1, 10, 2, 16, 7)] == [1, 10, 2, 16, 7]  # from one block to another and back
+    assert [r["step"] for r in rows[14:2:-3]] == [14, 11, 8, 5]
+    assert isinstance(rows[-3]["x"], np.ndarray) and rows[0]["x"] == (0, 1)
+    for wrong in (17, -18):
+        with pytest.raises(IndexError):
+            rows[wrong]
+
+
+def test_columns_are_numbers_where_all_entries_are_and_objects_otherwise():
+    found = History([{"a": 1, "b": 0.5, "c": "x"}, {"a": 2, "c": 3, "d": 7, "e": [1, 2]}, {"a": 3, "b": 0.0, "e": [3]}])
+    assert found.columns == ["a", "b", "c", "d", "e"]
+    assert found["a"].dtype == np.int64 and found["a"].tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(found["b"], [0.5, np.nan, 0.0])
+    np.testing.assert_array_equal(found["d"], [np.nan, 7.0, np.nan])
+    assert found["c"].dtype == object and found["c"].tolist() == ["x", 3, None]
+    assert [None if v is None else list(v) for v in found["e"]] == [None, [1, 2], [3]]
+    assert "d" in found and "f" not in found and found[1] in found
+    texts = History([{"c": "x"}, {"c": 3}])["c"]
+    assert texts.dtype == object and texts.tolist() == ["x", 3]
+    with pytest.raises(KeyError, match="it has a, b, c, d, e"):
+        found["f"]
+
+
+def test_moves_of_a_history_say_in_which_lap_they_were_made():
+    rows = [
+        {"lap": 1, "moves": [{"kind": "merge"}]},
+        {"lap": 2},
+        {"lap": 3, "moves": [{"kind": "birth"}, {"kind": "sort"}]},
+    ]
+    found = History(rows)
+    assert found.moves() == [{"lap": 1, "kind": "merge"}, {"lap": 3, "kind": "birth"}, {"lap": 3, "kind": "sort"}]
+    assert History.from_json(found.to_json() + "\n") == found != History(rows[:2])
