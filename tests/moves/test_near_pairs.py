@@ -171,9 +171,7 @@ def test_landmarks_hold_an_atom_and_are_of_all_sizes(monkeypatch):
             for j in range(3):
                 one = value.take([k])
                 lone = model.observation_step(value.take([int(np.sort(chosen)[j])]))
-                loss[k, j] = (
-                    model.observation.score(posterior.observation, value)[k] - model.observation.score(lone, one)[0]
-                )
+                loss[k, j] = score(posterior.observation, value)[k] - score(lone, one)[0]
         found = signatures(model, posterior, value)
         assert_allclose(found, np.sqrt(np.maximum(loss, 0.0) / value["N"][:, None]), atol=1e-6)
         assert len(params.m) == 3

@@ -78,7 +78,7 @@ def test_rows_are_packed_block_by_block_and_found_at_every_place(monkeypatch):
             assert rows[i]["step"] == given[:n][i]["step"]
     assert [rows[i]["step"] for i in (1, 10, 2, 16, 7)] == [1, 10, 2, 16, 7]  # from one block to another and back
     assert [r["step"] for r in rows[14:2:-3]] == [14, 11, 8, 5]
-    assert isinstance(rows[-3]["x"], np.ndarray) and rows[0]["x"] == (0, 1)
+    assert isinstance(rows[-3]["x"], np.ndarray) and list(rows[0]["x"]) == [0, 1]
     for wrong in (17, -18):
         with pytest.raises(IndexError):
             rows[wrong]

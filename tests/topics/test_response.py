@@ -17,15 +17,18 @@ import bnp_dask as bnp
 from bnp_dask.allocation.response import (
     PRODUCTS,
     SQUARES,
+    ClassCoefficients,
     Coefficients,
     Facts,
     Lines,
+    document_pull,
+    known_facts,
     products_of,
     receivers_pull,
     response_fields,
 )
 from bnp_dask.core.batch import Batch
-from bnp_dask.core.summary import Exchange, GroupStates, Merge, Summary, replay, replay_states
+from bnp_dask.core.summary import Exchange, Field, GroupStates, Merge, Summary, replay, replay_states
 from bnp_dask.structure.base import Trial
 from bnp_dask.structure.protocols import Receivers, Tokens
 from bnp_dask.testing import survey_of
@@ -255,3 +258,125 @@ def test_topics_that_are_gone_take_no_part_in_the_shares_of_documents():
     values = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     found = products_of(states, values, np.array([12.0, 0.0, 10.0]))
     assert_allclose(found, [[5.0 / 12.0, 50.0 / 12.0], [0.0, 0.0], [1.2, 12.0]])
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+THREE = Tokens(np.array([0, 1, 2, 3]), np.zeros(3, int), np.array([0.5, 2.0, 4.0]), np.ones(3), response=np.zeros(3))
+STATES = GroupStates(np.array([0, 2, 3, 5]), np.array([0, 1, -1, 2, -1]), np.array([0.25, 0.25, 2.0, 3.0, 1.0]))
+"""The second group's topic is gone, and one of the third's."""
+
+
+def test_shares_of_a_group_of_less_than_one_token_are_shares_too():
+    values = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    found = products_of(STATES, values, THREE.length)
+    assert_allclose(found, [[1.5, 15.0], [0.0, 0.0], [3.0, 30.0]], rtol=1e-14)
+
+
+CLASSES = bnp.CategoricalResponse(("a", "b"), (0.25, 0.75), kappa=0.5)
+
+
+def of_classes(known=3.0):
+    m = np.array([[1.0, -1.0], [0.5, -0.5], [-2.0, 2.0]])
+    root = np.array([[1.0, 0.0, 0.0], [0.5, 0.8, 0.0], [-0.3, 0.2, 1.1]])
+    return ClassCoefficients(m, root @ root.T, known)
+
+
+def test_documents_without_topics_of_the_last_visit_are_pulled_as_those_of_the_expected_weights():
+    params, weights = of_classes(), np.array([2.0, 1.0, 1.0])
+    expected = weights / 4.0
+    last = np.array([[0.5, 0.5, 0.0], expected, [0.0, 0.0, 0.75]])  # what is left of the third counts
+    for states, shares in ((None, np.tile(expected, (3, 1))), (STATES, last)):
+        pull = document_pull(CLASSES, params, THREE, states, weights)
+        facts, lines = CLASSES.facts(params, THREE, shares @ params.m), CLASSES.lines(params)
+        assert_allclose(pull.first, facts.target @ params.m.T, rtol=1e-12)
+        second = 0.5 * params.m @ params.m.T + lines.spread
+        assert_allclose(pull.second, second, rtol=1e-12)
+        own = np.diag(second)
+        assert pull.steep == pytest.approx(0.25 * (own[:, None] + own - 2.0 * second).max(), rel=1e-12)
+        assert pull.on.all() and pull.size.tolist() == [0.5, 2.0, 4.0]
+    for none in ((None, params, THREE), (CLASSES, None, THREE), (CLASSES, of_classes(0.0), THREE),
+                 (CLASSES, params, replace(THREE, response=None))):  # fmt: skip
+        assert document_pull(*none, STATES, weights) is None
+
+
+def test_coefficients_that_no_response_is_behind_say_nothing_of_shares():
+    for known in (0.0, 3.0):
+        facts = known_facts(CLASSES, of_classes(known), THREE, STATES)
+        shares = products_of(STATES, of_classes().m, THREE.length) * (known > 0.0)
+        wanted = CLASSES.facts(None, THREE, shares)
+        assert_allclose(facts.target, wanted.target, rtol=1e-14)
+        assert_allclose(facts.level, wanted.level, rtol=1e-14)
+    assert_allclose(CLASSES.facts(None, THREE, None).target, CLASSES.facts(None, THREE, np.zeros((3, 2))).target)
+    g = np.array([0.25, 0.75])
+    assert_allclose(CLASSES.facts(None, THREE, None).target, np.tile(np.array([1.0, 0.0]) - g, (3, 1)))
+    assert_allclose(CLASSES.facts(None, THREE, None).level, -np.log(0.25))
+
+
+def test_a_trial_with_parameters_of_its_own_is_pulled_by_these():
+    params, given = of_classes(), replace(of_classes(), m=-of_classes().m, V=2.0 * of_classes().V)
+    model = SimpleNamespace(response=given)
+    receivers = Receivers(model, np.array([0, 1, 2]), STATES)
+    pull = receivers_pull(CLASSES, params, THREE, np.array([0]), receivers)
+    lines = CLASSES.lines(given)
+    assert_allclose(pull.second, 0.5 * given.m @ given.m.T + lines.spread, rtol=1e-12)
+    assert_allclose(pull.first, known_facts(CLASSES, params, THREE, STATES).target @ given.m.T, rtol=1e-12)
+    for unknown in (None, of_classes(0.0)):
+        other = Receivers(SimpleNamespace(response=unknown), np.array([0, 1, 2]), STATES)
+        assert receivers_pull(CLASSES, params, THREE, np.array([0]), other) is None
+
+
+def test_a_new_topic_expects_what_its_donors_do_on_average():
+    params, donors = of_classes(), np.array([0, 2])
+    pull = receivers_pull(CLASSES, params, THREE, donors, Receivers(None, np.array([-1, 1, -1]), STATES))
+    lines = CLASSES.lines(params)
+    m = np.array([params.m[donors].mean(axis=0), params.m[1], params.m[donors].mean(axis=0)])
+    spread = np.diag(lines.spread)
+    wanted = np.diag([spread[donors].mean(), spread[1], spread[donors].mean()])
+    assert_allclose(pull.second, 0.5 * m @ m.T + wanted, rtol=1e-12)
+
+
+def test_a_prior_mean_of_zero_is_a_mean():
+    y = np.array([1.0, 3.0])
+    assert bnp.GaussianResponse(mean=0.0).with_prior(y).mean == 0.0
+    assert bnp.GaussianResponse(mean=0.0).with_prior(y).rate == 2.5  # half the mean square about it
+    assert bnp.GaussianResponse().with_prior(y).mean == 2.0 and bnp.GaussianResponse().with_prior(y).rate == 0.5
+    assert bnp.GaussianResponse().with_prior(np.array([4.0])).rate == 1.0
+    assert bnp.GaussianResponse(rate=0.25).with_prior(y).rate == 0.25
+
+
+def test_coefficients_are_those_of_the_posterior_in_units_of_the_response():
+    params = Coefficients(np.array([1.0, -2.0]), np.array([[0.5, 0.1], [0.1, 2.0]]), 3.0, 8.0, 4.0)
+    mean, deviation = RESPONSE.coefficients(params)
+    assert_allclose(mean, [1.2, -1.8])
+    assert_allclose(deviation, np.sqrt([2.0, 8.0]))  # E[s2] = 8 / (3 - 1)
+    assert RESPONSE.told(params) == ["1.2 ± 1.4", "-1.8 ± 2.8"]
+    assert np.isinf(RESPONSE.coefficients(replace(params, a=1.0))[1]).all()
+
+
+@pytest.mark.parametrize("response", [RESPONSE, CLASSES], ids=["numbers", "classes"])
+def test_sums_that_rounding_made_unequal_give_the_coefficients_of_their_mean(response):
+    rng = np.random.default_rng(0)
+    squares = np.eye(3) + rng.random((3, 3))
+    fields = {"N": Field(("cluster",)), **response_fields(response)}
+    products = rng.normal(size=(3, 2) if response is CLASSES else 3)
+    values = {"N": np.ones(3), SQUARES: squares, PRODUCTS: products, "responses": np.array(4.0)}
+    values["response_level"] = np.array(50.0)
+    found = response.global_step(Summary(np.arange(3), fields, values))
+    curve = 0.5 if response is CLASSES else 1.0
+    precision = curve * 0.5 * (squares + squares.T) + response.kappa * np.eye(3)
+    assert_allclose(found.V, np.linalg.inv(precision), rtol=1e-10)
+    m = np.linalg.solve(precision, products)
+    m = m - m.mean(axis=1, keepdims=True) if response is CLASSES else m
+    assert_allclose(found.m, m, rtol=1e-10)
+    assert found.known == 4.0
+
+
+def test_the_term_of_classes_has_the_divergence_from_the_prior_of_all_free_coefficients():
+    params, kappa, free = replace(of_classes(), m=np.zeros((3, 3))), 0.5, 2
+    three = bnp.CategoricalResponse(("a", "b", "c"), kappa=kappa)
+    fields = {"N": Field(("cluster",)), **response_fields(three)}
+    values = {"N": np.ones(3), SQUARES: np.zeros((3, 3)), PRODUCTS: np.zeros((3, 3)), "responses": np.array(0.0)}
+    values["response_level"] = np.array(0.0)
+    v = params.V
+    apart = 0.5 * (kappa * np.trace(v) - 3 - np.linalg.slogdet(kappa * v)[1])
+    assert three.term(params, Summary(np.arange(3), fields, values)) == pytest.approx(-free * apart, rel=1e-12)
