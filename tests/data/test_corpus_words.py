@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
 from bnp_dask.data import Text, as_source, load_documents, load_dropped, load_vocabulary, read_vocabulary
 from bnp_dask.data.ingestion.ingest import ingest
 from bnp_dask.data.sources.forms import Documents
+from bnp_dask.data.text import vocabulary as words_of_texts
 from bnp_dask.data.text.options import Frequencies
-from bnp_dask.data.text.vocabulary import Analysis
+from bnp_dask.data.text.vocabulary import Analysis, Vocabulary
 from bnp_dask.errors import DataError, SettingError
 from tests.data.reading import rows
 
@@ -280,3 +282,41 @@ def test_the_markup_of_html_is_told():
     pages = ["<p>Open a <b>socket</b>&nbsp;here<br></p>", "<div class=x>Read the file</div>"] * 4
     with pytest.warns(UserWarning, match="tokens are of the markup of HTML, such as 'div' and 'nbsp'; take the text"):
         load_of(pages)
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+TEXTS = ["aa bb", "aa cc aa", "bb dd", "aa ee"]
+
+
+@pytest.mark.parametrize(
+    ("least", "words"),
+    [(1, ["aa", "bb", "cc", "dd", "ee"]), (2, ["aa", "bb"]), (3, ["aa"]), (4, []), (0.5, ["aa", "bb"]),
+     (0.75, ["aa"]), (0.76, []), (1.0, [])],
+)  # fmt: skip
+def test_new_words_are_in_as_many_texts_as_the_least(least, words):
+    """A word counts once in each text, and a share is one of all texts."""
+    assert Analysis(min_df=least).new_words(TEXTS, ()) == words
+    assert Analysis(min_df=least).new_words(iter(TEXTS), {"aa": 0}) == [word for word in words if word != "aa"]
+
+
+def test_counts_made_in_blocks_are_those_made_at_once(monkeypatch):
+    known = Vocabulary(("bb", "zz", "aa"), None, None, Analysis())
+    documents = [text.split() for text in TEXTS] + [[], ["zz"], ["no", "no"]]
+    wanted = [[1, 0, 1], [0, 0, 2], [1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    for block in (2**19, 4, 1):
+        monkeypatch.setattr(words_of_texts, "BLOCK_TOKENS", block)
+        found, n_all = words_of_texts.counts_of_words(known, documents)
+        assert found.toarray().tolist() == wanted and n_all == 12 and found.has_sorted_indices
+    assert known.counts([]).shape == (0, 3)
+    with pytest.raises(DataError, match="text 1 is int; needs str"):
+        known.counts(["aa", 3])
+
+
+def test_sums_of_words_grow_with_the_words_and_count_no_stored_zero():
+    sums = words_of_texts.WordSums()
+    sums.add(sparse.csr_array(np.array([[1.0, 0.0], [2.0, 5.0]])))
+    wider = sparse.csr_array((np.array([4.0, 0.0, 1.0]), np.array([3, 1, 0]), np.array([0, 2, 3])), shape=(2, 4))
+    sums.add(wider)
+    sums.add(sparse.csr_array(np.array([[0.0, 7.0]])))
+    documents, total = sums.of(5)
+    assert documents.tolist() == [3, 2, 0, 1, 0] and total.tolist() == [4.0, 12.0, 0.0, 4.0, 0.0]

@@ -139,3 +139,20 @@ def test_rows_of_sequences():
 def test_bad_settings(setting, text):
     with pytest.raises(SettingError, match=text):
         AutoRegressiveGaussian(**setting).with_prior(survey_of(Batch(np.random.default_rng(0).normal(size=(9, 4)))))
+
+
+@pytest.mark.parametrize("lags", [1, 2])
+def test_the_density_of_a_step_is_the_t_distribution_of_the_regression(lags):
+    """In three dimensions, for clusters of different sizes, about a prior that is not zero."""
+    rng = np.random.default_rng(0)
+    batch = Batch(rng.normal(size=(40, 3 * (1 + lags))) * 2.0 + 1.0)
+    model = AutoRegressiveGaussian(nu=6.0, M=0.3, lags=lags).with_prior(survey_of(batch))
+    resp = np.column_stack([np.arange(40) < 9, np.arange(40) >= 9]).astype(float)
+    params = model.global_step(TestThreeLags().summary(model, batch, resp))
+    found = model.log_predictive(params, batch)
+    for k in range(2):
+        df = params.nu[k] - 2.0
+        for row, value in zip(batch.x[::7], found[::7, k], strict=True):
+            x, p = row[:3], row[3:]
+            shape = params.B[k] * (1.0 + p @ np.linalg.solve(params.V[k], p)) / df
+            assert value == pytest.approx(stats.multivariate_t(params.M[k] @ p, shape, df=df).logpdf(x), rel=1e-9)

@@ -88,3 +88,20 @@ def test_drawn_parameters_are_those_of_their_estimates():
     assert_allclose(drawn.log_p, np.log(drawn.a))
     assert_allclose(drawn.rate, 3.0 * drawn.a / drawn.b)
     assert_array_equal(drawn.a, model.at_draw(params, np.random.default_rng(1)).a)
+
+
+def test_the_density_is_that_of_the_mixture_over_the_odds_with_entries_missing_or_not():
+    """By quadrature over p in each of three columns, with a size of its own."""
+    rng = np.random.default_rng(0)
+    x = rng.poisson([2.0, 9.0, 0.5], (30, 3)).astype(float)
+    size = np.array([1.5, 4.0, 0.7])
+    model, _, _, params = fitted(NegativeBinomial(size=size, missing="marginalise"), x)
+    rows = np.array([[0.0, 3.0, 1.0], [5.0, 0.0, 0.0], [2.0, np.nan, 4.0], [np.nan, 11.0, np.nan]])
+    found = model.log_predictive(params, Batch(rows))
+    nodes, weights = np.polynomial.legendre.leggauss(500)
+    p = 0.5 * (nodes + 1.0)
+    for k in range(len(params.a)):
+        beta = stats.beta.pdf(p[:, None], params.a[k], params.b[k])
+        count = stats.nbinom.pmf(np.nan_to_num(rows)[:, None], size, 1.0 - p[:, None])
+        each = np.log(0.5 * np.einsum("p,npd->nd", weights, count * beta))
+        assert_allclose(found[:, k], np.where(np.isnan(rows), 0.0, each).sum(axis=1), rtol=1e-7)

@@ -339,3 +339,89 @@ def test_settings_without_meaning_are_refused(result):
         bnp.certainty(result, nats=-1.0)
     with pytest.raises(SettingError, match="Posterior"):
         bnp.certainty(None)
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+def test_a_range_ends_exactly_at_its_nats_and_at_two_errors():
+    losses = {1: 30.0, 2: 10.0, 3: 0.0, 4: 10.1, 5: 12.0, 6: 12.1}
+    assert sure._ends(losses, {}, 10.0) == (2, 3)
+    assert sure._ends(losses, {5: 6.0, 6: 6.0, 1: 14.9}, 10.0) == (2, 5)
+    assert sure._ends(losses, {1: 15.0}, 10.0) == (1, 3)  # chance widens a range, and never narrows it
+    assert sure._ends(losses, {2: 0.0}, 0.0) == (3, 3)
+
+
+def test_the_moments_of_a_batch_are_those_of_its_units(monkeypatch):
+    values = {0: np.array([1.0, 2.0, 4.0, 0.5, -np.inf, 3.0]), 1: np.array([2.0, 0.0, 4.5, 1.5, 1.0, 9.0])}
+    values[2] = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    monkeypatch.setattr(sure, "density_of", lambda one, reader: values[one])
+    weights = np.array([2.0, 1.0, 0.5, 3.0, 1.0, 0.0])
+    rows = bnp.Batch(np.zeros((6, 1)), weights)
+    found = sure._moments((0, 1, 2), lambda: rows)
+    on = np.array([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])  # an infinite density, and a weight of zero, count nothing
+    for r in (1, 2):
+        gap = np.where(on > 0, values[r] - np.where(on > 0, values[0], 0.0), 0.0)
+        w = weights * on
+        assert_allclose(found[:, r - 1], [w.sum(), w @ gap, w @ gap**2, w @ gap, w.sum()])
+    groups = replace(rows, weights=np.repeat([2.0, 0.5, 1.0], [2, 1, 3]), groups=np.array([0, 2, 2, 3, 6]))
+    found = sure._moments((0, 1, 2), lambda: groups)
+    on = np.array([1.0, 1.0, 1.0, 1.0, 0.0, 1.0])
+    for r in (1, 2):
+        gap = np.where(on > 0, values[r] - np.where(on > 0, values[0], 0.0), 0.0)
+        d, t, w = np.add.reduceat(gap, [0, 2, 3]), np.array([2.0, 1.0, 2.0]), np.array([2.0, 0.5, 1.0])
+        assert_allclose(found[:, r - 1], [w @ t, w @ d, w @ d**2, w @ (d * t), w @ t**2])
+
+
+def test_sums_over_the_data_differ_relative_to_the_largest_of_both(result):
+    own = result.posterior
+    values = {**own.summary.values}
+    name = next(iter(own.model.observation.fields))
+    values[name] = values[name] * 1.001
+    other = replace(own, summary=replace(own.summary, values=values))
+    whole, more = own.summary[name].sum(axis=0), values[name].sum(axis=0)
+    size = max(np.abs(own.summary[name]).sum(axis=0).max(), np.abs(values[name]).sum(axis=0).max())
+    wanted = np.abs(more - whole).max() / size
+    assert sure._difference_of_totals(own, other) == pytest.approx(wanted) == sure._difference_of_totals(other, own)
+    assert sure._difference_of_totals(own, own) == 0.0
+
+
+def test_of_splits_of_one_cluster_the_cheapest_counts_and_sets_count_apart():
+    some = [sure.Split(3, 5, 9.0), sure.Split(3, 5, 4.0), sure.Split(1, 5, 6.0), sure.Split(3, 6, 1.0, (1,))]
+    assert sure._cheapest(some) == (some[3], some[1], some[2])
+
+
+def test_of_states_with_one_number_of_clusters_the_best_is_known():
+    known = [sure._Known(value, None) for value in (-5.0, -3.0, -4.0)]
+    assert sure._best_known([(2, known[0]), (2, known[1]), (2, known[2]), (3, known[2])]) == {2: known[1], 3: known[2]}
+
+
+def test_a_birth_accepted_since_ends_the_price_of_its_target(result):
+    a, b, c = (int(i) for i in result.posterior.ids)
+
+    def move(targets, gain, accepted=False, others=(90, 91), kind="birth"):
+        return {"kind": kind, "targets": targets, "others": others, "gain": gain, "accepted": accepted, "why": ""}
+
+    moves = [
+        move([a], -4.0), move([a], -7.0),  # the last trial counts
+        move([b], -1.0), move([b], 2.0, accepted=True),
+        move([c], None), move([99], -1.0), move([c], -1.0, kind="merge"), move([c], -1.0, others=(90,)),
+        move([b, c], -3.0, others=(90, 91, 92)),
+    ]  # fmt: skip
+    rows = bnp.History([{"lap": 1, "moves": moves}])
+    found = sure._splits(replace(result, history=rows))
+    assert [(one.id, one.beside, one.n_clusters, one.price) for one in found] == [(b, (c,), 4, 3.0), (a, (), 4, 7.0)]
+
+
+def test_labels_are_counted_over_three_batches(whole):
+    compared = sure._Compared(np.array([[0, 1, 0], [1, 1, 2], [2, 0, 2]]), np.array([4, 1, 5]))
+    assert compared.table(0, 1).tolist() == [[0, 4], [0, 1], [5, 0]]
+    assert compared.table(2, 0).tolist() == [[4, 0, 0], [0, 0, 0], [0, 1, 5]]
+    first = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    second = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+    assert_allclose(compared.together(), 0.5 * (first @ first.T + second @ second.T))
+    each = [rand_index_of_table(compared.table(a, b)) for a, b in ((1, 0), (2, 0), (2, 1))]
+    assert compared.between(2) == pytest.approx(np.mean(each)) and compared.between(1) == pytest.approx(each[0])
+    assert np.isnan(compared.between(0))
+
+
+def test_text_without_json_numbers_has_null():
+    assert sure._without_nan({"a": [1.0, np.nan, {"b": np.inf}], "c": 0.0}) == {"a": [1.0, None, {"b": None}], "c": 0.0}
