@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 import bnp_dask as bnp
 from bnp_dask.cli import main
 from bnp_dask.errors import SettingError
+from bnp_dask.inference.state import SEALED
 from bnp_dask.store import RunStore, Versions
+from bnp_dask.training.growing.revise import _from_before, _of_run
+from bnp_dask.training.growing.update import batches_of, require_kept
+from bnp_dask.training.run_settings import OPENED
 from tests.growing.parts import MODELS, begin, files, gap, grow, stored_day
 
 
@@ -79,3 +86,49 @@ def test_documents_and_sequences_leave_too(tmp_path, kind):
     found = bnp.retire(tmp_path / "run", days[1])
     assert found.summary["N"].sum() == pytest.approx(before, rel=1e-12)
     assert gap(tmp_path / "run") < 1e-12
+
+
+# -- which batches, by hand ----------------------------------------------------------------------------------------
+def of_pieces(opened="/data/first.npy", sealed=()):
+    """A run of three first batches, then pieces of two, one, three and one."""
+    places = ["/data/in/a.npy", None, "/data/in/b.npy", "/data/inbox.npy"]
+    sizes = [2, 1, 3, 1]
+    pieces = [{"place": p, "name": p or "in memory", "n_batches": n} for p, n in zip(places, sizes, strict=True)]
+    settings = {} if opened is None else {OPENED: {"place": opened}}
+    visits = np.zeros(10, np.int64)
+    visits[list(sealed)] = SEALED
+    run = SimpleNamespace(
+        first=SimpleNamespace(n_batches=3),
+        on_disk=SimpleNamespace(settings=settings, path="RUN"),
+        log=SimpleNamespace(pieces=pieces),
+        turn=SimpleNamespace(last=visits),
+        times=np.array([np.nan, 1.0, 2.0, 3.0, 2.0, 9.0, 9.0, 9.0, 9.0, 9.0]),
+    )
+    return run, SimpleNamespace(visits=visits)
+
+
+def test_data_are_found_by_their_place_or_a_folder_above_it():
+    run, _ = of_pieces()
+    assert batches_of(run, "/data/in/a.npy") == [3, 4] and batches_of(run, "/data/in/b.npy") == [6, 7, 8]
+    assert batches_of(run, "/data/in") == batches_of(run, "/data/in/") == [3, 4, 6, 7, 8]  # and no inbox
+    assert batches_of(run, "/data") == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert batches_of(run, "/data/first.npy") == [0, 1, 2] and batches_of(run, "/data/inbox.npy") == [9]
+    for wrong in ("/data/i", "/data/in/a", "/dat"):
+        with pytest.raises(SettingError, match="it has /data/first.npy, /data/in/a.npy"):
+            batches_of(run, wrong)
+    assert batches_of(of_pieces(None)[0], "/data") == [3, 4, 6, 7, 8, 9]
+
+
+def test_batches_that_nothing_is_kept_of_are_named_with_their_pieces():
+    run, state = of_pieces(sealed=(4, 6, 9))
+    require_kept(run, state, [0, 3, 5, 7], "retire")
+    with pytest.raises(SettingError, match=r"^retire: 2 batches, 4 to 9, of /data/in/a.npy, /data/inbox.npy were"):
+        require_kept(run, state, iter([3, 4, 9]), "retire")
+
+
+def test_numbers_and_times_of_batches_are_limits_that_are_told():
+    run, _ = of_pieces()
+    assert _of_run(run, [0, 9]) == {0, 9}
+    with pytest.raises(SettingError, match="batches=10: the run has 0 to 9"):
+        _of_run(run, [0, 10])
+    assert _from_before(run, 2.0) == {1} and _from_before(run, 2.5) == {1, 2, 4} and _from_before(run, 0.5) == set()

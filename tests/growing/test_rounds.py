@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference import state_from_saved
 from bnp_dask.inference.batch_memo import summary_from
+from bnp_dask.inference.variational import arrivals
+from bnp_dask.inference.variational.arrivals import Round, _regains, abandon
 from bnp_dask.store import RunStore
 from bnp_dask.training.growing.versions import load
 from tests.growing.parts import begin, bits_of, gap, grow
@@ -99,3 +103,53 @@ def test_threads_give_the_same_bits(tmp_path, revisit):
         grow(store, write(tmp_path / "in", 2, [0, 2, 5]), revisit=revisit, client=client)
     one, other = (bits_of(tmp_path / name) for name in ("serial", "threads"))
     assert one == other
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+def test_batches_are_due_by_their_last_visit_and_in_a_round_once():
+    turn = Round.begin(5, 7)
+    assert (turn.seen.any(), turn.last.tolist(), turn.short.any(), turn.is_open) == (False, [7] * 5, False, False)
+    turn.note([3, 1], 9)
+    turn.note([0], 8)
+    turn = turn.extended(2)
+    assert turn.seen.tolist() == [True, True, False, True, False, False, False]
+    assert turn.last.tolist() == [8, 9, 7, 9, 7, -1, -1] and turn.short.tolist() == [False] * 7
+    may = np.array([True, True, True, True, False, True, True])
+    assert turn.due(may, 9) == [5, 6, 2, 0, 1, 3]  # never visited, then longest ago, then by number
+    assert turn.due(may, 2) == [5, 6] and turn.due(may, 0) == []
+    turn.is_open = True
+    assert turn.due(may, 9) == [5, 6, 2] and turn.extended(1).is_open
+    turn.short[[2, 3]] = True
+    turn.note([2], 10)
+    assert turn.short.tolist() == [False, False, False, True, False, False, False]
+    assert turn.due(~may, 9) == [4]
+
+
+def test_a_round_that_cannot_end_leaves_nothing_behind():
+    edits = []
+    state = SimpleNamespace(edits=[], total=SimpleNamespace(apply=edits.append), plan=1, trials={"t": 1}, gathered=1)
+    turn = Round.begin(2, 0)
+    turn.is_open = True
+    abandon(state, turn)
+    assert [type(e).__name__ for e in (*state.edits, *edits[0])] == ["Forget", "Forget"]
+    assert not state.trials and not turn.is_open and not state.plan.proposals
+
+
+@pytest.mark.parametrize(
+    ("short", "lost", "held", "asked", "returns"),
+    [
+        ([0, 1, 0], (), [10, 10, 10], [0, 1, 2], False),  # batch 1 weighs 20 by half
+        ([0, 1, 0], (), [10, 9.9, 10], [0, 1, 2], True),
+        ([0, 1, 0], (), [10, 9.9, 10], [0, 2], False),
+        ([1, 0, 0], (), [10, 9.9, 10], [1], False),
+        ([0, 1, 1], (1,), [10, 0, 9], [1], False),
+        ([0, 1, 1], (1,), [10, 0, 9], [1, 2], True),
+        ([0, 1, 0], (), [10, 10 * (1 - 1e-10), 10], [1], False),  # rounding
+    ],
+)
+def test_atoms_return_if_a_batch_held_less_than_it_weighs(monkeypatch, short, lost, held, asked, returns):
+    monkeypatch.setattr(arrivals, "recall_counts", lambda work, state, b: {arrivals.COUNTS: np.array([held[b], 0.0])})
+    work = SimpleNamespace(survey=SimpleNamespace(batch_weights=(10.0, 20.0, 10.0)))
+    state = SimpleNamespace(lost=set(lost), weight=lambda b: 0.5 if b == 1 else 1.0)
+    turn = Round(np.zeros(3, bool), np.zeros(3, int), np.array(short, bool))
+    assert _regains(work, state, turn, asked) == returns

@@ -349,3 +349,48 @@ def test_packed_records_of_versions_are_known_as_those_in_files_are(tmp_path):
     assert versions.record(69)["checkpoint"] == 69
     with pytest.raises(StoreError, match="00000070.json"):
         versions.record(70)
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+def moved(kind, targets, others=()):
+    return {"kind": kind, "targets": list(targets), "others": list(others)}
+
+
+def test_shares_before_and_after_are_those_of_their_own_version():
+    earlier, later = {"ids": [3, 5, 8], "counts": [10.0, 20.0, 10.0]}, {"ids": [3, 8, 9], "counts": [10.0, 50.0, 140.0]}
+    born, gone, less = changes_between(earlier, later, [], 0.0)
+    assert (born.kind, born.cluster, born.after, born.share_after, born.share_before) == ("born", 9, 140.0, 0.7, 0.0)
+    assert (gone.kind, gone.cluster, gone.before, gone.share_before, gone.share_after) == ("deleted", 5, 20.0, 0.5, 0.0)
+    assert (less.kind, less.cluster, less.share_before, less.share_after) == ("smaller share", 3, 0.25, 0.05)
+
+
+def test_a_share_that_changes_by_exactly_the_limit_is_not_listed():
+    earlier = {"ids": [1, 2], "counts": [50.0, 50.0]}
+    for counts, share, kinds in (
+        ([75.0, 25.0], 0.5, []),
+        ([75.0, 25.0], 0.49, ["larger share", "smaller share"]),
+        ([50.0, 50.0], 0.0, []),
+        ([100.0, 50.0], 0.3, ["larger share", "smaller share"]),  # one has as many atoms as before, and a smaller share
+    ):
+        found = changes_between(earlier, {"ids": [1, 2], "counts": counts}, [], share)
+        assert [one.kind for one in found] == kinds
+
+
+def test_each_of_several_targets_and_newborn_clusters_has_its_fate_and_origin():
+    earlier = {"ids": [1, 2, 3, 4, 5, 6], "counts": [10.0] * 6}
+    later = {"ids": [6, 7, 8, 9, 11], "counts": [10.0] * 5}
+    events = [
+        moved("delete", (1, 2), (6, 4)),
+        moved("birth", (3,), (7, 8, 9)),
+        moved("merge", (6, 4)),
+        moved("dormant", (5,)),
+        moved("return", (11,)),
+        moved("birth", (3,), (10,)),  # gone since
+    ]
+    found = changes_between(earlier, later, iter(events), 9.0)
+    assert [(one.kind, one.cluster, one.others) for one in found] == [
+        ("born", 7, (3,)), ("born", 8, (3,)), ("born", 9, (3,)), ("returned", 11, ()),
+        ("deleted", 1, (6, 4)), ("deleted", 2, (6, 4)), ("split", 3, (10,)), ("merged", 4, (6,)), ("dormant", 5, ()),
+    ]  # fmt: skip
+    later_fate = [*events, moved("delete", (3,), (6,))]  # the last word counts
+    assert {one.cluster: one.kind for one in changes_between(earlier, later, later_fate, 9.0)}[3] == "deleted"
