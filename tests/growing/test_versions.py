@@ -394,3 +394,88 @@ def test_each_of_several_targets_and_newborn_clusters_has_its_fate_and_origin():
     ]  # fmt: skip
     later_fate = [*events, moved("delete", (3,), (6,))]  # the last word counts
     assert {one.cluster: one.kind for one in changes_between(earlier, later, later_fate, 9.0)}[3] == "deleted"
+
+
+def test_versions_are_told_as_their_records_and_their_posteriors_say(tmp_path):
+    """The second is in force; the third is being written or was rolled back from, the fourth has a record alone."""
+    RunStore.create(tmp_path / "run", {}).close()
+    known = Versions(tmp_path / "run")
+    for number, (ids, pieces) in enumerate(
+        [([0, 1], []), ([0, 1, 4], ["a", "b"]), ([1, 4, 5, 6], ["c"]), ([1], ["d"]), ([2], [])]
+    ):
+        record = {
+            "checkpoint": number, "before": None if number == 0 else number - 1, "ids": ids, "counts": [1.5] * len(ids),
+            "pieces": pieces, "moves": [], "when": f"day {number}", "n_batches": 3 + number, "elbo": -10.0 * number,
+        }  # fmt: skip
+        known.write(number, record)
+        if number in (1, 2, 3):
+            known.posterior(number).mkdir()
+    known.point_at(2)
+    found = bnp.versions(tmp_path / "run")
+    assert [(v.number, v.in_force, v.is_kept) for v in found] == [
+        (0, False, False), (1, False, True), (2, True, True), (3, False, True),
+    ]  # fmt: skip
+    assert [(v.before, v.n_clusters, v.n_atoms, v.data) for v in found[:3]] == [
+        (None, 2, 3.0, ()), (0, 3, 4.5, ("a", "b")), (1, 4, 6.0, ("c",)),
+    ]  # fmt: skip
+    assert [(v.when, v.n_batches, v.objective) for v in found[:2]] == [("day 0", 3, 0.0), ("day 1", 4, -10.0)]
+    path = str(tmp_path / "run")
+    told = [reading.objective_of_version(what) for what in (f"{path}@0", f"{path}@2", f"{path}@9", path, 3)]
+    assert told == [0.0, -20.0, None, None, None]
+    with pytest.raises(StoreError, match="keeps no version 0; it keeps 1, 2$"):
+        bnp.load(f"{path}@0")
+    with pytest.raises(StoreError, match="keeps no version 3; it keeps 1, 2$"):
+        bnp.load(f"{path}@3")
+
+
+def test_runs_are_looked_for_three_levels_deep_and_not_in_hidden_folders(tmp_path, monkeypatch):
+    for place in ("a", "b/c", "b/d/e", "b/d/f/g", ".h", "_i", "b/x.zarr"):
+        RunStore.create(tmp_path / place, {}).close()
+    found = [fact.path.removeprefix(f"{tmp_path}/") for fact in bnp.runs(tmp_path)]
+    assert found == ["a", "b/c", "b/d/e"]
+    monkeypatch.chdir(tmp_path)
+    assert [fact.path for fact in bnp.runs()] == found
+    assert [(f.path, f.state, f.laps, f.n_clusters, f.version) for f in bnp.runs("b/c")] == [
+        ("b/c", "begun", 0, None, None)
+    ]
+
+
+def test_what_became_of_clusters_over_three_versions_is_told_by_the_last_move(tmp_path):
+    RunStore.create(tmp_path / "run", {}).close()
+    known = Versions(tmp_path / "run")
+    ids = [[1, 2, 3], [1, 3, 4], [1, 5, 6], [1, 6]]
+    moves = [
+        [],
+        [moved("birth", (2,), (4,))],
+        [moved("birth", (3,), (5, 6)), moved("delete", (4,), (1,))],
+        [moved("merge", (1, 5))],
+    ]
+    for number in range(4):
+        record = {
+            "checkpoint": number, "before": None if number == 0 else number - 1, "ids": ids[number],
+            "counts": [10.0] * len(ids[number]), "pieces": [], "moves": moves[number],
+        }  # fmt: skip
+        known.write(number, record)
+    known.point_at(1)
+    assert [c.kind for c in bnp.changes(tmp_path / "run", share=9.0)] == ["born", "split"]  # since version 0
+    known.point_at(3)
+
+    def told(since):
+        return [(c.kind, c.cluster, c.others) for c in bnp.changes(tmp_path / "run", since, share=9.0)]
+
+    assert told(None) == told(2) == [("merged", 5, (1,))]
+    assert told(1) == [("born", 6, (3,)), ("split", 3, (5, 6)), ("deleted", 4, (1,))]
+    assert told(0) == [("born", 6, (3,)), ("split", 2, (4,)), ("split", 3, (5, 6))]
+    assert told(3) == []
+    with pytest.raises(SettingError, match="since=7: version 3 does not come from it"):
+        told(7)
+
+
+def test_the_way_back_from_a_damaged_version_is_the_newest_before_it(tmp_path):
+    known = Versions(tmp_path)
+    for number in (1, 4, 6, 9):
+        known.posterior(number).mkdir(parents=True)
+    with pytest.raises(StoreError, match="go back to version 4, rollback"):
+        reading.in_its_place(known, 6, StoreError("damaged"))
+    with pytest.raises(StoreError, match="or begin a new run"):
+        reading.in_its_place(known, 1, StoreError("damaged"))

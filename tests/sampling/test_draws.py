@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import kstest
 
 import bnp_dask as bnp
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
+from bnp_dask.errors import DataError, SettingError
 from bnp_dask.inference.chains import Chain, Pins
-from bnp_dask.inference.sampling.chain import draw_clusters
-from bnp_dask.inference.sampling.draws import Draws
+from bnp_dask.inference.sampling.chain import draw_clusters, first_chain
+from bnp_dask.inference.sampling.draws import Draws, draw_to_arrays, draws_from
+from bnp_dask.inference.sampling.sequences import _transitions
+from bnp_dask.inference.sampling.visit import Labels, first_atoms, repeated
 from bnp_dask.observation.base import LOG_BASE, QuadraticObservation
 from tests.streaming.cases import LIKELIHOODS, case
 
@@ -168,3 +171,108 @@ def test_weights_of_a_sweep_are_divided_by_a_variate_where_atoms_are_kept():
         for lap in laps
     ]
     assert kstest((counts * apart).ravel(), "expon").pvalue > 0.01
+
+
+# -- draws by hand ---------------------------------------------------------------------------------------------------
+def by_hand():
+    """Two chains of two draws of one, three, two and two clusters, with counts of states between clusters."""
+    model, _ = case("DiagGaussian", bnp.DPMixture(), 12)
+    batch = Batch(np.random.default_rng(0).normal(size=(6, model.empty_summary(np.zeros(1, np.int64))["x"].shape[1])))
+    drawn = {
+        (0, 0): ([4], [0, 0, 0, 0, 0, 0]), (0, 1): ([9, 2, 7], [0, 1, 1, 2, 1, 2]),
+        (1, 0): ([3, 5], [0, 0, 1, 1, 1, 1]), (1, 1): ([8, 3], [0, 1, 0, 0, 1, 0]),
+    }  # fmt: skip
+    totals = {
+        key: model.summarize(np.array(ids), batch, np.eye(len(ids))[np.array(z)]) for key, (ids, z) in drawn.items()
+    }
+    noted = {key: np.array(ids)[np.array(z)[[0, 3, 5]]] for key, (ids, z) in drawn.items()}
+    noted[1, 0][1] = -1
+    held = [draw_to_arrays([(totals[c, s], -1.0 - c - 0.25 * s, noted[c, s]) for c in range(2)]) for s in range(2)]
+    return totals, noted, draws_from(model, 5, np.array([3, 6]), np.array([10, 13, 15]), held)
+
+
+def test_each_draw_of_each_chain_comes_back_with_its_own_statistics_the_largest_first():
+    totals, noted, draws = by_hand()
+    assert (draws.n_chains, draws.n_draws) == (2, 2)
+    assert draws.n_clusters.tolist() == [[1, 3], [2, 2]]
+    assert draws.log_joint.tolist() == [[-1.0, -1.25], [-2.0, -2.25]]
+    for (c, s), total in totals.items():
+        found = draws.summary(c, s)
+        order = np.argsort(-total["N"], kind="stable")
+        assert found.ids.tolist() == total.ids[order].tolist()
+        for name in total.fields:
+            own = total[name]
+            assert_array_equal(found[name], own[order] if total.fields[name].n_cluster_axes else own)
+        assert_array_equal(draws.labels[c, s], noted[c, s])
+        assert draws.posterior(c, s).ids.tolist() == found.ids.tolist()
+    share = draws.to_dict()["share"]
+    assert_allclose(share, np.array([[[6, 0, 0], [3, 2, 1]], [[4, 2, 0], [4, 2, 0]]]) / 6.0)
+    for wrong in ((2, 0), (0, 2), (-1, 0)):
+        with pytest.raises(SettingError):
+            draws.summary(*wrong)
+
+
+def test_rows_that_were_left_out_are_in_no_cluster_with_others():
+    _, _, draws = by_hand()
+    found = draws.co_clustering()
+    assert np.isnan(found[1]).all() and np.isnan(found[:, 1]).all()
+    assert found[0, 2] == found[2, 0] == 0.5 and found[0, 0] == 1.0  # together in the draws (0, 0) and (1, 1)
+    gone = draws_of(np.full((2, 3, 2), -1))
+    gone = replace(gone, log_joint=np.array([[-3.0, -1.0, -2.0], [0.0, 0.0, 0.0]]))
+    assert gone.point() == (0, 1)  # by the log joint of the first chain alone
+
+
+def test_matrices_between_clusters_come_back_whole():
+    model = bnp.Model(bnp.HDPHMM(), bnp.DiagGaussian())
+    batch = Batch(np.random.default_rng(0).normal(size=(6, 2)), groups=np.array([0, 6]))
+    model = model.with_prior(survey_batch(batch))
+    held, totals = [], []
+    for k in (3, 1, 2):
+        total = model.summarize(np.arange(k) + 5, batch, np.eye(k)[np.arange(6) % k])
+        matrix = 1.0 + np.arange(k * k).reshape(k, k)
+        totals.append(replace(total, values={**total.values, "M": matrix, "N": 9.0 - np.arange(k)}))
+        held.append(draw_to_arrays([(totals[-1], -1.0, np.full(1, 5))]))
+    draws = draws_from(model, 0, np.arange(3), np.zeros(1, int), held)
+    for s, total in enumerate(totals):
+        assert_array_equal(draws.summary(0, s)["M"], total["M"])
+
+
+def test_a_chain_begins_with_clusters_that_hold_an_atom_and_new_ids_are_new():
+    model, batch = case("DiagGaussian", bnp.DPMixture(), 12)
+    start = model.summarize(np.array([4, 30, 2]), batch, np.tile([0.75, 0.2, 0.05], (12, 1)))
+    start = replace(start, values={**start.values, "N": np.array([1.0, 0.99, 5.0])})
+    chain = first_chain(model, start)
+    assert chain.total.ids.tolist() == [4, 2] and chain.next_id == 31
+    none = replace(start, values={**start.values, "N": np.zeros(3)})
+    assert first_chain(model, none).total.ids.tolist() == [4] and first_chain(model, none).total["N"].tolist() == [1.0]
+    finite = bnp.Model(bnp.FiniteMixture(), model.observation)
+    assert first_chain(finite, none).total.ids.tolist() == [4, 30, 2]
+
+
+def test_labels_are_kept_by_the_names_in_use_and_found_among_others():
+    labels = Labels.of(np.array([7, 3, 9, 5]), np.array([2, 0, 2, 3]))
+    assert labels.names.tolist() == [7, 9, 5] and labels.ids.tolist() == [9, 7, 9, 5]
+    batch = Batch(np.zeros((4, 1)))
+    assert labels.places_in(np.array([5, 1, 9, 7]), batch).tolist() == [2, 3, 2, 0]
+    assert labels.renamed({9: 7}).ids.tolist() == [7, 7, 7, 5]
+    for n, wrong in ((3, "3 atoms, but 4"), (5, "5 tokens, but 4")):
+        with pytest.raises(DataError, match=wrong):
+            labels.places_in(np.array([5, 9, 7]), batch.rows(0, 3), None if n == 3 else n)
+
+
+def test_atoms_that_are_there_several_times_are_found_by_their_first():
+    rows = Batch(np.arange(4.0)[:, None], np.array([2.0, 0.0, 1.0, 3.0]))
+    assert repeated(rows).x[:, 0].tolist() == [0.0, 0.0, 2.0, 3.0, 3.0, 3.0]
+    assert first_atoms(rows, np.array([3, 0, 1, 2])).tolist() == [3, 0, -1, 2]
+    weights = np.repeat([2.0, 0.0, 1.0], [2, 1, 3])
+    some = Batch(np.arange(6.0)[:, None], weights, groups=np.array([0, 2, 3, 6]))
+    assert repeated(some, True).x[:, 0].tolist() == [0.0, 1.0, 0.0, 1.0, 3.0, 4.0, 5.0]
+    assert first_atoms(some, np.arange(6), True).tolist() == [0, 1, -1, 4, 5, 6]
+    with pytest.raises(DataError, match="row 2 has weight 1.5"):
+        repeated(replace(rows, weights=np.array([1.0, 2.0, 1.5, 0.5])))
+
+
+def test_steps_of_paths_are_counted_within_sequences():
+    counts = _transitions(np.array([2, 0, 0, 1, 1, 2]), np.array([0, 0, 3, 3, 6]), 3)
+    assert counts["start"].tolist() == [0.0, 1.0, 1.0]
+    assert counts["M"].tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
