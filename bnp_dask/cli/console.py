@@ -291,7 +291,7 @@ def _cell(value: Any) -> Any:
 def size(nbytes: float) -> str:
     """Bytes as people read them."""
     for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
+        if nbytes < 999.5:  # three digits: 999.5 kB are 1 MB
             return f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:.3g} TB"

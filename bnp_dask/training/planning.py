@@ -1029,7 +1029,7 @@ def _number(value: float) -> float | None:
 
 def _bytes(nbytes: float) -> str:
     for unit, one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if nbytes >= one:
+        if nbytes >= 0.9995 * one:  # three digits: 999.5 kB are 1 MB
             return f"{nbytes / one:.3g} {unit}"
     return f"{nbytes / 1e3:.3g} kB"
 
