@@ -1,6 +1,7 @@
 """The command line, in this process through ``main``, and as a program where that matters."""
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -14,9 +15,13 @@ import zarr
 
 import bnp_dask as bnp
 from bnp_dask import cli
+from bnp_dask.cli import data as of_data
 from bnp_dask.cli import growing, main
-from bnp_dask.cli.console import client_spec, size, table
+from bnp_dask.cli.console import client_spec, say_records, shown_value, size, table
+from bnp_dask.cli.jobfile import UpdateSpec
+from bnp_dask.training import Change
 from bnp_dask.training.callbacks import RunInfo
+from bnp_dask.training.planning import _bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnp_dask.ConvergenceWarning")
 
@@ -371,3 +376,82 @@ def test_a_run_of_a_job_file_knows_its_data_again(tmp_path, capsys, monkeypatch)
     assert main(["update", "run", "second.npy"]) == 0
     told = capsys.readouterr()
     assert "1 older ones visited" in told.out and "cannot be visited again" not in told.err
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+def test_sizes_have_three_digits_up_to_the_end_of_a_unit():
+    sizes = (0, 999.4, 999.6, 999_499, 999_501, 999_999, 1e9 - 1, 1e12 - 1)
+    told = ["0 B", "999 B", "1 kB", "999 kB", "1 MB", "1 MB", "1 GB", "1 TB"]
+    assert [size(n) for n in sizes] == told and [_bytes(n) for n in sizes[3:]] == told[3:]
+    assert [_bytes(n) for n in (0.0, 12_345.0, 5e13)] == ["0 kB", "12.3 kB", "50 TB"]
+
+
+def test_a_zero_of_the_command_line_is_a_setting_and_not_the_jobs(monkeypatch):
+    spec = UpdateSpec(revisit=2.0, laps=3, versions=7, new_words="drop", half_life="30d", on_bad="set aside")
+    monkeypatch.setattr("bnp_dask.cli.jobfile.update_of_run", lambda rundir: spec)
+    nothing = dict.fromkeys(("revisit", "laps", "time", "new_words", "versions", "dormant", "batch_size"))
+    nothing |= dict.fromkeys(("half_life", "keep", "on_bad"))
+    args = argparse.Namespace(rundir="run", **nothing)
+    of_job = {"revisit": 2.0, "laps": 3, "time": None, "new_words": "drop", "versions": 7}
+    assert growing._options(args) == of_job
+    args.revisit, args.laps, args.half_life = 0.0, 0, ""
+    assert growing._options(args) == of_job | {"revisit": 0.0, "laps": 0}
+    found = growing._ageing(args)
+    assert (found["half_life"], found["on_bad"], found["keep"], found["dormant"]) == ("", "set aside", None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [("_amount", "0", 0.0), ("_amount", "1e-3", 1e-3), ("_amount", "-0.1", None), ("_amount", "inf", None),
+     ("_amount", "nan", None), ("_amount", "", None), ("_seconds", "0", None), ("_seconds", "0.5", 0.5),
+     ("_laps", "0", 0), ("_laps", "-1", None), ("_laps", "1e2", None), ("_laps", "", None), ("_laps", "9" * 10, None),
+     ("_version", "0", 0), ("_version", "-1", None), ("_version", "", None), ("_on_bad", "set-aside", "set aside"),
+     ("_on_bad", "raise", "raise"), ("_on_bad", "", None), ("_on_bad", "skip", None)],
+)  # fmt: skip
+def test_arguments_at_their_limits(kind, text, value):
+    check = getattr(growing, kind)
+    if value is None:
+        with pytest.raises(argparse.ArgumentTypeError, match="found"):
+            check(text)
+    else:
+        found = check(text)
+        assert found == value and type(found) is type(value)
+
+
+def test_frequencies_with_a_point_are_shares_and_ranges_are_two_numbers():
+    for text, value in (("1", 1), ("1.0", 1.0), ("0", 0), ("0.0", 0.0), (".5", 0.5)):
+        found = of_data._frequency(text)
+        assert found == value and type(found) is type(value)
+    assert of_data._range("1, 2") == (1, 2) and of_data._range("0,0") == (0, 0)
+    for check, wrong in (
+        (of_data._frequency, ""),
+        (of_data._range, "1"),
+        (of_data._range, "1,2,3"),
+        (of_data._range, "1,"),
+    ):
+        with pytest.raises(argparse.ArgumentTypeError, match="found"):
+            check(wrong)
+
+
+def test_records_are_printed_whole_with_what_is_unknown(capsys):
+    records = [{"a": 0, "b": (1, 2), "c": float("nan")}, {"a": None, "b": (), "c": 0.0}]
+    say_records(records, "json", ("c", "b", "a"))
+    assert json.loads(capsys.readouterr().out) == [{"c": None, "b": [1, 2], "a": 0}, {"c": 0.0, "b": [], "a": None}]
+    say_records(records, "csv", ("a", "b", "c"))
+    assert capsys.readouterr().out.splitlines() == ["a,b,c", "0,1;2,", ",,0.0"]
+    assert [shown_value(v) for v in (None, 0, 0.0, 1234567.0, "x", False)] == [
+        "-",
+        "0",
+        "0",
+        "1.23457e+06",
+        "x",
+        "False",
+    ]
+
+
+def test_changes_and_places_are_told_in_lines():
+    change = Change("split", 0, (3, 4), 10.0, 0.0, 0.25, 0.0)
+    text = growing.changes_table([change, Change("larger share", 2, (), 1.0, 2.0, 0.1, 0.4)])
+    assert "25.0% -> 0.0%" in text and "10 -> 0" in text and "3, 4" in text and "10.0% -> 40.0%" in text
+    assert growing.changes_table([]).startswith("no cluster came or went")
+    assert [growing._few(p) for p in ((), ("a",), ("a", "b", "c"))] == ["-", "a", "a and 2 more"]
