@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import logsumexp, softmax
 
 from bnp_dask.kernels import hmm as kernel
 from bnp_dask.kernels.hmm import Block, find_block, merge_losses, share_block
@@ -220,3 +221,145 @@ def test_a_likelihood_that_is_no_number_shows_in_its_row(place):
     found = kernel.shift_rows(broken)
     assert np.isnan(found[0]) and found[1:].tolist() == top[1:].tolist()
     assert broken[1].tolist() == clean[1].tolist()
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+def test_values_of_lagged_rows_belong_to_steps_and_short_sequences_have_their_own():
+    offsets = np.array([0, 4, 6, 6, 7, 10])  # of four, two, no, one and three steps
+    index, kept = kernel.lagged_rows(offsets, 2)
+    assert index.tolist() == [2, 3, 9] and kept.tolist() == [0, 2, 2, 2, 2, 3]
+    rows = kernel.with_lags(np.arange(20.0).reshape(10, 2), index, 2)
+    assert rows[0].tolist() == [4.0, 5.0, 2.0, 3.0, 0.0, 1.0]  # the step, then the one before
+    found = kernel.spread(np.array([10, 11, 12]), offsets, 2, np.array(-1))
+    assert found.tolist() == [10, 10, 10, 11, -1, -1, -1, 12, 12, 12]
+    pairs = kernel.spread(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), offsets, 2, np.array([0.5, 0.25]))
+    assert pairs[3].tolist() == [3.0, 4.0] and pairs[4].tolist() == [0.5, 0.25] and pairs.shape == (10, 2)
+
+
+def test_receivers_share_a_block_that_is_entered_and_left_as_is_best_for_its_objective():
+    """What the best shares attain is the sum, over entries of the block, of the log of all that may follow."""
+    rng = np.random.default_rng(0)
+    offsets, weights = np.array([0, 4, 4, 8]), np.array([2.0, 9.0, 0.5])
+    mass = np.array([0.5, 0.8, 0.3, 0.6, 0.9, 0.0, 0.4, 0.7])
+    stay = np.array([0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.35, 0.0])
+    stay[3] = 0.2  # of no step in the same sequence: it must not count
+    before = np.array([0.0, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0, 0.35])
+    steps = np.flatnonzero(mass)
+    enter, leave = 0.1 * rng.random((len(steps), 3)), 0.1 * rng.random((len(steps), 3))
+    lik, start = rng.normal(size=(len(steps), 2)), rng.normal(size=2)
+    log_in, log_out, inner = rng.normal(size=(3, 2)), rng.normal(size=(2, 3)), rng.normal(size=(2, 2))
+    block = Block(steps, mass, stay, enter, leave)
+    assert block.entered_from(np.array([0, 2]))[steps].tolist() == enter[:, [0, 2]].sum(axis=1).tolist()
+    found = share_block(offsets, weights, block, lik, start, log_in, log_out, inner)
+    own, coming, going = np.zeros((3, 8, 2))
+    own[steps], coming[steps], going[steps] = lik, enter @ log_in, leave @ log_out.T
+    coming[[0, 4]] += mass[[0, 4], None] * start
+    wanted, first, gain, best, pairs = np.zeros((8, 2)), np.zeros((8, 2)), 0.0, 0.0, np.zeros((2, 2))
+    worth = np.zeros((9, 2))
+    ends = [3, 7]
+    for t in steps[::-1]:
+        on = 0.0 if t in ends or not mass[t + 1] else stay[t] / mass[t]
+        worth[t] = own[t] + going[t] / mass[t] + on * logsumexp(inner + worth[t + 1], axis=1)
+    times = np.repeat([2.0, 0.5], 4)
+    for t in steps:
+        new = mass[t] - before[t]
+        scores = coming[t] / new + worth[t]
+        first[t] = softmax(scores)
+        best += times[t] * new * logsumexp(scores)
+        wanted[t] += new * first[t]
+        if before[t]:
+            moved = (wanted[t - 1] * before[t] / mass[t - 1])[:, None] * softmax(inner + worth[t], axis=1)
+            pairs += times[t] * moved
+            wanted[t] += moved.sum(axis=0)
+    assert_allclose(found.mass, wanted, atol=1e-13)
+    assert_allclose(found.mass.sum(axis=1), mass, atol=1e-13)
+    assert_allclose(found.first, first, atol=1e-13)
+    assert_allclose(found.pairs, pairs, atol=1e-13)
+    held = np.divide(found.mass, mass[:, None], out=np.zeros((8, 2)), where=mass[:, None] > 0)
+    gain = found.gain[0] + (times[:, None] * (found.mass * own + held * going + found.first * coming)).sum()
+    assert gain + (found.pairs * inner).sum() == pytest.approx(best, rel=1e-12)
+
+
+def test_the_normaliser_of_a_piece_counts_each_sequence_by_its_weight():
+    log_start, log_trans, log_lik = problem(9, 3, 1)
+    offsets, weights = np.array([0, 2, 6, 9]), np.array([2.0, 0.5, 7.0])
+    each = run(log_start, log_trans, log_lik, offsets).log_norm
+    moves, space = kernel.Transitions.of(log_start, log_trans), kernel.Space.of(3)
+    lik, filtered = kernel.aligned(9, 8), kernel.aligned(9, 8)
+    kernel.likelihoods(log_lik, space, lik)
+    rows = kernel.Rows.of(offsets, weights)
+    found = kernel.sweep_forth(rows, moves, lik, moves.start, filtered, space)
+    assert found == pytest.approx(weights @ each, rel=1e-12)
+    part = rows.part(2, 9)
+    assert part.begins.tolist() == [True, False, False, False, True, False, False]
+    assert part.ends.tolist() == [False, False, False, True, False, False, True]
+    assert part.weights.tolist() == [0.5] * 4 + [7.0] * 3
+
+
+def test_results_of_first_steps_and_of_sequences_done_with_logarithms_are_zero():
+    log_start, log_trans, log_lik = problem(9, 3, 2)
+    log_trans[0, 1:] = log_trans[1, [0, 2]] = log_trans[2, :2] = kernel.NEVER  # no way from state to state
+    log_lik[4], log_lik[5] = [0.0, -900.0, -900.0], [-900.0, 0.0, -900.0]
+    found = run(log_start, log_trans, log_lik, [0, 3, 6, 9], np.array([1.0, 2.0, 3.0]))
+    assert found.scaled.tolist() == [True, False, True]
+    assert not found.grow[[0, 6]].any() and found.grow[[1, 2, 7, 8]].any(axis=1).all()
+    assert not found.grow[3:6].any() and not found.filtered[3:6].any() and found.found[1] == 0
+
+
+def test_of_equally_likely_paths_the_first_is_taken_and_rows_are_shifted_by_their_largest():
+    assert kernel.viterbi(np.zeros(4), np.zeros((4, 4)), np.zeros((5, 4)), np.array([0, 2, 5])).tolist() == [0] * 5
+    values = np.array([[1.0, 1.5, 1.25], [-3.0, -9.0, -2.75], [0.0, -1e300, 0.5]])
+    assert kernel.shift_rows(values).tolist() == [1.5, -2.75, 0.5]
+    assert values.tolist() == [[-0.5, 0.0, -0.25], [-0.25, -6.25, 0.0], [-0.5, kernel.NEVER, 0.0]]
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_path_is_drawn_backwards_by_the_numbers_that_are_given(far):
+    """Also by logarithms, where a step is beyond what scaling can hold; a number of zero draws no impossible state."""
+    rng = np.random.default_rng(3)
+    log_start, log_trans, log_lik = problem(30, 4, 3)
+    offsets = np.array([0, 12, 12, 13, 30])
+    if far:  # states at 700 nats below: the first step says one, the next the other, which no step leads to
+        log_trans[0, 1] = log_trans[2, 1] = log_trans[3, 1] = kernel.NEVER
+        log_lik[[4, 20]] = [0.0, -800.0, -800.0, -800.0]
+        log_lik[[5, 21]] = [-800.0, 0.0, -800.0, -800.0]
+    uniform = rng.random(30)
+    uniform[[3, 12, 29]] = 0.0
+    log_start[0] = kernel.NEVER  # the single step of the third sequence is in another state than the first
+    path, wanted = kernel.draw_paths(log_start, log_trans, log_lik, offsets, uniform), np.empty(30, int)
+    for first, last in zip(offsets[:-1], offsets[1:], strict=True):
+        alpha = np.empty((last - first, 4))
+        for t in range(last - first):
+            before = log_start if t == 0 else logsumexp(alpha[t - 1][:, None] + log_trans, axis=0)
+            alpha[t] = before + log_lik[first + t]
+        for t in range(last - first - 1, -1, -1):
+            terms = alpha[t] + (log_trans[:, wanted[first + t + 1]] if first + t + 1 < last else 0.0)
+            reached = np.cumsum(softmax(terms))
+            wanted[first + t] = int(np.argmax(reached > uniform[first + t] * reached[-1]))
+    assert path.tolist() == wanted.tolist()
+    assert path[12] != 0
+
+
+@pytest.mark.parametrize("depth", [3.0, 900.0])
+def test_a_block_is_that_of_single_sequences_whatever_their_weights(depth):
+    log_start, log_trans, log_lik = problem(11, 4, 5)
+    log_lik[5] = [-depth, 0.0, -depth, -depth]
+    offsets, donors = np.array([0, 4, 4, 8, 11]), np.array([1, 3])
+    for weights in (np.ones(4), np.array([3.0, 1.0, 0.25, 8.0])):
+        chains = run(log_start, log_trans, log_lik, offsets, weights)
+        block = find_block(chains, offsets, weights, donors, log_start, log_trans, log_lik)
+        for first, last in ((0, 4), (4, 8), (8, 11)):
+            _, chain = naive.forward_backward(log_start, log_trans, log_lik[first:last])
+            own = slice(first, last)
+            assert_allclose(block.mass[own], chain.resp[:, donors].sum(axis=1), atol=1e-12)
+            among = [chain.pairs[t][np.ix_(donors, donors)].sum() for t in range(last - first - 1)]
+            assert_allclose(block.stay[own], [*among, 0.0], atol=1e-12)
+            others = np.array([0, 2])
+            into = np.zeros((last - first, 4))
+            out = np.zeros((last - first, 4))
+            for t in range(last - first - 1):
+                into[t + 1, others] = chain.pairs[t][np.ix_(others, donors)].sum(axis=1)
+                out[t, others] = chain.pairs[t][np.ix_(donors, others)].sum(axis=0)
+            here = (block.steps >= first) & (block.steps < last)
+            assert_allclose(block.enter[here], into[block.steps[here] - first], atol=1e-12)
+            assert_allclose(block.leave[here], out[block.steps[here] - first], atol=1e-12)

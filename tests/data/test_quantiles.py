@@ -22,6 +22,7 @@ from bnp_dask.core.survey import (
     survey_batch,
     unknown,
 )
+from bnp_dask.kernels.numeric import quantiles
 from bnp_dask.training.survey_pass import survey_from_arrays, survey_to_arrays
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -189,3 +190,26 @@ def test_more_batches_after_those_of_a_survey_without_quantiles_leave_these_unkn
     begun = replace(combine(parts[:1]), points=QuantileTotal(((0, unknown()),)))
     found = extend(begun, parts[1:])
     assert found.quantiles.is_unknown and found.features(np.array([0])).quantiles.is_unknown
+
+
+def test_of_equal_values_those_of_the_first_come_first_and_rows_have_weights_of_their_own():
+    values, weights = quantiles.merge_rows(
+        np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([[5.0, 6.0], [1.0, 2.0]]),
+        np.array([[1.0, 3.0], [2.0, 9.0]]), np.array([[7.0, 8.0], [3.0, 4.0]]),
+    )  # fmt: skip
+    assert values.tolist() == [[1.0, 1.0, 3.0, 3.0], [2.0, 2.0, 2.0, 9.0]]
+    assert weights.tolist() == [[5.0, 7.0, 6.0, 8.0], [1.0, 2.0, 3.0, 4.0]]
+
+
+def test_thinned_points_keep_heavy_values_and_the_middles_of_bins():
+    rows = np.array([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 0.0, 1.0, 1.0, 1.0, 2.0]])
+    weights = np.array([[1.0, 1.0, 1.0, 5.0, 1.0, 0.0], [1.0, 0.0, 1.0, 1.0, 1.0, 2.0]])
+    values, kept, counts = quantiles.thin_rows(rows, weights, 3)
+    # heavy: at least a third of nine; the others are two bins of two, whose middles fall on ends: the lower, the upper
+    assert values[0].tolist() == [0.0, 3.0, 4.0] and kept[0].tolist() == [2.0, 5.0, 2.0]
+    # three distinct values are kept with their weights, and of the second row the first weight alone is zero
+    assert values[1].tolist() == [0.0, 1.0, 2.0] and kept[1].tolist() == [1.0, 3.0, 2.0] and counts.tolist() == [3, 3]
+    values, kept, counts = quantiles.thin_rows(rows[1:], np.array([[0.0, 0.0, 1.0, 0.0, 0.0, 2.0]]), 4)
+    assert (
+        values.tolist() == [[1.0, 2.0, 2.0, 2.0]] and kept.tolist() == [[1.0, 2.0, 0.0, 0.0]] and counts.tolist() == [2]
+    )

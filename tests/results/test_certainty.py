@@ -411,7 +411,7 @@ def test_a_birth_accepted_since_ends_the_price_of_its_target(result):
     assert [(one.id, one.beside, one.n_clusters, one.price) for one in found] == [(b, (c,), 4, 3.0), (a, (), 4, 7.0)]
 
 
-def test_labels_are_counted_over_three_batches(whole):
+def test_labels_are_counted_over_three_batches():
     compared = sure._Compared(np.array([[0, 1, 0], [1, 1, 2], [2, 0, 2]]), np.array([4, 1, 5]))
     assert compared.table(0, 1).tolist() == [[0, 4], [0, 1], [5, 0]]
     assert compared.table(2, 0).tolist() == [[4, 0, 0], [0, 0, 0], [0, 1, 5]]
