@@ -15,7 +15,7 @@ from bnp_dask.core import UNITS
 from bnp_dask.core.batch import Batch
 from bnp_dask.data import as_source
 from bnp_dask.errors import DataError, SettingError
-from bnp_dask.initialize import ContiguousBlocks, FromPosterior, RandomExamples, Responsibilities
+from bnp_dask.initialize import ContiguousBlocks, FromNothing, FromPosterior, RandomExamples, Responsibilities
 from bnp_dask.initialize.base import Wanted, _key_of, choose_atoms, locate, summarize_assigned
 from bnp_dask.initialize.given import (
     LabelledStart,
@@ -373,3 +373,8 @@ def test_labels_without_a_cluster_get_one_of_their_atoms_in_their_order():
     assert found[KNOWN][2:].tolist() == [[0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 3.0]]
     assert _labelled(lambda: batch, np.array([3])).x[:, 0].tolist() == [0.0, 2.0, 5.0]
     assert _labelled(lambda: batch, np.array([2])) is None
+
+
+def test_a_start_from_nothing_is_one_cluster_without_atoms():
+    summary = FromNothing().start(diag())
+    assert summary.ids.tolist() == [0] and summary["N"].tolist() == [0.0] and not summary["x"].any()

@@ -172,6 +172,8 @@ def test_the_first_seed_is_drawn_by_weight_and_the_next_by_weight_times_distance
     assert seeds(Given(0.3, 0.5), 2, weights).centres.tolist() == [2, 1]
     assert seeds(Given(0.05, 0.999), 2, weights).centres.tolist() == [0, 4]
     assert seeds(Given(0.89, 0.0), 2, weights).centres.tolist() == [3, 0]
+    # 5, 16, 0, 0, 4: by the distances alone it would be the first
+    assert seeds(Given(0.6, 0.3), 2, np.array([1.0, 4.0, 2.0, 2.0, 1.0])).centres.tolist() == [2, 1]
 
 
 def test_of_several_candidates_the_one_that_leaves_the_least_weighted_distance_is_kept():
@@ -186,6 +188,8 @@ def test_seeds_end_where_no_atom_differs_and_a_seed_is_never_drawn_twice():
     found = seeds(Given(0.5, 0.0, 0.999, 0.9), 5)
     assert sorted(found.centres.tolist()) == [0, 1, 2, 4] and len(found.centres) == 4  # two are in one place
     assert not found.distance.any()
+    own = TABLE + 2.0 * np.eye(5)  # 5, 4, 0, 0, 4 and not 5, 4, 2, 0, 4
+    assert seeds(Given(0.5, 0.633), 2, table=own).centres.tolist() == [2, 1]
     noisy = TABLE + 1e-9  # an atom is not quite where it is: its own distance counts as zero
     found = seeds(Given(0.5, 0.0, 0.5, 0.5, 0.5), 5, table=noisy)
     assert sorted(found.centres.tolist()) == [0, 1, 2, 3, 4]

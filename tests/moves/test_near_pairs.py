@@ -130,13 +130,19 @@ def test_the_nearest_are_those_of_a_sorted_list_and_of_equals_the_first(seed, mo
     assert list(zip(first.tolist(), second.tolist(), strict=True)) == sorted(wanted)
 
 
-def test_near_documents_share_words_by_their_shares_not_by_their_sizes(monkeypatch):
-    """The root of the shares: the coefficient of Bhattacharyya."""
+def test_near_documents_share_words_by_the_roots_of_their_shares(monkeypatch):
+    """The coefficient of Bhattacharyya: by the shares themselves, or by the counts, other pairs are near."""
     monkeypatch.setattr(pairs, "LAP", replace(LAP, alike=1))
-    counts = np.array([[50.0, 50.0, 0.0], [1.0, 0.8, 0.0], [900.0, 0.0, 100.0], [0.0, 0.0, 3.0]])
+    counts = np.array([[4.0, 0.0, 5.0], [0.0, 2.0, 5.0], [6.0, 1.0, 2.0], [0.0, 5.0, 2.0]])
+
+    def near(likeness):
+        best = (likeness - 9.0 * likeness.max() * np.eye(4)).argmax(axis=1)
+        return {(min(k, j), max(k, j)) for k, j in enumerate(best.tolist())}
+
     shares = counts / counts.sum(axis=1, keepdims=True)
-    like = np.sqrt(shares[:, None] * shares).sum(axis=2) - 9.0 * np.eye(4)
-    wanted = {(min(k, j), max(k, j)) for k, j in enumerate(like.argmax(axis=1).tolist())}
+    wanted = near(np.sqrt(shares[:, None] * shares).sum(axis=2))
+    long = shares / np.linalg.norm(shares, axis=1, keepdims=True)
+    assert wanted != near(long @ long.T) and wanted != near(counts @ counts.T)
     first, second = pairs.alike(counts)
     assert set(zip(first.tolist(), second.tolist(), strict=True)) == wanted
 

@@ -184,7 +184,7 @@ class OfSteps(OfPlaces):
 
 
 def walk(observation, lags=0):
-    """A posterior whose path is 1, 2, 0, 1, ... for certain."""
+    """A posterior whose path is 2, 0, 1, 2, ... for certain."""
     model = SimpleNamespace(observation=observation, allocation=None, lags=lags)
     return SimpleNamespace(model=model, observation=SimpleNamespace(B=np.zeros((3, 2, 2))))
 
@@ -192,13 +192,13 @@ def walk(observation, lags=0):
 @pytest.fixture
 def certain(monkeypatch):
     matrix = np.roll(np.eye(3), 1, axis=1)  # from 0 to 1, from 1 to 2, from 2 to 0
-    found = answers.Chances(np.array([0.0, 1.0, 0.0]), matrix, np.zeros(3))
+    found = answers.Chances(np.array([0.0, 0.0, 1.0]), matrix, np.zeros(3))
     monkeypatch.setattr(answers, "chances_of", lambda posterior: found)
 
 
 def test_a_path_begins_and_goes_on_as_the_chain_says(certain):
     x, place = answers.draw_path(walk(OfPlaces()), 5, None, np.random.default_rng(0))
-    assert place.tolist() == [1, 2, 0, 1, 2] and x[:, 0].tolist() == [1.0, 2.0, 0.0, 1.0, 2.0]
+    assert place.tolist() == [2, 0, 1, 2, 0] and x[:, 0].tolist() == [2.0, 0.0, 1.0, 2.0, 0.0]
 
 
 @pytest.mark.parametrize("lags", [0, 2])
@@ -206,7 +206,7 @@ def test_a_step_is_drawn_after_the_steps_before_it_the_latest_first(certain, lag
     observation = OfSteps()
     x, place = answers.draw_path(walk(observation, lags), 4, None, np.random.default_rng(0))
     assert x[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0] == x[:, 1].tolist()
-    assert [k for k, _ in observation.seen] == place.tolist() == [1, 2, 0, 1]
+    assert [k for k, _ in observation.seen] == place.tolist() == [2, 0, 1, 2]
     steps = [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     older = [[0.0, 0.0], *steps[:-1]]
     wanted = [[*now, *old] for now, old in zip(steps, older, strict=True)] if lags else steps
