@@ -324,7 +324,7 @@ def test_a_path_is_drawn_backwards_by_the_numbers_that_are_given(far):
         log_lik[[4, 20]] = [0.0, -800.0, -800.0, -800.0]
         log_lik[[5, 21]] = [-800.0, 0.0, -800.0, -800.0]
     uniform = rng.random(30)
-    uniform[[3, 12, 29]] = 0.0
+    uniform[[0, 3, 12, 29]] = 0.0
     log_start[0] = kernel.NEVER  # the single step of the third sequence is in another state than the first
     path, wanted = kernel.draw_paths(log_start, log_trans, log_lik, offsets, uniform), np.empty(30, int)
     for first, last in zip(offsets[:-1], offsets[1:], strict=True):
