@@ -363,3 +363,22 @@ def test_a_block_is_that_of_single_sequences_whatever_their_weights(depth):
             here = (block.steps >= first) & (block.steps < last)
             assert_allclose(block.enter[here], into[block.steps[here] - first], atol=1e-12)
             assert_allclose(block.leave[here], out[block.steps[here] - first], atol=1e-12)
+
+
+def test_what_a_union_loses_is_the_weighted_sum_of_what_it_loses_in_each_sequence():
+    log_start, log_trans, log_lik = problem(9, 4, 6, scale=0.5)
+    offsets, weights = np.array([0, 1, 1, 5, 6, 9]), np.array([3.0, 9.0, 0.5, 0.25, 2.0])
+    sets = [np.array([0, 2]), np.array([1, 2, 3])]
+    found = merge_losses(run(log_start, log_trans, log_lik, offsets, weights), offsets, weights, sets)
+    total = np.zeros(2)
+    for weight, first, last in zip(weights, offsets[:-1], offsets[1:], strict=True):
+        if last > first:
+            own = np.array([0, last - first])
+            alone = run(log_start, log_trans, log_lik[first:last], own)
+            total += weight * merge_losses(alone, own, np.ones(1), sets)
+    assert_allclose(found, total, rtol=1e-9)
+    one = run(log_start, log_trans, log_lik[:1], [0, 1]).resp[0]  # of a single step: the entropy of one state less
+    lost = [-(one[s] * np.log(one[s])).sum() + one[s].sum() * np.log(one[s].sum()) for s in sets]
+    assert_allclose(
+        merge_losses(run(log_start, log_trans, log_lik[:1]), np.array([0, 1]), np.ones(1), sets), lost, rtol=1e-9
+    )

@@ -114,3 +114,8 @@ def test_rising_of_a_base_near_the_smallest_number():
     assert_allclose(rising_sums(x, np.array([[1e-305]])), [[math.log(1e-305)]], rtol=1e-12)
     x = sparse.csr_array(np.array([[2.0]]))
     assert_allclose(rising_sums(x, np.array([[5e-324]])), [[math.log(5e-324)]], rtol=1e-12)
+
+
+def test_log_factorials_of_fractions_are_those_of_the_gamma_function():
+    x = sparse.csr_array(np.array([[2.5, 0.0, 3.0], [0.5, 1023.5, 1.0]]))
+    np.testing.assert_allclose(row_log_factorials(x), gammaln(x.toarray() + 1.0).sum(axis=1), rtol=1e-13)

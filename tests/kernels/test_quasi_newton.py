@@ -32,3 +32,35 @@ def test_weights_of_topics_have_the_same_objective_in_either_order(k):
     best, found = (top.value_and_slope(np.log(u) - np.log1p(-u))[0] for u in (usual, own))
     assert found >= best - 1e-8 * abs(best)
     np.testing.assert_allclose(own, usual, rtol=1e-3)
+
+
+@pytest.mark.parametrize("begin", [[0.0, 0.0], [50.0, -50.0], [-5.0, 5.0]])
+def test_both_bounds_are_met_alike_and_no_point_beyond_them_is_looked_at(begin):
+    top, seen = np.array([9.0, 1.0]), []
+
+    def climbed(sign):
+        points = []
+
+        def value_and_slope(x):
+            points.append(x.copy())
+            gap = sign * x - top
+            return -(gap**4).sum() - (gap**2).sum(), -sign * (4.0 * gap**3 + 2.0 * gap)
+
+        found = maximise(value_and_slope, sign * np.array(begin), 5.0, 1e-6, 100)
+        assert (np.abs(points) <= 5.0).all()
+        seen.append(len(points))
+        return sign * found
+
+    upper, lower = climbed(1.0), climbed(-1.0)
+    np.testing.assert_array_equal(upper, lower)
+    np.testing.assert_allclose(upper, [5.0, 1.0], atol=1e-6)
+    assert seen[0] == seen[1] < 60
+
+
+def test_more_steps_than_are_remembered_end_at_the_top():
+    scale, top = 10.0 ** np.linspace(0.0, 3.0, 30), np.linspace(-3.0, 3.0, 30)
+
+    def value_and_slope(x):
+        return -0.5 * (scale * (x - top) ** 2).sum(), -scale * (x - top)
+
+    np.testing.assert_allclose(maximise(value_and_slope, np.zeros(30), 40.0, 1e-9, 2000), top, atol=1e-5)

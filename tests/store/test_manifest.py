@@ -138,6 +138,16 @@ def test_a_newer_version(tmp_path):
         Manifest.open(tmp_path, WHO)
 
 
+def test_the_next_version_is_a_newer_one_too(tmp_path):
+    made = Manifest.open(tmp_path, WHO)
+    grow(made, 3)
+    head = tmp_path / f"{made.key}.npz"
+    arrays, meta = unpack(head.read_bytes(), head)
+    head.write_bytes(pack(arrays, {**meta, "version": meta["version"] + 1}))
+    with pytest.raises(StoreError, match="format version 2, this bnp-dask reads up to 1; upgrade"):
+        Manifest.open(tmp_path, WHO)
+
+
 def test_an_empty_one_takes_the_place_of_another(tmp_path):
     made = Manifest.open(tmp_path, WHO)
     grow(made, 3)

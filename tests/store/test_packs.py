@@ -14,6 +14,7 @@ import pytest
 
 from bnp_dask.errors import StoreError
 from bnp_dask.store import Listing, RunStore, Versions, checkpoint, manifest, place_of, run, run_folder
+from bnp_dask.store.place import DamagedError
 from tests.stopping import Killed
 
 
@@ -371,3 +372,57 @@ def test_a_run_packs_from_a_number_of_files_on_and_only_what_is_in_files(tmp_pat
     grown.store.close()
     with pytest.raises(StoreError, match="opened for reading or closed"):
         grown.store.pack()
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+def test_of_the_records_of_versions_the_older_half_is_packed_once_there_are_many(tmp_path):
+    """From eight files on, four; those of the newest versions stay files."""
+    versions, record = Versions(tmp_path), {"checkpoint": 0, "before": None, "ids": [], "counts": [], "pieces": []}
+
+    def loose():
+        return sorted(int(path.stem) for path in (tmp_path / "versions").glob("*.json"))
+
+    for number in range(12):
+        versions.write(number, {**record, "moves": [], "when": f"day {number}"})
+        versions.pack()
+        first = 0 if number < 7 else 4 if number < 11 else 8
+        assert loose() == list(range(first, number + 1))
+        assert versions.numbers() == list(range(number + 1))
+    assert [versions.record(number)["when"] for number in (0, 5, 11)] == ["day 0", "day 5", "day 11"]
+    assert versions.has(3) and not versions.has(12)
+
+
+def test_files_are_put_in_packs_up_to_a_limit_and_a_larger_one_is_alone(monkeypatch):
+    monkeypatch.setattr(checkpoint, "LARGEST", 10)
+    sizes = [4, 4, 2, 4, 12, 1, 10, 0, 1]
+    files = (((i, 0, 0), bytes(n)) for i, n in enumerate(sizes))
+    found = [[len(data) for _, data in batch] for batch in checkpoint._batches(files)]
+    assert found == [[4, 4, 2], [4], [12], [1], [10, 0], [1]]
+    assert list(checkpoint._batches(iter([]))) == []
+
+
+def test_keys_of_files_tell_their_first_number_and_their_content_apart():
+    rows = np.array([[3, 0, 7], [3, 1, 7], [3, 0, 8], [4, 0, 7], [3, 0, 2**32 - 1]])
+    keys = checkpoint.keys_of(rows)
+    assert keys[0] == keys[1] and len(set(keys.tolist())) == 4
+
+
+def test_bytes_and_receipts_that_are_unknown_count_nothing(tmp_path):
+    known, unknown = checkpoint.Receipt(70, 5), checkpoint.NO_RECEIPT
+    listing = Listing.of([(4, 1, known), (0, 2, unknown), (2, 0, checkpoint.Receipt(30, 9))])
+    assert listing.batches.tolist() == [0, 2, 4] and listing.nbytes == 100
+    files = checkpoint.SummaryFiles(tmp_path)
+    for key in ((-1, 0), (0, -1)):
+        with pytest.raises(StoreError, match="both must be 0 or more"):
+            files.put(*key, {"a": np.zeros(1)})
+    data = checkpoint.pack({"a": np.zeros(2)}, {"key": [1, 2], "meta": {}})
+    crc = checkpoint.crc_of_packed(data)
+    assert crc == zlib.crc32(data)
+    meta = {"key": [1, 2]}
+    for receipt in (checkpoint.Receipt(len(data), crc), checkpoint.Receipt(-1, crc), checkpoint.Receipt(len(data), -1)):
+        checkpoint._require_same(tmp_path, (1, 2), receipt, meta, data)
+    for receipt in (checkpoint.Receipt(len(data) + 1, crc), checkpoint.Receipt(len(data), crc + 1)):
+        with pytest.raises(DamagedError, match="holds other values"):
+            checkpoint._require_same(tmp_path, (1, 2), receipt, meta, data)
+    with pytest.raises(DamagedError, match="holds batch and visit"):
+        checkpoint._require_same(tmp_path, (1, 3), unknown, meta, data)
