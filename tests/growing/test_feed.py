@@ -172,3 +172,13 @@ def test_a_file_is_cut_if_it_begins_as_its_kind_and_ends_otherwise(tmp_path):
     assert incoming._is_cut(str(tmp_path / "h.zarr"))
     (tmp_path / "h.zarr" / "zarr.json").touch()
     assert not incoming._is_cut(str(tmp_path / "h.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("2000-01-01_2000-01-07.csv", 0.0), ("2000-01-01-2000-01-07", 0.0), ("2000-01-01 2000.01.07", 0.0),
+     ("20000101_20000107", 0.0), ("20000101_201530", 72_930.0), ("2000-01-01_20-15-30", 72_930.0),
+     ("2000-01-01T20:15:30", 72_930.0), ("2000-01-01_2015", 72_900.0)],
+)  # fmt: skip
+def test_the_second_date_of_a_range_is_no_time_of_day(name, seconds):
+    assert incoming.time_in(name) == 946684800.0 + seconds

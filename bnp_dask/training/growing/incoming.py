@@ -263,7 +263,8 @@ class Feed:
 Time = str | datetime.date | np.datetime64
 
 _DATE = r"((?:19|20|21)\d\d)([-_.]?)(\d\d)\2(\d\d)"
-_CLOCK = r"(?:[T_ -]?(\d\d)[-:.h]?(\d\d)(?:[-:.]?(\d\d))?(?!\d))?"
+_SECOND = r"(?![T_ -]?(?:19|20|21)\d\d[-_.]?[01]\d[-_.]?[0-3]\d)"  # of a range of dates: no 20:26
+_CLOCK = rf"(?:{_SECOND}[T_ -]?(\d\d)[-:.h]?(\d\d)(?:[-:.]?(\d\d))?(?!\d))?"
 _NAMED = re.compile(rf"(?<!\d){_DATE}{_CLOCK}")
 
 TEXT = (".csv", ".tsv")
