@@ -285,7 +285,7 @@ def test_the_markup_of_html_is_told():
 
 
 # -- by hand -------------------------------------------------------------------------------------------------------
-TEXTS = ["aa bb", "aa cc aa", "bb dd", "aa ee"]
+SHORT = ["aa bb", "aa cc aa", "bb dd", "aa ee"]
 
 
 @pytest.mark.parametrize(
@@ -295,13 +295,13 @@ TEXTS = ["aa bb", "aa cc aa", "bb dd", "aa ee"]
 )  # fmt: skip
 def test_new_words_are_in_as_many_texts_as_the_least(least, words):
     """A word counts once in each text, and a share is one of all texts."""
-    assert Analysis(min_df=least).new_words(TEXTS, ()) == words
-    assert Analysis(min_df=least).new_words(iter(TEXTS), {"aa": 0}) == [word for word in words if word != "aa"]
+    assert Analysis(min_df=least).new_words(SHORT, ()) == words
+    assert Analysis(min_df=least).new_words(iter(SHORT), {"aa": 0}) == [word for word in words if word != "aa"]
 
 
 def test_counts_made_in_blocks_are_those_made_at_once(monkeypatch):
     known = Vocabulary(("bb", "zz", "aa"), None, None, Analysis())
-    documents = [text.split() for text in TEXTS] + [[], ["zz"], ["no", "no"]]
+    documents = [text.split() for text in SHORT] + [[], ["zz"], ["no", "no"]]
     wanted = [[1, 0, 1], [0, 0, 2], [1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
     for block in (2**19, 4, 1):
         monkeypatch.setattr(words_of_texts, "BLOCK_TOKENS", block)

@@ -50,7 +50,6 @@ UNTESTED = {
     "sample_document": "called by word_score, which tests/topics/test_word_score.py holds against all assignments",
     "space_for": "scratch of fit_groups",
     "sweep_back": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
-    "sweep_forth": "called as forward_backward, which tests/chains/test_kernels.py holds against naive.py",
     "sweep_topics": "called by TopicLearner, which tests/streaming/test_minibatches.py holds against enumerations",
     "turn": "step of a sweep: tests/chains/test_kernels.py holds the sweeps against all paths",
 }
