@@ -15,6 +15,7 @@ from bnp_dask.core.summary import Exchange, Field, Links, Merge, RunningTotal, S
 from bnp_dask.core.survey import survey_batch
 from bnp_dask.initialize import Responsibilities
 from bnp_dask.model import Model
+from bnp_dask.moves import Delete
 from bnp_dask.moves.base import BirthProposal, DeleteProposal, MergeProposal, Plan
 from bnp_dask.moves.judge import (
     Born,
@@ -32,7 +33,7 @@ from bnp_dask.moves.judge import (
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.policy import DECISION, LAP
 from bnp_dask.observation import DiagGaussian
-from bnp_dask.structure.base import Trial
+from bnp_dask.structure.base import OF_GROUPS, Trial
 from bnp_dask.training.train import train
 from tests.chains.parts import KINDS, model_of
 
@@ -532,3 +533,14 @@ def test_a_birth_under_the_ids_of_clusters_that_return(two_blobs, monkeypatch):
     assert [row["kind"] for row in decision.records] == ["birth", "return"]
     assert list(decision.records[0]["others"]) == [20, 4, 8]
     assert "[8] of other batches" in decision.records[0]["why"]
+
+
+def test_topics_are_small_below_both_limits():
+    """The mean is 297 tokens, and the size of a typical token's topic 746: a fifth of the one, a tenth of the other."""
+    counts = np.array([1000.0, 300.0, 140.0, 40.0, 5.0])
+    policy = replace(OF_GROUPS, of_mean=0.2, of_typical=0.1)
+    context = SimpleNamespace(value=Summary(np.arange(5), {"N": Field()}, {"N": counts}), policy=policy)
+    assert Delete()._small(context) == {3, 4}
+    assert Delete()._small(SimpleNamespace(value=context.value, policy=replace(policy, of_typical=0.01))) == {4}
+    assert Delete()._small(SimpleNamespace(value=context.value, policy=replace(policy, of_mean=0.01))) == set()
+    assert Delete()._small(SimpleNamespace(value=context.value, policy=replace(policy, of_typical=None))) == {3, 4}

@@ -59,6 +59,7 @@ ELSEWHERE = {
     "Product": {
         "estimators.py": "the sum of the criteria of its parts; made of the table that fit is given",
         "cli/jobfile.py": "made of a table for a new job file",
+        "inference/prior.py": "learned settings of its parts are kept by their places",
         "reports/plots.py": "each of its parts has pictures of its own",
         "structure/independent.py": "one of its parts is the column of strata",
     },

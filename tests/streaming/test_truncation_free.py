@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -173,6 +175,13 @@ def test_weights_count_atoms():
     assert_allclose(bnp.train(model, x, schedule=QUICK, weights=w).posterior.summary["N"].sum(), 96.0)
     found = bnp.train(TOPICS, documents(60), schedule=QUICK, weights=w).posterior.summary
     assert_allclose(found["N"].sum(), 96.0 * 40)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_several_draws_of_an_atom_are_one_atom(samples):
+    x = blobs(100)
+    found = bnp.train(bnp.Model(bnp.DPMixture(), bnp.DiagGaussian()), x, schedule=replace(QUICK, samples=samples))
+    assert_allclose(found.posterior.summary["N"].sum(), 100.0)
 
 
 # -- batches side by side -------------------------------------------------------------------------------------------
