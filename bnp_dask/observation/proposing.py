@@ -26,7 +26,11 @@ FEW_VALUES = 10
 
 REPEATS = 5
 """Least rows for each distinct value, on average, from which fractions, or texts of which some are numbers, are levels:
-values that come again so often were chosen and not measured."""
+values that come again so often were chosen and not measured.
+
+This, ``LEAST_SHARED`` and ``MOST_TIES`` were looked at on 616 tables of the packages pydataset, vega_datasets and
+statsmodels, and tried on drawn columns besides, on no other tables.
+"""
 
 LEAST_SHARED = 2
 """Least rows for each distinct text, on average, for which texts are levels: if most occur once, they name rows."""
