@@ -209,6 +209,8 @@ class Sample:
         First lap on it.
     calm
         Calm laps on the sample before that count for this one.
+    still
+        Laps in a row whose clusters stayed, and which gained less than another sample of this size would change.
     """
 
     sizes: tuple[int, ...]
@@ -216,6 +218,7 @@ class Sample:
     stage: int = 0
     begun: int = 0
     calm: float = 0.0
+    still: int = 0
 
     @property
     def size(self) -> int:

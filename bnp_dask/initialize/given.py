@@ -346,7 +346,8 @@ class FromSample:
     """Learn the clusters on a sample of the batches first, which grows until it holds all of them.
 
     The samples are nested: each holds the one before, and is ``growth`` times as large.  A run visits the batches of a
-    sample, with moves, until its clusters are calm; then it visits the new batches of the next sample once, and goes on
+    sample, with moves, until its clusters are calm, or stay while laps gain less than another sample of this size would
+    change; then it visits the new batches of the next sample once, and goes on
     with all that it has.  Nothing is lost from one sample to the next: the statistics of all batches visited so far
     stay in the total, and each is replaced at the batch's next visit as in any run.  So the first lap over all data
     begins with clusters learned on most of a fourth of them, for the work of a third of a lap for each lap on samples.

@@ -13,7 +13,7 @@ import bnp_dask as bnp
 from bnp_dask.errors import SettingError
 from bnp_dask.execute.serial import ThreadExecutor
 from bnp_dask.inference.state import Sample
-from bnp_dask.inference.variational.memoized import CALM, COUNTED, grow
+from bnp_dask.inference.variational.memoized import CALM, COUNTED, grow, sampling_error
 
 DATA = bnp.VirtualMixture(1_080, 2, 4, spread=12.0, batch_size=60)
 START = bnp.FromSample(bnp.BregmanKMeans(3), batches=2, growth=3.0)
@@ -35,6 +35,12 @@ def same(one, other):
     for name, value in one.posterior.summary.values.items():
         assert np.array_equal(value, other.posterior.summary[name]), name
     assert [row["elbo"] for row in one.history] == [row["elbo"] for row in other.history]
+
+
+def test_the_error_of_a_sample_is_half_a_nat_for_each_number_that_its_atoms_can_show():
+    # the mean gain of a fit over the true parameters: of a Gaussian's mean and covariance, 2 + 3 numbers and a count
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian(nu=5.0, B=1.0, m=np.zeros(2), kappa=1.0, center=np.zeros(2)))
+    assert sampling_error(model, np.array([100.0, 2.5])) == 0.5 * (5 + 2.5)
 
 
 def laps_of(result):
@@ -83,25 +89,30 @@ def test_a_grown_sample_visits_its_new_batches_once_and_keeps_the_statistics_of_
 
 
 GROWTHS = {
-    # stage, lap on the sample, calm, calm laps, quiet, finished; then whether it grows, and the calm laps that count
-    "neither calm nor out of laps": ((0, 1, False, 0.0, False, None), False, 0.0),
-    "calm for some laps, moves still propose": ((0, 1, True, CALM, False, None), True, 0.0),
-    "calm, but not for long": ((0, 1, True, CALM - 0.5, False, None), False, 0.0),
-    "calm and quiet": ((0, 1, True, 1.0, True, None), True, 0.0),
-    "quiet alone": ((0, 1, False, 0.0, True, None), False, 0.0),
-    "as many laps as it may have": ((0, 5, False, 0.0, False, None), True, 0.0),
-    "one lap before": ((0, 4, False, 0.0, False, None), False, 0.0),
-    "converged": ((0, 1, False, 1.0, False, "converged"), True, 0.0),
-    "the last before all, calm": ((1, 1, True, CALM + 1.0, False, None), False, 0.0),
-    "the last before all, converged": ((1, 1, True, COUNTED - 0.5, False, "converged"), True, COUNTED - 0.5),
-    "the last before all, calm for long": ((1, 1, True, COUNTED + 2.0, True, None), True, COUNTED),
+    # stage, lap on the sample, calm, calm laps, quiet, finished, still laps; then whether it grows, and the calm laps
+    # that count
+    "neither calm nor out of laps": ((0, 1, False, 0.0, False, None, 0), False, 0.0),
+    "calm for some laps, moves still propose": ((0, 1, True, CALM, False, None, 0), True, 0.0),
+    "calm, but not for long": ((0, 1, True, CALM - 0.5, False, None, 0), False, 0.0),
+    "calm and quiet": ((0, 1, True, 1.0, True, None, 0), True, 0.0),
+    "quiet alone": ((0, 1, False, 0.0, True, None, 0), False, 0.0),
+    "as many laps as it may have": ((0, 5, False, 0.0, False, None, 0), True, 0.0),
+    "one lap before": ((0, 4, False, 0.0, False, None, 0), False, 0.0),
+    "converged": ((0, 1, False, 1.0, False, "converged", 0), True, 0.0),
+    "the last before all, calm": ((1, 1, True, CALM + 1.0, False, None, 0), False, 0.0),
+    "the last before all, converged": ((1, 1, True, COUNTED - 0.5, False, "converged", 0), True, COUNTED - 0.5),
+    "its clusters stay": ((0, 1, False, 0.0, False, None, 2), True, 0.0),
+    "its clusters stayed once": ((0, 1, False, 0.0, False, None, 1), False, 0.0),
+    "the last before all, its clusters stay": ((1, 1, False, 0.0, False, None, 4), False, 0.0),
+    "the last before all, its clusters stay for long": ((1, 1, True, 1.25, False, None, 5), True, 1.25),
+    "the last before all, calm for long": ((1, 1, True, COUNTED + 2.0, True, None, 0), True, COUNTED),
 }
 
 
 @pytest.mark.parametrize(("before", "grows", "counted"), GROWTHS.values(), ids=GROWTHS)
 def test_a_sample_grows_once_it_is_settled_or_out_of_laps(before, grows, counted):
-    stage, n, calm, calm_laps, is_quiet, finished = before
-    sample = Sample((2, 6, 18), laps=6, stage=stage, begun=10)
+    stage, n, calm, calm_laps, is_quiet, finished, still = before
+    sample = Sample((2, 6, 18), laps=6, stage=stage, begun=10, still=still)
     state = SimpleNamespace(sample=sample, lap=10 + n, calm=calm, calm_laps=calm_laps, finished=finished)
     state.lap_elbo, state.lap_counts = -5.0, np.ones(2)
     grow(state, is_quiet)

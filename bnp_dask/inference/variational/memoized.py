@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -20,6 +21,7 @@ from bnp_dask.inference.state import Sample, State, Work, remember
 from bnp_dask.inference.visit import remaining_weight
 from bnp_dask.initialize import FromSample, Initialization
 from bnp_dask.inputs import hold, number_from, one_of, whole_number
+from bnp_dask.model import Model
 from bnp_dask.moves import LAP, is_to_come, note
 
 # =====================================================================================================================
@@ -80,9 +82,10 @@ def grow(state: State, is_quiet: bool) -> None:
     is_last = sample.stage == len(sample.sizes) - 2
     is_settled = state.finished == "converged" or (state.calm and is_quiet)
     is_settled = is_settled or (not is_last and state.calm_laps >= CALM)
+    is_settled = is_settled or sample.still >= (PATIENCE if is_last else CALM)
     if is_settled or state.lap + 1 >= sample.begun + sample.laps:
         calm = min(state.calm_laps, COUNTED) if is_last else 0.0
-        state.sample = replace(sample, stage=sample.stage + 1, begun=state.lap + 1, calm=calm)
+        state.sample = replace(sample, stage=sample.stage + 1, begun=state.lap + 1, calm=calm, still=0)
         # objectives and counts of different data cannot be compared
         state.lap_elbo = state.lap_counts = None
         state.calm, state.calm_laps = False, 0.0
@@ -90,11 +93,24 @@ def grow(state: State, is_quiet: bool) -> None:
 
 
 CALM = 2.0
-"""Calm laps in a row after which a sample grows, even if moves still have something to propose; the last sample before
-all data stays until the run would end.  A guess."""
+"""Calm laps in a row, or still ones (:func:`sampling_error`), after which a sample grows, even if moves still have
+something to propose; the last sample before all data stays for as many still laps as end a run.  A guess."""
 
 COUNTED = 3.0
 """Most calm laps on the last sample that count for all data, of the five in a row that end a run: a guess."""
+
+
+def sampling_error(model: Model, counts: np.ndarray) -> float:
+    """Nats by which the objective of as many other atoms would differ at its maximum: half a nat for each number of a
+    cluster, of which it shows no more than it has atoms (``counts``, ``(K,)``).
+
+    The log likelihood ratio of p fitted numbers and the true ones has the mean p / 2 (Wilks 1938).  What a lap gains
+    beyond that is of the clusters, what it gains less may be of the sample.
+    """
+    sizes = model.observation.sizes
+    fields = model.observation.fields.values()
+    numbers = sum(math.prod(sizes.get(dim, 1) for dim in field.dims[field.n_cluster_axes :]) for field in fields)
+    return 0.5 * float(np.minimum(counts, numbers).sum())
 
 
 def _known(state: State) -> int:
@@ -190,6 +206,11 @@ def decide_to_stop(rule: Stopping, work: Work, state: State, n_proposed: int, re
         state.calm = bool(steady) and gain <= max(LAP.calm_gain * mass, exact * weight)
         if quiet and not waits and gain <= exact * weight and moved.max(initial=0.0) <= count_tolerance * mass:
             state.finished = "converged"
+        if state.sample is not None:
+            is_still = bool(steady) and not waits and gain <= sampling_error(state.model, counts)
+            state.sample = replace(state.sample, still=state.sample.still + 1 if is_still else 0)
+    elif state.sample is not None:
+        state.sample = replace(state.sample, still=0)
     state.calm_laps = state.calm_laps + (REFINING if refines else 1.0) if state.calm else 0.0
     before = 0.0 if state.sample is None else state.sample.calm
     if tolerance is None and not waits and state.calm and state.calm_laps + before >= PATIENCE:
