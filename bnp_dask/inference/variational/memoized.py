@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -23,6 +22,7 @@ from bnp_dask.initialize import FromSample, Initialization
 from bnp_dask.inputs import hold, number_from, one_of, whole_number
 from bnp_dask.model import Model
 from bnp_dask.moves import LAP, is_to_come, note
+from bnp_dask.observation import numbers_per_cluster
 
 # =====================================================================================================================
 # Laps on growing samples of the batches (:class:`~bnp_dask.initialize.FromSample`).
@@ -107,10 +107,7 @@ def sampling_error(model: Model, counts: np.ndarray) -> float:
     The log likelihood ratio of p fitted numbers and the true ones has the mean p / 2 (Wilks 1938).  What a lap gains
     beyond that is of the clusters, what it gains less may be of the sample.
     """
-    sizes = model.observation.sizes
-    fields = model.observation.fields.values()
-    numbers = sum(math.prod(sizes.get(dim, 1) for dim in field.dims[field.n_cluster_axes :]) for field in fields)
-    return 0.5 * float(np.minimum(counts, numbers).sum())
+    return 0.5 * float(np.minimum(counts, numbers_per_cluster(model.observation)).sum())
 
 
 def _known(state: State) -> int:
