@@ -40,6 +40,7 @@ from bnp_dask.moves.pairs import rough_allocation_gains
 from bnp_dask.moves.policy import (
     BIRTH,
     BIRTH_BESIDE,
+    CROSSED,
     LAP,
     SPLIT,
     SPLIT_BATCHES,
@@ -49,6 +50,7 @@ from bnp_dask.moves.policy import (
     hold_policy,
 )
 from bnp_dask.moves.pools import counting
+from bnp_dask.moves.start import crossed, unites
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.structure import Trial, at_most
@@ -58,6 +60,9 @@ Found = dict[int, Summary | None]
 
 Pool = tuple[int, ...]
 """Ids of the clusters whose atoms are cut as if they were one cluster: one that is split, or some neighbours."""
+
+ANEW = "anew"
+"""Kind under which failures to find all clusters anew are remembered; histories call them births."""
 
 RECUT = "recut"
 """Kind under which failures of several clusters cut anew are remembered; histories call them births."""
@@ -171,6 +176,8 @@ class Birth:
         """Whether targets are to be looked at with neighbours: deletes would hold some of these for many laps."""
         if self.where != "data":
             return False
+        if self._crosses(context) and WHOLE in context.atoms:
+            return True
         gathered = any(target.near for target in self._gathered(context))
         return gathered or any(all(_has_atoms(context, i) for i in pool) for pool in self._pools(context))
 
@@ -198,7 +205,7 @@ class Birth:
         windows = [self._of_windows] if self.windows and context.policy.has_windows else []
         odd = context.lap % 2 == 1
         if self.where == "data":
-            clusters = [self._of_clusters, self._of_pools]
+            clusters = [self._of_all, self._of_clusters, self._of_pools]
             return [*windows, *clusters] if odd else [*clusters, *windows]
         batches = [self._of_batches] if context.policy.splits_at_batches or context.pending is not None else []
         return [*batches, *([] if odd else windows)]
@@ -208,6 +215,8 @@ class Birth:
             if context.lap == 0 and context.pending is not None and acts(self, 0):
                 self._plan_splits(context, self._targets(context), self._batches(context))
             return
+        if self._crosses(context) and (context.calm or (context.lap + 1) % self.policy.crossed_every == 0):
+            context.ask([WHOLE], max(context.survey.batch_atoms))
         sample, _ = self._sizes(context)
         planned = {
             target
@@ -373,6 +382,28 @@ class Birth:
                 self._propose(context, (target.id,), newborn)
                 proposed += 1
 
+    def _crosses(self, context: PlanContext) -> bool:
+        """Whether all clusters may be found anew: few atoms, steps that are compiled, and no failure before."""
+        value, model = context.value, context.model
+        if model.small_run is None or not unites(model) or value.n_clusters < 2:
+            return False
+        pool = tuple(sorted(value.ids.tolist()))
+        is_small = context.survey.n_atoms <= self.policy.crossed and not context.source.is_sparse
+        return is_small and not context.memory.failed(ANEW, pool, context.counts(pool), self.change)
+
+    def _of_all(self, context: PlanContext) -> Planning:
+        """All clusters of small data anew, from states that are crossed."""
+        pool = tuple(sorted(context.value.ids.tolist()))
+        if WHOLE not in context.atoms or not self._crosses(context) or not context.free.issuperset(pool):
+            return
+        key, value = (context.lap, CROSSED), context.value.without_pairs()
+        args = (context.model, context.atoms[WHOLE], value, context.seed, key, self.policy.small_run)
+        (found,) = yield [(f"propose-lap{context.lap}-all-clusters-anew", crossed, args)]
+        if found is None:
+            context.give_up(self.kind, pool, "no crossing of states is better", remembered_as=ANEW)
+        else:
+            self._propose(context, pool, found, ANEW)
+
     def _of_pools(self, context: PlanContext) -> Planning:
         """Neighbouring clusters cut anew together."""
         here = {i for i in context.free if _has_atoms(context, i)}
@@ -489,7 +520,7 @@ class Birth:
         seen = int(self.policy.words_seen * self.sample / (length * context.value.n_clusters))
         return max(sample, context.at_most_sampled(seen))
 
-    def _propose(self, context: PlanContext, targets: Pool, found: Summary) -> None:
+    def _propose(self, context: PlanContext, targets: Pool, found: Summary, kind: str | None = None) -> None:
         beside = receivers(found)
         ids = context.memory.new_ids(found.n_clusters - len(beside))
         basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
@@ -497,7 +528,7 @@ class Birth:
         name, donors = f"birth-lap{context.lap}-cluster{targets[0]}", (*targets, *beside)
         trial = Trial(name, donors, context.model.global_step(basis), rest=ids[0])
         sweeps = self.policy.sweeps if context.policy.refines_births else 1
-        kind = self.kind if len(targets) == 1 else RECUT
+        kind = kind or (self.kind if len(targets) == 1 else RECUT)
         context.propose(BirthProposal(targets, ids, Exchange(name, donors), kind, sweeps), trial)
 
     # -- the atoms of windows ---------------------------------------------------------------------------------------

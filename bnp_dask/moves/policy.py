@@ -156,6 +156,42 @@ START = StartPolicy()
 
 
 @dataclass(frozen=True)
+class CrossPolicy:
+    """Numbers of :func:`bnp_dask.moves.start.crossed`.
+
+    Parameters
+    ----------
+    starts
+        States from k-means++ beside the state of the run.
+    width
+        Clusters that such a state begins with, for each cluster of the run.
+    steps
+        Most local and global steps between unions.
+    rounds
+        Most rounds of steps and unions.
+    settled
+        Nats per atom that a step must gain for another to follow.
+    patience, most
+        Crossings in a row that leave the best state as it is before there is no other; crossings in all.
+    same
+        Nats by which two states differ at least.
+    """
+
+    starts: int = 5
+    width: float = 2.0
+    steps: int = 30
+    rounds: int = 10
+    settled: float = 1e-4
+    patience: int = 20
+    most: int = 200
+    same: float = 0.01
+
+
+CROSS = CrossPolicy()
+"""These numbers."""
+
+
+@dataclass(frozen=True)
 class DecisionPolicy:
     """Numbers by which proposals are accepted, tried again, or dropped, on the whole-data objective.
 
@@ -355,6 +391,11 @@ class BirthPolicy:
         :mod:`benchmarks.tables` (seed 1), which ended 5 nats below four other seeds: the second attempt cuts two
         clusters into the right three in three of five draws.  Wine, glass, iris, and drawn tables (thyroid, seeds, a
         dense grid) end as they did, with the same laps.
+    crossed
+        Most atoms of a mixture whose clusters are all found anew from crossed states
+        (:func:`bnp_dask.moves.start.crossed`); 0 for no such proposal.
+    crossed_every
+        Laps from one such attempt to the next while clusters are not calm.
     pools_share, pools_always
         Work of cutting pools anew in a lap, as a share of the lap's own work (atom-cluster pairs), and work that is
         always allowed.
@@ -384,6 +425,8 @@ class BirthPolicy:
     pairs: int = 3
     pooled_starts: int = 4
     tries_pooled: int = 3
+    crossed: float = 2500.0
+    crossed_every: int = 8
     pools_share: float = 0.5
     pools_always: float = 7e6
     sweeps: int = 4
@@ -582,6 +625,9 @@ BIRTH_BESIDE = 31
 
 BESIDE_START = 1
 """Births beside neighbours: draws of the starts of one target; the number of the start follows in the key."""
+
+CROSSED = 41
+"""States that are crossed."""
 
 SPLIT = 17
 """Split of a cluster at one batch, by batch."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from bnp_dask.core import Batch, Summary, register
+from bnp_dask.core import Batch, Summary, register, unless_refused
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize import (
     PER_CLUSTER,
@@ -32,8 +33,8 @@ from bnp_dask.model import NO_PAIRS, Model
 from bnp_dask.moves.create import Forecast, cut, without_empty
 from bnp_dask.moves.memory import as_start
 from bnp_dask.moves.pairs import all_pairs, data_gains, rough_allocation_gains
-from bnp_dask.moves.policy import START, MergePolicy, SmallRunPolicy
-from bnp_dask.moves.pools import best_value
+from bnp_dask.moves.policy import CROSS, START, MergePolicy, SmallRunPolicy
+from bnp_dask.moves.pools import a_step, best_value, climb
 from bnp_dask.moves.prior import better_prior
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.structure import at_most
@@ -218,6 +219,92 @@ class _Sampled:
 
     def _step(self, summary: Summary, pairs: np.ndarray = NO_PAIRS) -> Summary:
         return self.model.local_step(self.model.global_step(summary), self.atoms, pairs)
+
+    # -- by compiled steps on few atoms ---------------------------------------------------------------------------
+    def at_rest(self, summary: Summary) -> _Rested:
+        """The clusters to which steps and unions lead, and the objective of the sample."""
+        least, last = CROSS.settled * self.atoms.total_weight, -np.inf
+        for _ in range(CROSS.rounds):
+            summary, _ = climb(self.model, None, summary, self.atoms, 0.0, CROSS.steps, 0.0, least)
+            summary = _sorted(without_empty(summary, self.policy.least_share))
+            summary = a_step(self.model, summary, self.atoms, self.alike(summary))
+            summary = _sorted(self.forecast.unite(summary, tries=summary.n_pairs).without_pairs())
+            value = best_value(self.model, summary)
+            if value - last < least:
+                break
+            last = value
+        return _Rested(summary, value)
+
+    def crossing(self, one: Summary, other: Summary, third: Summary, rng: np.random.Generator) -> Summary:
+        """Clusters of two states: of each pair of alike ones either, and half of those that are like none; often one
+        fewer, or one of a ``third`` state more."""
+        n = one.n_clusters
+        both = as_start(self.model, [one, replace(other, ids=n + np.arange(other.n_clusters))])
+        pairs = np.array([(i, n + j) for i in range(n) for j in range(other.n_clusters)], np.int64)
+        loss = -data_gains(self.model, both, pairs).reshape(n, -1)
+        alike = np.array(linear_sum_assignment(loss)).T + [0, n]
+        left = np.setdiff1d(both.ids, alike)
+        chosen = [*(int(pair[rng.integers(2)]) for pair in alike), *(int(i) for i in left if rng.random() < 0.5)]
+        turn = rng.integers(3)
+        if turn == 0 and len(chosen) > 2:
+            chosen.pop(rng.integers(len(chosen)))
+        parts = [both.take(chosen)]
+        if turn == 1:
+            parts.append(third.take([int(rng.choice(third.ids))]))
+        sizes = np.cumsum([0, *(part.n_clusters for part in parts)])
+        named = [replace(part, ids=a + np.arange(part.n_clusters)) for a, part in zip(sizes, parts, strict=False)]
+        return as_start(self.model, named)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rested:
+    """Clusters at rest, the largest first, and their objective in nats."""
+
+    summary: Summary
+    value: float
+
+
+def crossed(
+    model: Model, atoms: Batch, summary: Summary, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+) -> Summary | None:
+    """Task: statistics of clusters of all ``atoms`` that are better than the clusters of ``summary``; None if none are
+    found.
+
+    Some states are learned apart from one another, with the prior of the run, and the clusters of two at a time are
+    mixed and learned on; a better one takes the place of the worst (a genetic search with local steps, as of Gribel and
+    Vidal 2019 for k-means).  Where one state is right in one region and another in another, no change of few
+    clusters leads from one to the other, but a crossing does.
+    """
+    model = model.in_double
+    return unless_refused(_crossed, model, atoms, summary, child_rng(seed, *key), policy, otherwise=None)
+
+
+def _crossed(
+    model: Model, atoms: Batch, summary: Summary, rng: np.random.Generator, policy: SmallRunPolicy
+) -> Summary | None:
+    run = _Sampled(model, atoms, atoms.total_weight, policy)
+    own = run.at_rest(replace(summary, ids=np.arange(summary.n_clusters)))
+    width = max(2, min(round(CROSS.width * summary.n_clusters), atoms.n_atoms // START.atoms_each))
+    cuts = [cut(model, at_most(atoms, SAMPLE, rng), width, rng, policy) for _ in range(CROSS.starts)]
+    states = [own, *(run.at_rest(one) for one in cuts)]
+    best, failed = max(one.value for one in states), 0
+    for _ in range(CROSS.most):
+        first, second = rng.choice(len(states), 2, replace=False).tolist()
+        third = cuts[int(rng.integers(len(cuts)))]
+        found = run.at_rest(run.crossing(states[first].summary, states[second].summary, third, rng))
+        failed += 1
+        if all(abs(found.value - one.value) > CROSS.same for one in states):
+            worst = min(range(len(states)), key=lambda n: states[n].value)
+            if found.value > states[worst].value:
+                states[worst] = found
+        if found.value > best + CROSS.same:
+            best, failed = found.value, 0
+        if failed >= CROSS.patience:
+            break
+    if best <= own.value + policy.recut_worth:
+        return None
+    found = max(states, key=lambda one: one.value)
+    return replace(found.summary, ids=-1 - np.arange(found.summary.n_clusters))
 
 
 def _sorted(summary: Summary) -> Summary:
