@@ -40,6 +40,7 @@ from bnp_dask.moves.pairs import rough_allocation_gains
 from bnp_dask.moves.policy import (
     BIRTH,
     BIRTH_BESIDE,
+    CROSS,
     CROSSED,
     LAP,
     SPLIT,
@@ -397,7 +398,8 @@ class Birth:
         if WHOLE not in context.atoms or not self._crosses(context) or not context.free.issuperset(pool):
             return
         key, value = (context.lap, CROSSED), context.value.without_pairs()
-        args = (context.model, context.atoms[WHOLE], value, context.seed, key, self.policy.small_run)
+        patience = CROSS.calm_patience if context.calm else CROSS.patience
+        args = (context.model, context.atoms[WHOLE], value, context.seed, key, patience, self.policy.small_run)
         (found,) = yield [(f"propose-lap{context.lap}-all-clusters-anew", crossed, args)]
         if found is None:
             context.give_up(self.kind, pool, "no crossing of states is better", remembered_as=ANEW)

@@ -265,22 +265,22 @@ class _Rested:
 
 
 def crossed(
-    model: Model, atoms: Batch, summary: Summary, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+    model: Model, atoms: Batch, summary: Summary, seed: int, key: tuple[int, ...], patience: int, policy: SmallRunPolicy
 ) -> Summary | None:
     """Task: statistics of clusters of all ``atoms`` that are better than the clusters of ``summary``; None if none are
-    found.
+    found.  It ends after ``patience`` crossings in a row that leave the best state as it is.
 
     Some states are learned apart from one another, with the prior of the run, and the clusters of two at a time are
-    mixed and learned on; a better one takes the place of the worst (a genetic search with local steps, as of Gribel and
-    Vidal 2019 for k-means).  Where one state is right in one region and another in another, no change of few
-    clusters leads from one to the other, but a crossing does.
+    mixed and learned on; if that is better, it takes the place of the worse of the two (a genetic search with local
+    steps, as of Gribel and Vidal 2019 for k-means).  Where one state is right in one region and another in another, no
+    change of few clusters leads from one to the other, but a crossing does.
     """
     model = model.in_double
-    return unless_refused(_crossed, model, atoms, summary, child_rng(seed, *key), policy, otherwise=None)
+    return unless_refused(_crossed, model, atoms, summary, child_rng(seed, *key), patience, policy, otherwise=None)
 
 
 def _crossed(
-    model: Model, atoms: Batch, summary: Summary, rng: np.random.Generator, policy: SmallRunPolicy
+    model: Model, atoms: Batch, summary: Summary, rng: np.random.Generator, patience: int, policy: SmallRunPolicy
 ) -> Summary | None:
     run = _Sampled(model, atoms, atoms.total_weight, policy)
     own = run.at_rest(replace(summary, ids=np.arange(summary.n_clusters)))
@@ -294,12 +294,12 @@ def _crossed(
         found = run.at_rest(run.crossing(states[first].summary, states[second].summary, third, rng))
         failed += 1
         if all(abs(found.value - one.value) > CROSS.same for one in states):
-            worst = min(range(len(states)), key=lambda n: states[n].value)
-            if found.value > states[worst].value:
-                states[worst] = found
+            worse = min((first, second), key=lambda n: states[n].value)
+            if found.value > states[worse].value:
+                states[worse] = found
         if found.value > best + CROSS.same:
             best, failed = found.value, 0
-        if failed >= CROSS.patience:
+        if failed >= patience:
             break
     if best <= own.value + policy.recut_worth:
         return None

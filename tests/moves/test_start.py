@@ -13,8 +13,9 @@ from bnp_dask.core.survey import survey_batch
 from bnp_dask.errors import SettingError
 from bnp_dask.initialize import InitContext
 from bnp_dask.initialize.kmeans import SAMPLE
+from bnp_dask.moves.policy import BirthPolicy, SmallRunPolicy
 from bnp_dask.moves.prior import better_prior
-from bnp_dask.moves.start import UnitedKMeans, _united
+from bnp_dask.moves.start import UnitedKMeans, _united, crossed
 from bnp_dask.training.run_settings import start_of
 
 rng = np.random.default_rng(0)
@@ -125,3 +126,41 @@ def test_a_run_learns_its_prior_first_from_a_start_that_did(
     model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
     bnp.train(model, X, init=Own(learns), labels=labels, schedule=bnp.Memoized(laps=1), moves=())
     assert len(asked) == learns
+
+
+# -- states that are crossed ------------------------------------------------------------------------------------------
+def _hard_state(model: bnp.Model, labels: np.ndarray) -> Summary:
+    n = int(labels.max()) + 1
+    return model.summarize(np.arange(n, dtype=np.int64), Batch(X), np.eye(n)[labels])
+
+
+def test_clusters_that_are_wrong_in_several_places_are_found_anew() -> None:
+    """Two clusters are one in one place, and one is two in another: the true four come back, named as newborn."""
+    truth = np.repeat(np.arange(4), 100)
+    wrong = np.where(truth == 1, 0, truth)
+    wrong = np.where((truth == 3) & (X[:, 0] > np.median(X[300:, 0])), 1, wrong)
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian()).with_prior(survey_batch(Batch(X)), may_learn=True)
+    found = crossed(model, Batch(X), _hard_state(model, wrong), 0, (0,), 20, SmallRunPolicy())
+    assert found is not None
+    assert found.ids.tolist() == [-1, -2, -3, -4] and found["N"] == pytest.approx(100.0, abs=2.0)
+    again = crossed(model, Batch(X), _hard_state(model, wrong), 0, (0,), 20, SmallRunPolicy())
+    assert again is not None and all(np.array_equal(found[name], again[name]) for name in found.values)
+    assert crossed(model, Batch(X), _hard_state(model, truth), 0, (0,), 20, SmallRunPolicy()) is None
+
+
+def test_a_run_from_many_clusters_ends_as_high_as_one_from_the_truth() -> None:
+    """Overlapping clusters of four features; without crossings the runs end many nats apart."""
+    draw = np.random.default_rng(6)
+    y = draw.integers(6, size=240)
+    x = 1.6 * draw.normal(size=(6, 4))[y] + draw.normal(size=(240, 4))
+    model = bnp.Model(bnp.DPMixture(), bnp.Gaussian())
+
+    def end(crosses: float, seed: int, init: object = None) -> float:
+        moves = [bnp.Birth(policy=BirthPolicy(crossed=crosses)), bnp.Merge(), bnp.Delete()]
+        return float(bnp.train(model, x, init=init, moves=moves, rng=seed).history[-1]["elbo"])
+
+    truth = end(2500.0, 0, bnp.Responsibilities(np.eye(6)[y]))
+    ends, without = [end(2500.0, seed) for seed in range(3)], [end(0.0, seed) for seed in range(3)]
+    print(truth, ends, without)
+    assert np.median(ends) > truth - 5.0
+    assert max(ends) - min(ends) < 3.0 and np.mean(ends) >= np.mean(without)
