@@ -13,6 +13,8 @@ Collecting and adopting happen beside the normal local step.  The exact whole-da
 * two or three neighbouring clusters as one pool, cut anew into as many clusters, one more or one fewer.  A state in
   which two clusters are wrong together is no better after a split or a union alone.  Of topics of dense atoms, whole
   groups are gathered for both: their parts in all of these topics are one pool;
+* all clusters of a small table, found anew by crossing states that were learned apart
+  (:func:`bnp_dask.moves.start.crossed`): every eighth lap, and once clusters are calm;
 * a cluster in one batch (thesis 4.2.3), or in all new batches;
 * single batches of the lap before.  The share of one batch is seldom worth a cluster while the rest of the target stays
   in place: with B batches the weights alone cost about log B nats per atom of that batch;
