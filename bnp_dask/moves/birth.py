@@ -52,7 +52,7 @@ from bnp_dask.moves.policy import (
     SmallRunPolicy,
     hold_policy,
 )
-from bnp_dask.moves.pools import counting
+from bnp_dask.moves.pools import compiled, counting
 from bnp_dask.moves.start import crossed, unites
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation import numbers_per_cluster
@@ -388,7 +388,7 @@ class Birth:
     def _crosses(self, context: PlanContext) -> bool:
         """Whether all clusters may be found anew: few atoms, steps that are compiled, and no failure before."""
         value, model = context.value, context.model
-        if model.small_run is None or not unites(model) or value.n_clusters < 2:
+        if compiled(model) is None or not unites(model) or value.n_clusters < 2:
             return False
         pool = tuple(sorted(value.ids.tolist()))
         is_small = context.survey.n_atoms <= self.policy.crossed and not context.source.is_sparse
