@@ -42,7 +42,6 @@ from bnp_dask.moves.pairs import rough_allocation_gains
 from bnp_dask.moves.policy import (
     BIRTH,
     BIRTH_BESIDE,
-    CROSS,
     CROSSED,
     LAP,
     SPLIT,
@@ -53,7 +52,7 @@ from bnp_dask.moves.policy import (
     hold_policy,
 )
 from bnp_dask.moves.pools import compiled, counting
-from bnp_dask.moves.start import crossed, unites
+from bnp_dask.moves.start import CrossLimits, crossed, unites
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation import numbers_per_cluster
 from bnp_dask.structure import Trial, at_most
@@ -400,8 +399,8 @@ class Birth:
         if WHOLE not in context.atoms or not self._crosses(context) or not context.free.issuperset(pool):
             return
         key, value = (context.lap, CROSSED), context.value.without_pairs()
-        patience = CROSS.calm_patience if context.calm else CROSS.patience
-        args = (context.model, context.atoms[WHOLE], value, context.seed, key, patience, self.policy.small_run)
+        limits = CrossLimits.of(context.survey.n_atoms, value.n_clusters, context.calm)
+        args = (context.model, context.atoms[WHOLE], value, context.seed, key, limits, self.policy.small_run)
         (found,) = yield [(f"propose-lap{context.lap}-all-clusters-anew", crossed, args)]
         if found is None:
             context.give_up(self.kind, pool, "no crossing of states is better", remembered_as=ANEW)

@@ -256,6 +256,28 @@ class _Sampled:
         return as_start(self.model, named)
 
 
+@dataclass(frozen=True)
+class CrossLimits:
+    """When crossings end.
+
+    Parameters
+    ----------
+    states
+        States that are learned in all, at least three.
+    patience
+        Crossings in a row that leave the best state as it is.
+    """
+
+    states: int
+    patience: int
+
+    @staticmethod
+    def of(n_atoms: int, n_clusters: int, calm: bool) -> CrossLimits:
+        """By the work of a state in atom-cluster pairs; more once clusters are calm."""
+        states = int(CROSS.work / (n_atoms * n_clusters * CROSS.steps))
+        return CrossLimits(min(max(states, CROSS.least), CROSS.most), CROSS.calm_patience if calm else CROSS.patience)
+
+
 @dataclass(frozen=True, eq=False)
 class _Rested:
     """Clusters at rest, the largest first, and their objective in nats."""
@@ -265,10 +287,16 @@ class _Rested:
 
 
 def crossed(
-    model: Model, atoms: Batch, summary: Summary, seed: int, key: tuple[int, ...], patience: int, policy: SmallRunPolicy
+    model: Model,
+    atoms: Batch,
+    summary: Summary,
+    seed: int,
+    key: tuple[int, ...],
+    limits: CrossLimits,
+    policy: SmallRunPolicy,
 ) -> Summary | None:
     """Task: statistics of clusters of all ``atoms`` that are better than the clusters of ``summary``; None if none are
-    found.  It ends after ``patience`` crossings in a row that leave the best state as it is.
+    found.
 
     Some states are learned apart from one another, with the prior of the run, and the clusters of two at a time are
     mixed and learned on; if that is better, it takes the place of the worse of the two (a genetic search with local
@@ -276,19 +304,20 @@ def crossed(
     change of few clusters leads from one to the other, but a crossing does.
     """
     model = model.in_double
-    return unless_refused(_crossed, model, atoms, summary, child_rng(seed, *key), patience, policy, otherwise=None)
+    return unless_refused(_crossed, model, atoms, summary, child_rng(seed, *key), limits, policy, otherwise=None)
 
 
 def _crossed(
-    model: Model, atoms: Batch, summary: Summary, rng: np.random.Generator, patience: int, policy: SmallRunPolicy
+    model: Model, atoms: Batch, summary: Summary, rng: np.random.Generator, limits: CrossLimits, policy: SmallRunPolicy
 ) -> Summary | None:
     run = _Sampled(model, atoms, atoms.total_weight, policy)
     own = run.at_rest(replace(summary, ids=np.arange(summary.n_clusters)))
     width = max(2, min(round(CROSS.width * summary.n_clusters), atoms.n_atoms // START.atoms_each))
-    cuts = [cut(model, at_most(atoms, SAMPLE, rng), width, rng, policy) for _ in range(CROSS.starts)]
+    n_starts = min(CROSS.starts, limits.states // 3)
+    cuts = [cut(model, at_most(atoms, SAMPLE, rng), width, rng, policy) for _ in range(n_starts)]
     states = [own, *(run.at_rest(one) for one in cuts)]
     best, failed = max(one.value for one in states), 0
-    for _ in range(CROSS.most):
+    for _ in range(limits.states - len(states)):
         first, second = rng.choice(len(states), 2, replace=False).tolist()
         third = cuts[int(rng.integers(len(cuts)))]
         found = run.at_rest(run.crossing(states[first].summary, states[second].summary, third, rng))
@@ -299,7 +328,7 @@ def _crossed(
                 states[worse] = found
         if found.value > best + CROSS.same:
             best, failed = found.value, 0
-        if failed >= patience:
+        if failed >= limits.patience:
             break
     if best <= own.value + policy.recut_worth:
         return None
