@@ -149,7 +149,7 @@ def test_clusters_that_are_wrong_in_several_places_are_found_anew() -> None:
 
 
 def test_crossings_are_births_of_all_clusters_and_may_be_left_out() -> None:
-    """Overlapping clusters of four features: without crossings this run ends below one from the truth."""
+    """Overlapping clusters of four features: the run with crossings ends no lower, and its history names them births."""
     draw = np.random.default_rng(6)
     y = draw.integers(6, size=240)
     x = 1.6 * draw.normal(size=(6, 4))[y] + draw.normal(size=(240, 4))
@@ -160,8 +160,6 @@ def test_crossings_are_births_of_all_clusters_and_may_be_left_out() -> None:
         return bnp.train(model, x, moves=moves, rng=0)
 
     crossing, without = run(2500.0), run(0.0)
-    print(crossing.history[-1]["elbo"], without.history[-1]["elbo"])
     assert crossing.history[-1]["elbo"] >= without.history[-1]["elbo"] - 1e-6
-    before = [(row["n_clusters"], move) for row in crossing.history for move in row["moves"]]
-    assert any(m["kind"] == "birth" and len(m["targets"]) > 3 for _, m in before)
+    assert any(len(m["targets"]) > 3 for row in crossing.history for m in row["moves"] if m["kind"] == "birth")
     assert not any(len(m["targets"]) > 3 for row in without.history for m in row["moves"] if m["kind"] == "birth")
