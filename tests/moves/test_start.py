@@ -149,7 +149,7 @@ def test_clusters_that_are_wrong_in_several_places_are_found_anew() -> None:
 
 
 def test_crossings_are_births_of_all_clusters_and_may_be_left_out() -> None:
-    """Overlapping clusters of four features: the run with crossings ends no lower, and its history names them births."""
+    """Overlapping clusters of four features: a run with crossings ends no lower, and shows them."""
     draw = np.random.default_rng(6)
     y = draw.integers(6, size=240)
     x = 1.6 * draw.normal(size=(6, 4))[y] + draw.normal(size=(240, 4))
