@@ -16,6 +16,7 @@ from bnp_dask.inference.prior import learn_prior
 from bnp_dask.inference.state import State, Work
 from bnp_dask.inference.visit import usable
 from bnp_dask.inputs import is_a
+from bnp_dask.model import Model
 from bnp_dask.moves import (
     LAP,
     Draft,
@@ -153,16 +154,16 @@ def _decide_moves(work: Work, state: State, gain: float | None) -> list[dict[str
         return records
     parts = {name: trial.value() for name, trial in state.trials.items()}
     decision = Judge(state.model, state.memory).decide(state.total.value(), parts, plan, gain or 0.0)
-    _end(work, state, decision.edits)
+    _end(work, state, decision.edits, decision.model)
     return decision.records
 
 
-def _end(work: Work, state: State, edits: list[Edit]) -> None:
+def _end(work: Work, state: State, edits: list[Edit], model: Model | None = None) -> None:
     edits = [*edits, Forget()] if len(state.plan.pairs) else edits
     state.total.apply(edits, state.trials)
     state.edits.extend(edits)
     if edits:
-        state.settle()
+        state.settle(model)
     state.plan, state.trials, state.void = Plan(), {}, False
     trim(state)
 

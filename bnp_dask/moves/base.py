@@ -170,6 +170,8 @@ class BirthProposal:
         Name under which failures are remembered; it tells where the atoms came from.
     sweeps
         Laps in which it may be tried with re-estimated clusters before it counts as failed.
+    learns
+        Whether it may be accepted together with a prior that is learned anew.
     """
 
     targets: tuple[int, ...]
@@ -177,6 +179,7 @@ class BirthProposal:
     edit: Exchange
     remembered_as: str = "birth"
     sweeps: int = 1
+    learns: bool = False
     kind = "birth"
     weight = 1
     again = False

@@ -51,7 +51,8 @@ from bnp_dask.moves.policy import (
     SmallRunPolicy,
     hold_policy,
 )
-from bnp_dask.moves.pools import compiled, counting
+from bnp_dask.moves.pools import best_value, compiled, counting
+from bnp_dask.moves.prior import better_prior
 from bnp_dask.moves.start import CrossLimits, crossed, unites
 from bnp_dask.moves.windows import plan_windows
 from bnp_dask.observation import numbers_per_cluster
@@ -474,6 +475,7 @@ class Birth:
             widths=self._widths(target.failed, _has_words(context.model, atoms, self.policy.words_need)),
             refine=self.refine,
             few=few,
+            others=self._others(context, target.id),
         )
         model = context.model.structure.part(context.model, context.posterior, target.id)
         args = (model, source, context.seed, key, self.policy.small_run)
@@ -490,11 +492,19 @@ class Birth:
         failed = 0 if len(pool) == 1 else self._failed(context, pool)
         starts = self.policy.small_run.starts_beside if len(pool) == 1 else self.policy.pooled_starts
         source = Surroundings(tuple(atoms), value, len(pool), _recut_widths(len(pool), failed), starts)
+        if len(pool) == 1:
+            source = replace(source, others=self._others(context, pool[0]))
         if _in_groups(context):
             source = replace(source, pool=(context.atoms[WHOLE],), posterior=context.posterior.light())
         args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, *pool), self.policy.small_run)
         kind = "birth" if len(pool) == 1 else "recut"
         return f"propose-lap{context.lap}-{kind}-beside-cluster{'-'.join(map(str, pool))}", create, args
+
+    def _others(self, context: PlanContext, target: int) -> Summary | None:
+        """Statistics of all clusters but one, if births may be judged with a prior that is learned anew."""
+        learns = context.model.reference is not None and context.model.small_run is not None
+        value = context.value.without_pairs()
+        return value.take(value.ids[value.ids != target].tolist()) if learns and not _in_groups(context) else None
 
     def _widths(self, failed: int, words: bool = False) -> tuple[int, ...]:
         """Numbers of new clusters to start a small run with: many at first, then fewer.
@@ -529,10 +539,12 @@ class Birth:
         basis = Summary(np.array([*ids, *beside], np.int64), found.fields, found.values)
         basis = context.model.structure.tied_summary(context.model, basis, context.value)
         name, donors = f"birth-lap{context.lap}-cluster{targets[0]}", (*targets, *beside)
-        trial = Trial(name, donors, context.model.global_step(basis), rest=ids[0])
+        model = _model_for(context, donors, basis)
+        trial = Trial(name, donors, model.global_step(basis), rest=ids[0])
         sweeps = self.policy.sweeps if context.policy.refines_births else 1
         kind = kind or (self.kind if len(targets) == 1 else RECUT)
-        context.propose(BirthProposal(targets, ids, Exchange(name, donors), kind, sweeps), trial)
+        learns = model is not context.model
+        context.propose(BirthProposal(targets, ids, Exchange(name, donors), kind, sweeps, learns), trial)
 
     # -- the atoms of windows ---------------------------------------------------------------------------------------
     def _of_windows(self, context: PlanContext) -> Planning:
@@ -614,6 +626,18 @@ def _recut_widths(n_targets: int, failed: int) -> tuple[int, ...]:
     if failed == 0:
         return (n_targets, n_targets - 1)[: n_targets - 1]
     return (n_targets, n_targets + 1) if failed == 1 else (n_targets + 1,)
+
+
+def _model_for(context: PlanContext, donors: Pool, basis: Summary) -> Model:
+    """The model with the prior to which newborn clusters lead, if only that makes them pay; else the model itself."""
+    model, value = context.model, context.value.without_pairs()
+    if model.reference is None or model.small_run is None:
+        return model
+    after, now = value.exchange(donors, basis), best_value(model, value)
+    if best_value(model, after) > now:
+        return model
+    learned = better_prior(model, after)
+    return learned if best_value(learned, after) > now else model
 
 
 def _can_look_beside(context: PlanContext) -> bool:

@@ -29,10 +29,12 @@ from bnp_dask.initialize import (
 from bnp_dask.kernels import Stop, scale_rows
 from bnp_dask.model import Model, Posterior
 from bnp_dask.moves.base import Gather, Split
+from bnp_dask.moves.cores import cores
 from bnp_dask.moves.memory import WHOLE
 from bnp_dask.moves.pairs import absorbed, all_pairs, data_gains, union_terms, unions
 from bnp_dask.moves.policy import BESIDE_START, LAP, SmallRunPolicy
 from bnp_dask.moves.pools import a_step, best_terms, best_value, climb, compiled, small_rounds, value_with
+from bnp_dask.moves.prior import better_prior
 from bnp_dask.observation import KNOWN, numbers_per_cluster
 from bnp_dask.structure import Trial, Visit, at_most, members_of
 
@@ -62,6 +64,8 @@ class Sample:
         Most local and global steps before clusters are united.
     few
         Most atoms of a small run if anchor words are found in all ``atoms``; None for all.
+    others
+        Statistics of all other clusters, if the prior of the likelihood is learned.
     """
 
     atoms: Batch
@@ -69,6 +73,7 @@ class Sample:
     widths: Sequence[int]
     refine: int
     few: int | None = None
+    others: Summary | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +94,8 @@ class Surroundings:
         Starts of each number.
     posterior
         Beliefs about all clusters, if atoms come in groups.
+    others
+        Statistics of all clusters but a single target, if the prior of the likelihood is learned.
     """
 
     pool: tuple[Batch, ...]
@@ -97,6 +104,12 @@ class Surroundings:
     widths: tuple[int, ...] = (len(NEWBORN),)
     starts: int = 2
     posterior: Posterior | None = None
+    others: Summary | None = None
+
+    @property
+    def target(self) -> Sample:
+        """The only target by itself, with all atoms in one run."""
+        return Sample(self.pool[0], float(self.summary["N"][0]), (), SmallRunPolicy().steps_beside, others=self.others)
 
 
 def create(
@@ -117,8 +130,13 @@ def create(
     """
     model = model.in_double  # parts of one cluster overlap: screening would be an extra cost
     if isinstance(source, Surroundings):
-        return unless_refused(_create_beside, model, source, seed, key, policy, otherwise=None)
-    return _create_alone(model, source, seed, key, policy)
+        found = unless_refused(_create_beside, model, source, seed, key, policy, otherwise=None)
+    else:
+        found = _create_alone(model, source, seed, key, policy)
+    if found is not None or source.others is None:
+        return found
+    alone = source.target if isinstance(source, Surroundings) else source
+    return unless_refused(_with_another_prior, model, alone, source.others, policy, otherwise=None)
 
 
 # -- a cluster alone ------------------------------------------------------------------------------------------------
@@ -143,10 +161,44 @@ def _create_alone(
         summary = unless_refused(_small_run, forecast, atoms, width, source.refine, rng, otherwise=None)
         if summary is not None and (value := forecast.value(summary)) > most:
             best, most = summary, value
-    if best is None:
-        return None
-    order = np.argsort(-best["N"], kind="stable")
-    return best.take(best.ids[order].tolist()).scale(source.mass / max(float(best["N"].sum()), 1e-300))
+    for begun in _with_cores(model, atoms, policy):
+        summary = unless_refused(_settled, forecast, atoms, begun, source.refine, otherwise=None)
+        if summary is not None and (value := forecast.value(summary)) > most:
+            best, most = summary, value
+    return None if best is None else _of_mass(best, source.mass)
+
+
+def _with_another_prior(model: Model, source: Sample, others: Summary, policy: SmallRunPolicy) -> Summary | None:
+    """Statistics of two clusters, begun with a core of the atoms, that pay once the prior is learned anew; or None.
+
+    A prior learned from broad clusters holds a thin one to be too broad to pay, and without it the prior stays.
+    """
+    best, most = None, 0.0
+    for begun in _with_cores(model, source.atoms, policy):
+        factor = source.mass / model.mass(source.atoms)
+
+        def learned(found: Summary, before: Model, factor: float = factor) -> tuple[Model, Summary]:
+            everything = others.exchange([], replace(found, ids=-1 - np.arange(found.n_clusters)).scale(factor))
+            return better_prior(before, everything), everything
+
+        now = summarize_assigned(model, source.atoms, np.zeros(source.atoms.n_atoms, np.int64), 1)
+        then, _ = learned(begun, model)
+        found = _settled(Forecast(then, factor, policy), source.atoms, begun, source.refine)
+        if found is None:
+            continue
+        then, everything = learned(found, then)
+        before = others.exchange([], replace(now, ids=np.array([-1])).scale(factor))
+        gain = best_value(then, everything) - best_value(model, before)
+        gain -= Forecast(then, factor, policy).optimism(found) - Forecast(model, factor, policy).optimism(now)
+        if gain > most:
+            best, most = found, gain
+    return None if best is None else _of_mass(best, source.mass)
+
+
+def _of_mass(found: Summary, mass: float) -> Summary:
+    """Clusters with the largest first, scaled to a mass."""
+    order = np.argsort(-found["N"], kind="stable")
+    return found.take(found.ids[order].tolist()).scale(mass / max(float(found["N"].sum()), 1e-300))
 
 
 def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: np.random.Generator) -> Summary | None:
@@ -159,6 +211,18 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
     few = at_most(model.structure.alone(atoms), each * width, rng)
     begun = cut(model, few, width, rng, policy)
     return None if begun.n_clusters < 2 else _settled(forecast, atoms, begun, refine)
+
+
+def _with_cores(model: Model, atoms: Batch, policy: SmallRunPolicy) -> Iterator[Summary]:
+    """Statistics of two clusters, the rows of a core and all others, largest first, for each core of the atoms.
+
+    Only where small runs are compiled: for Gaussians of full covariance.
+    """
+    steps = compiled(model, atoms)
+    if steps is None or not policy.cores:
+        return
+    for inside in cores(atoms.x, atoms.weights, steps.settings.unrecorded, policy):
+        yield summarize_assigned(model, atoms, largest_first(inside.astype(np.int64), atoms.weights, 2), 2)
 
 
 def cut(
@@ -328,7 +392,7 @@ class Forecast:
 
     def value(self, summary: Summary) -> float:
         """The forecast, nats."""
-        return self.sample_value(self._of_all(summary)) - self._optimism(summary)
+        return self.sample_value(self._of_all(summary)) - self.optimism(summary)
 
     def unite(self, summary: Summary, tries: int = 1) -> Summary:
         """Merge tracked pairs, best first, while both the forecast and the sample's own objective rise.
@@ -398,13 +462,14 @@ class Forecast:
 
     def _value(self, of_all: np.ndarray, summary: Summary) -> float:
         """The forecast, from the data terms of all atoms ``(K,)``."""
-        return value_with(self.model, of_all, self._of_all(summary)) - self._optimism(summary)
+        return value_with(self.model, of_all, self._of_all(summary)) - self.optimism(summary)
 
     def sample_value(self, summary: Summary) -> float:
         """The objective of the sample alone, nats."""
         return best_value(self.model, summary)
 
-    def _optimism(self, summary: Summary) -> float:
+    def optimism(self, summary: Summary) -> float:
+        """Nats by which these clusters fit atoms that were not seen worse than the sample."""
         if self.factor <= 1.0:  # every atom was seen
             return 0.0
         seen = [
@@ -510,6 +575,10 @@ def _different_parts(
         if found.n_clusters < width or any(_is_same(found, other) for other in cuts):
             continue
         cuts.append(found)
+        parts = _learned_parts(model, found, targets, policy)
+        if parts is not None:
+            yield parts
+    for found in _with_cores(model, targets, policy) if near.n_targets == 1 else ():
         parts = _learned_parts(model, found, targets, policy)
         if parts is not None:
             yield parts

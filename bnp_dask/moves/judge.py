@@ -48,6 +48,7 @@ from bnp_dask.moves.base import (
 from bnp_dask.moves.memory import WHOLE, Memory, Sweep
 from bnp_dask.moves.pairs import data_gains, returning
 from bnp_dask.moves.policy import DECISION, LAP
+from bnp_dask.moves.prior import better_prior
 from bnp_dask.structure import noun_of, without_data
 
 SORT = "sort"
@@ -61,11 +62,12 @@ class Decision:
     """Outcome of a lap's proposals.
 
     ``edits`` bring any summary of the lap up to date; ``records`` are history rows, one per proposal, and one more if
-    sorting the clusters would change the objective.
+    sorting the clusters would change the objective.  ``model`` has the prior with which they were accepted.
     """
 
     edits: list[Edit]
     records: list[dict[str, Any]]
+    model: Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +132,11 @@ class Judge:
         in_turn = sorted(plan.proposals, key=lambda proposal: proposal.priority)
         records = [*plan.given_up, *[self._consider(proposal, now) for proposal in in_turn], *_sorted(now)]
         self.memory.forget_dead(now.value.ids)
-        return Decision(now.edits, records)
+        return Decision(now.edits, records, now.model)
 
     def _consider(self, proposal: AnyProposal, now: _Clusters) -> dict[str, Any]:
         """Try one proposal on the current statistics; returns its history row."""
-        memory, noun = self.memory, noun_of(self.model)
+        memory, noun, model = self.memory, noun_of(self.model), now.model
         donors = proposal.edit.donors if isinstance(proposal.edit, Exchange) else ()
         if not np.isin(proposal.targets, now.value.ids).all() or not now.exchanged.isdisjoint(donors):
             return row_of(proposal, None, False, CHANGED.format(one=noun.one))
@@ -143,6 +145,8 @@ class Judge:
         try:
             fewer = not isinstance(proposal, BirthProposal)
             gain, accepted = now.attempt(proposal.edit, fewer, _only_empty(proposal, counts))
+            if not accepted and isinstance(proposal, BirthProposal) and proposal.learns:
+                gain, accepted = now.attempt_with_prior(proposal.edit)
         except SummaryError:
             return row_of(proposal, None, False, CHANGED.format(one=noun.one))
         except NumericalError as error:  # a gain that is not finite is none; the state is unchanged
@@ -153,6 +157,9 @@ class Judge:
             memory.sweeps.pop(_swept(proposal), None)
             memory.failures.pop((proposal.remembered_as, proposal.targets), None)
             why = "the objective rises" if gain > 0 else f"as good with fewer {noun.many}"
+            if now.model is not model:
+                memory.failures.clear()  # they failed under another prior
+                why = "the objective rises with a prior learned anew"
             return row_of(proposal, gain, True, why)
         if self._sweep_again(proposal, gain, counts, now.parts):
             why = f"the objective would fall; tried again with re-estimated {noun.many}"
@@ -410,6 +417,27 @@ class _Clusters:
             del self.data[i]
         self.data.update(tried.data)
         return tried.gain, True
+
+    def attempt_with_prior(self, edit: Exchange) -> tuple[float, bool]:
+        """Apply an edit together with the prior that its clusters lead to, if the objective rises; as :meth:`attempt`.
+
+        Three rows of thin clusters do not pay under a prior that broad clusters taught, which stays as long as there
+        are none: on the times of a geyser, of which some were noted in whole minutes, this held 56 nats back.
+        """
+        value, parts = edit.apply(self.value, self.parts), follow(self.parts, edit)
+        then = _Clusters(better_prior(self.model, value), value, parts, self.spare)
+        gain = then.objective - self.objective
+        if not is_better(gain, then.size_of(then.terms)):
+            return gain, False
+        then.edits, then.exchanged = [*self.edits, edit], self.exchanged
+        then.spare = self.spare + gain
+        vars(self).update(vars(then))
+        return gain, True
+
+    @property
+    def objective(self) -> float:
+        """The objective at the optimal parameters, nats."""
+        return sum(self.terms.values()) + sum(self.data.values()) + self.model.prior_term
 
     def _in_order(self, tried: _Tried) -> tuple[_Tried, list[Edit]]:
         """The outcome of an edit with the largest cluster first if that is better, and the edit that leads there.

@@ -287,6 +287,17 @@ class SmallRunPolicy:
         seeds stayed 18 nats below the best, with this 4.
     recut_enough
         Share of ``LapPolicy.calm_gain`` that a local step on other cuts must gain for another to follow.
+    cores
+        Most starts from rows of a cluster that lie closer together than its Gaussian expects
+        (:mod:`bnp_dask.moves.cores`); 0 for none.
+    core_rows
+        Least rows of such a core; beside it there are as many others.
+    core_gain
+        Nats that an interval must promise for each number of a cluster.
+    core_turns
+        Times that the direction is turned to that in which a core is thinnest.
+    thinnest
+        Deviations within which values of a cluster count as equal.
     """
 
     least_share: float = 0.002
@@ -309,6 +320,11 @@ class SmallRunPolicy:
     stays: float = 0.01
     recut_worth: float = 0.1
     recut_enough: float = 0.1
+    cores: int = 2
+    core_rows: int = 8
+    core_gain: float = 1.0
+    core_turns: int = 3
+    thinnest: float = 0.02
 
     def __post_init__(self) -> None:
         _hold_numbers(self)
