@@ -32,7 +32,7 @@ class _Found:
 
 
 def cores(
-    x: np.ndarray, weights: np.ndarray | None, unrecorded: np.ndarray, policy: SmallRunPolicy
+    x: np.ndarray, weights: np.ndarray | None, unrecorded: np.ndarray, least: np.ndarray, policy: SmallRunPolicy
 ) -> list[np.ndarray]:
     """Marks of the rows of different cores ``(n,)``, the most promising first.
 
@@ -42,6 +42,8 @@ def cores(
         Rows of one cluster, ``(n, D)``, and how often each counts, ``(n,)``; None for once.
     unrecorded
         Covariance by rounding that each row has besides, ``(D, D)``.
+    least
+        Variances that count as none, ``(D,)``.
     policy
         Numbers of small runs.
     """
@@ -49,19 +51,18 @@ def cores(
     counts = np.ones(n) if weights is None else weights
     if n < 2 * policy.core_rows:
         return []
-    y, roots, axes, rounding = _whitened(x, counts, unrecorded)
+    y, roots, axes, rounding = _whitened(x, counts, unrecorded, least)
     # unit vectors among whitened rows: columns, columns given all others, axes
     given = axes / roots
     ways = (
         np.concatenate([axes * roots, given / np.sqrt((given**2).sum(axis=1))[:, None], np.eye(d)]) if d > 1 else axes
     )
-    widths = np.sqrt(12.0 * np.einsum("md,de,me->m", ways, rounding, ways))
-    found = _scan(matmul(y, ways.T), widths, counts, policy)
+    found = _scan(matmul(y, ways.T), _widths(ways, rounding), counts, policy)
     found += _scan(np.sqrt((y**2).sum(axis=1))[:, None], np.zeros(1), counts, policy, d)
-    least = policy.core_gain * (d + d * (d + 1) / 2)
+    enough = policy.core_gain * (d + d * (d + 1) / 2)
     chosen: list[_Found] = []
     for one in sorted(found, key=lambda one: -one.gain):
-        if one.gain < least or len(chosen) == policy.cores:
+        if not one.gain >= enough or len(chosen) == policy.cores:
             break
         if all((one.inside & other.inside).sum() < 0.5 * (one.inside | other.inside).sum() for other in chosen):
             chosen.append(one if d == 1 else _turned(y, one, rounding, counts, policy))
@@ -69,17 +70,22 @@ def cores(
 
 
 def _whitened(
-    x: np.ndarray, counts: np.ndarray, unrecorded: np.ndarray
+    x: np.ndarray, counts: np.ndarray, unrecorded: np.ndarray, least: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rows of unit covariance ``(n, D)``; roots ``(D,)`` and axes ``(D, D)`` of the columns' correlations; and the
     covariance by rounding of these rows."""
     y = x - counts @ x / counts.sum()
-    covariance = (y * counts[:, None]).T @ y / counts.sum() + unrecorded
-    deviations = np.sqrt(np.maximum(np.diagonal(covariance), np.finfo(float).tiny))
+    covariance = matmul((y * counts[:, None]).T, y) / counts.sum() + unrecorded + np.diag(least)
+    deviations = np.sqrt(np.diagonal(covariance))
     squares, axes = np.linalg.eigh(covariance / np.outer(deviations, deviations))
     roots = np.sqrt(np.maximum(squares, 1e-10 * squares[-1]))
     back = axes / roots / deviations[:, None]
     return matmul(y, back), roots, axes, back.T @ unrecorded @ back
+
+
+def _widths(ways: np.ndarray, rounding: np.ndarray) -> np.ndarray:
+    """Steps of rounding along unit vectors ``(M, D)``."""
+    return np.sqrt(12.0 * np.maximum(np.einsum("md,de,me->m", ways, rounding, ways), 0.0))
 
 
 def _scan(
@@ -128,8 +134,7 @@ def _turned(y: np.ndarray, one: _Found, rounding: np.ndarray, counts: np.ndarray
     for _ in range(policy.core_turns):
         own = y[one.inside]
         way = np.linalg.eigh(np.cov(own.T, aweights=counts[one.inside], bias=True))[1][:, :1]
-        width = np.sqrt(12.0 * float((way.T @ rounding @ way)[0, 0]))
-        then = _scan(matmul(y, way), np.array([width]), counts, policy)[0]
+        then = _scan(matmul(y, way), _widths(way.T, rounding), counts, policy)[0]
         if then.gain <= one.gain:
             break
         one = then

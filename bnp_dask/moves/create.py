@@ -221,7 +221,8 @@ def _with_cores(model: Model, atoms: Batch, policy: SmallRunPolicy) -> Iterator[
     steps = compiled(model, atoms)
     if steps is None or not policy.cores:
         return
-    for inside in cores(atoms.x, atoms.weights, steps.settings.unrecorded, policy):
+    none = 1e-6 / steps.settings.nu * np.diagonal(steps.settings.scale)
+    for inside in cores(atoms.x, atoms.weights, steps.settings.unrecorded, none, policy):
         yield summarize_assigned(model, atoms, largest_first(inside.astype(np.int64), atoms.weights, 2), 2)
 
 
