@@ -476,6 +476,7 @@ class Birth:
             refine=self.refine,
             few=few,
             others=self._others(context, target.id),
+            cores=self._seeks_cores(target.failed),
         )
         model = context.model.structure.part(context.model, context.posterior, target.id)
         args = (model, source, context.seed, key, self.policy.small_run)
@@ -493,12 +494,17 @@ class Birth:
         starts = self.policy.small_run.starts_beside if len(pool) == 1 else self.policy.pooled_starts
         source = Surroundings(tuple(atoms), value, len(pool), _recut_widths(len(pool), failed), starts)
         if len(pool) == 1:
-            source = replace(source, others=self._others(context, pool[0]))
+            before = context.memory.failed(self.kind, pool, context.counts(pool), self.change)
+            source = replace(source, others=self._others(context, pool[0]), cores=self._seeks_cores(before))
         if _in_groups(context):
             source = replace(source, pool=(context.atoms[WHOLE],), posterior=context.posterior.light())
         args = (context.model, source, context.seed, (context.lap, BIRTH_BESIDE, *pool), self.policy.small_run)
         kind = "birth" if len(pool) == 1 else "recut"
         return f"propose-lap{context.lap}-{kind}-beside-cluster{'-'.join(map(str, pool))}", create, args
+
+    def _seeks_cores(self, failed: int) -> bool:
+        """Whether an attempt begins with cores too: the first and the last one, since no chance chooses them."""
+        return failed in (0, self.tries - 1)
 
     def _others(self, context: PlanContext, target: int) -> Summary | None:
         """Statistics of all clusters but one, if births may be judged with a prior that is learned anew."""

@@ -39,7 +39,8 @@ def cores(
     Parameters
     ----------
     x, weights
-        Rows of one cluster, ``(n, D)``, and how often each counts, ``(n,)``; None for once.
+        Rows of one cluster, ``(n, D)``, and how often each counts, ``(n,)``; None for once.  Rows of a sample that
+        stand for many count once.
     unrecorded
         Covariance by rounding that each row has besides, ``(D, D)``.
     least
@@ -48,25 +49,31 @@ def cores(
         Numbers of small runs.
     """
     n, d = x.shape
-    counts = np.ones(n) if weights is None else weights
     if n < 2 * policy.core_rows:
         return []
+    counts = np.ones(n) if weights is None else weights / max(1.0, float(weights.mean()))
     y, roots, axes, rounding = _whitened(x, counts, unrecorded, least)
     # unit vectors among whitened rows: columns, columns given all others, axes
-    given = axes / roots
-    ways = (
-        np.concatenate([axes * roots, given / np.sqrt((given**2).sum(axis=1))[:, None], np.eye(d)]) if d > 1 else axes
-    )
+    ways = axes
+    if d > 1:
+        given = axes / roots
+        ways = np.concatenate([axes * roots, given / np.sqrt((given**2).sum(axis=1))[:, None], np.eye(d)])
     found = _scan(matmul(y, ways.T), _widths(ways, rounding), counts, policy)
     found += _scan(np.sqrt((y**2).sum(axis=1))[:, None], np.zeros(1), counts, policy, d)
-    enough = policy.core_gain * (d + d * (d + 1) / 2)
+    # by chance alone the best of so many intervals of a Gaussian comes near the log of their number
+    chance = float(np.log(len(found) * len(_intervals(n, policy.core_rows)[0])))
+    enough = max(chance, policy.core_gain * (d + d * (d + 1) / 2))
     chosen: list[_Found] = []
-    for one in sorted(found, key=lambda one: -one.gain):
-        if not one.gain >= enough or len(chosen) == policy.cores:
-            break
-        if all((one.inside & other.inside).sum() < 0.5 * (one.inside | other.inside).sum() for other in chosen):
-            chosen.append(one if d == 1 else _turned(y, one, rounding, counts, policy))
-    return [one.inside for one in chosen]
+    for one in sorted(found, key=lambda one: -one.gain)[: policy.cores]:
+        turned = one if d == 1 else _turned(y, one, rounding, counts, policy)
+        if turned.gain >= enough and not any(_alike(turned.inside, other.inside) for other in chosen):
+            chosen.append(turned)
+    return [one.inside for one in sorted(chosen, key=lambda one: -one.gain)]
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether half of the rows of two cores are common to both."""
+    return bool(2 * (one & other).sum() >= (one | other).sum())
 
 
 def _whitened(
@@ -94,7 +101,7 @@ def _scan(
     """The best interval of each direction: rows ``along`` it ``(n, M)``, of unit variance, known up to ``widths (M,)``;
     or, with ``d``, distances from the mean in so many dimensions."""
     total, (first, last) = counts.sum(), _intervals(len(along), policy.core_rows)
-    order = np.argsort(along, axis=0)
+    order = np.argsort(along, axis=0, kind="stable")
     at = np.take_along_axis(along, order, axis=0)
     half = 0.5 * np.maximum(widths, policy.thinnest)
     low, high = at - half, at + half
@@ -132,8 +139,9 @@ def _intervals(n: int, least: int) -> tuple[np.ndarray, np.ndarray]:
 def _turned(y: np.ndarray, one: _Found, rounding: np.ndarray, counts: np.ndarray, policy: SmallRunPolicy) -> _Found:
     """The core along the direction in which its rows are thinnest, as long as that wins."""
     for _ in range(policy.core_turns):
-        own = y[one.inside]
-        way = np.linalg.eigh(np.cov(own.T, aweights=counts[one.inside], bias=True))[1][:, :1]
+        own, mass = y[one.inside], counts[one.inside][:, None]
+        own = own - (mass * own).sum(axis=0) / mass.sum()
+        way = np.linalg.eigh(matmul((mass * own).T, own))[1][:, :1]
         then = _scan(matmul(y, way), _widths(way.T, rounding), counts, policy)[0]
         if then.gain <= one.gain:
             break

@@ -66,6 +66,8 @@ class Sample:
         Most atoms of a small run if anchor words are found in all ``atoms``; None for all.
     others
         Statistics of all other clusters, if the prior of the likelihood is learned.
+    cores
+        Whether starts from cores are tried too.
     """
 
     atoms: Batch
@@ -74,6 +76,7 @@ class Sample:
     refine: int
     few: int | None = None
     others: Summary | None = None
+    cores: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +99,8 @@ class Surroundings:
         Beliefs about all clusters, if atoms come in groups.
     others
         Statistics of all clusters but a single target, if the prior of the likelihood is learned.
+    cores
+        Whether starts from cores are tried too.
     """
 
     pool: tuple[Batch, ...]
@@ -105,10 +110,13 @@ class Surroundings:
     starts: int = 2
     posterior: Posterior | None = None
     others: Summary | None = None
+    cores: bool = True
 
     @property
-    def target(self) -> Sample:
-        """The only target by itself, with all atoms in one run."""
+    def target(self) -> Sample | None:
+        """The only target by itself, with all atoms in one run; None for several targets, and for whole groups."""
+        if self.n_targets > 1 or self.posterior is not None or not self.cores:
+            return None
         return Sample(self.pool[0], float(self.summary["N"][0]), (), SmallRunPolicy().steps_beside, others=self.others)
 
 
@@ -129,19 +137,20 @@ def create(
     forecast; for as many clusters as before too, since the best of several cuts fits a sample better as well.
     """
     model = model.in_double  # parts of one cluster overlap: screening would be an extra cost
-    if isinstance(source, Surroundings):
-        found = unless_refused(_create_beside, model, source, seed, key, policy, otherwise=None)
-    else:
-        found = _create_alone(model, source, seed, key, policy)
-    if found is not None or source.others is None:
-        return found
     alone = source.target if isinstance(source, Surroundings) else source
-    return unless_refused(_with_another_prior, model, alone, source.others, policy, otherwise=None)
+    begun = [] if alone is None or not alone.cores else _with_cores(model, alone.atoms, policy)
+    if isinstance(source, Surroundings):
+        found = unless_refused(_create_beside, model, source, begun, seed, key, policy, otherwise=None)
+    else:
+        found = _create_alone(model, source, begun, seed, key, policy)
+    if found is not None or alone is None or alone.others is None or not begun:
+        return found
+    return unless_refused(_with_another_prior, model, alone, alone.others, begun, policy, otherwise=None)
 
 
 # -- a cluster alone ------------------------------------------------------------------------------------------------
 def _create_alone(
-    model: Model, source: Sample, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+    model: Model, source: Sample, begun: list[Summary], seed: int, key: tuple[int, ...], policy: SmallRunPolicy
 ) -> Summary | None:
     every = atoms = source.atoms
     if WORDS in source.widths and source.few is not None:
@@ -161,33 +170,34 @@ def _create_alone(
         summary = unless_refused(_small_run, forecast, atoms, width, source.refine, rng, otherwise=None)
         if summary is not None and (value := forecast.value(summary)) > most:
             best, most = summary, value
-    for begun in _with_cores(model, atoms, policy):
-        summary = unless_refused(_settled, forecast, atoms, begun, source.refine, otherwise=None)
+    for start in begun:
+        summary = unless_refused(_settled, forecast, atoms, start, source.refine, otherwise=None)
         if summary is not None and (value := forecast.value(summary)) > most:
             best, most = summary, value
     return None if best is None else _of_mass(best, source.mass)
 
 
-def _with_another_prior(model: Model, source: Sample, others: Summary, policy: SmallRunPolicy) -> Summary | None:
+def _with_another_prior(
+    model: Model, source: Sample, others: Summary, starts: list[Summary], policy: SmallRunPolicy
+) -> Summary | None:
     """Statistics of two clusters, begun with a core of the atoms, that pay once the prior is learned anew; or None.
 
     A prior learned from broad clusters holds a thin one to be too broad to pay, and without it the prior stays.
     """
-    best, most = None, 0.0
-    for begun in _with_cores(model, source.atoms, policy):
-        factor = source.mass / model.mass(source.atoms)
+    best, most, factor = None, 0.0, source.mass / model.mass(source.atoms)
 
-        def learned(found: Summary, before: Model, factor: float = factor) -> tuple[Model, Summary]:
-            everything = others.exchange([], replace(found, ids=-1 - np.arange(found.n_clusters)).scale(factor))
-            return better_prior(before, everything), everything
+    def learned(found: Summary, before: Model) -> tuple[Model, Summary]:
+        everything = others.exchange([], replace(found, ids=-1 - np.arange(found.n_clusters)).scale(factor))
+        return better_prior(before, everything), everything
 
-        now = summarize_assigned(model, source.atoms, np.zeros(source.atoms.n_atoms, np.int64), 1)
+    now = summarize_assigned(model, source.atoms, np.zeros(source.atoms.n_atoms, np.int64), 1)
+    before = others.exchange([], replace(now, ids=np.array([-1])).scale(factor))
+    for begun in starts:
         then, _ = learned(begun, model)
         found = _settled(Forecast(then, factor, policy), source.atoms, begun, source.refine)
         if found is None:
             continue
         then, everything = learned(found, then)
-        before = others.exchange([], replace(now, ids=np.array([-1])).scale(factor))
         gain = best_value(then, everything) - best_value(model, before)
         gain -= Forecast(then, factor, policy).optimism(found) - Forecast(model, factor, policy).optimism(now)
         if gain > most:
@@ -213,17 +223,18 @@ def _small_run(forecast: Forecast, atoms: Batch, width: int, refine: int, rng: n
     return None if begun.n_clusters < 2 else _settled(forecast, atoms, begun, refine)
 
 
-def _with_cores(model: Model, atoms: Batch, policy: SmallRunPolicy) -> Iterator[Summary]:
+def _with_cores(model: Model, atoms: Batch, policy: SmallRunPolicy) -> list[Summary]:
     """Statistics of two clusters, the rows of a core and all others, largest first, for each core of the atoms.
 
     Only where small runs are compiled: for Gaussians of full covariance.
     """
     steps = compiled(model, atoms)
-    if steps is None or not policy.cores:
-        return
+    if steps is None:
+        return []
     none = 1e-6 / steps.settings.nu * np.diagonal(steps.settings.scale)
-    for inside in cores(atoms.x, atoms.weights, steps.settings.unrecorded, none, policy):
-        yield summarize_assigned(model, atoms, largest_first(inside.astype(np.int64), atoms.weights, 2), 2)
+    found = cores(atoms.x, atoms.weights, steps.settings.unrecorded, none, policy)
+    labels = (largest_first(inside.astype(np.int64), atoms.weights, 2) for inside in found)
+    return [summarize_assigned(model, atoms, own, 2) for own in labels]
 
 
 def cut(
@@ -495,7 +506,7 @@ def most_steps(policy: SmallRunPolicy, n_widths: int, n_starts: int) -> int:
 
 
 def _create_beside(
-    model: Model, near: Surroundings, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+    model: Model, near: Surroundings, starts: list[Summary], seed: int, key: tuple[int, ...], policy: SmallRunPolicy
 ) -> Summary | None:
     """New clusters in place of targets, re-estimated together with the targets' neighbours.
 
@@ -519,7 +530,7 @@ def _create_beside(
     quick, alone = structure.untied(model), structure.untied_summary(model, rest)
     atoms = replace(everything, groups=None)
     tried: dict[int, tuple[Summary, float]] = {}
-    for parts in _different_parts(quick, near, targets, seed, key, policy):
+    for parts in _different_parts(quick, near, starts, targets, seed, key, policy):
         both, width = _beside(quick, parts, alone), parts.n_clusters
         found = climb(quick, None, both, atoms, before, policy.first_steps, policy.at_rest)
         if width not in tried or found[1] > tried[width][1]:
@@ -563,9 +574,16 @@ def _in_order(model: Model, summary: Summary) -> float:
 
 
 def _different_parts(
-    model: Model, near: Surroundings, targets: Batch, seed: int, key: tuple[int, ...], policy: SmallRunPolicy
+    model: Model,
+    near: Surroundings,
+    begun: list[Summary],
+    targets: Batch,
+    seed: int,
+    key: tuple[int, ...],
+    policy: SmallRunPolicy,
 ) -> Iterator[Summary]:
-    """Statistics of cuts of the targets' atoms alone, from each start whose cut no earlier start found."""
+    """Statistics of cuts of the targets' atoms alone, from each start whose cut no earlier start found, and from the
+    clusters ``begun`` with cores."""
     distances = cache(partial(distances_between, model))  # most starts choose among the same atoms
     cuts = list[Summary]()
     for turn, width in enumerate(np.repeat(near.widths, near.starts).tolist()):
@@ -579,7 +597,7 @@ def _different_parts(
         parts = _learned_parts(model, found, targets, policy)
         if parts is not None:
             yield parts
-    for found in _with_cores(model, targets, policy) if near.n_targets == 1 else ():
+    for found in begun:
         parts = _learned_parts(model, found, targets, policy)
         if parts is not None:
             yield parts

@@ -289,7 +289,7 @@ class SmallRunPolicy:
         Share of ``LapPolicy.calm_gain`` that a local step on other cuts must gain for another to follow.
     cores
         Most starts from rows of a cluster that lie closer together than its Gaussian expects
-        (:mod:`bnp_dask.moves.cores`); 0 for none.
+        (:mod:`bnp_dask.moves.cores`).
     core_rows
         Least rows of such a core; beside it there are as many others.
     core_gain
