@@ -1,8 +1,8 @@
 """Learning of the prior at the end of a lap: settings of the prior that raise the whole-data objective.
 
 The totals are sufficient statistics, so a better prior needs no pass over the data, and the statistics kept of batches
-are valid for any prior.  The prior changes only between laps: all batches, trials and moves of a lap are judged with
-one prior.
+are valid for any prior.  The prior changes only between laps: all batches and moves of a lap are judged with one prior,
+except births that pay only with the prior to which they lead (:meth:`bnp_dask.moves.judge.Judge.decide`).
 """
 
 from __future__ import annotations
