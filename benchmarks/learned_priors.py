@@ -194,7 +194,7 @@ def by_bic(x: np.ndarray, held: np.ndarray, seed: int) -> tuple[int, np.ndarray,
 
 
 WAYS: dict[str, Callable[[np.ndarray, np.ndarray, int], tuple[int, np.ndarray, float]]] = {
-    **{name: (lambda *a, name=name: ours(name, *a)) for name in ("auto", "never", "diagonal", "full")},  # type: ignore[misc]
+    **{name: (lambda *a, name=name: ours(name, *a)) for name in ("auto", "never", "diagonal", "full", "random")},  # type: ignore[misc]
     **{f"{n}-no-grain": (lambda *a, n=n: ours(f"{n}-no-grain", *a)) for n in ("never", "diagonal")},  # type: ignore[misc]
     "estimator": estimator,
     "bgm30": bayesian,

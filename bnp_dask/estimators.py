@@ -828,8 +828,8 @@ class DirichletProcessMixture(Estimator, TransformerMixin, ClusterMixin, BaseEst
     reproducible
         Compute the same bits on every x86-64 processor with AVX2 and FMA; see :class:`bnp_dask.Model`.
     learn_prior
-        Whether the likelihood's prior is fitted to the clusters: ``"auto"``, ``"never"``, ``"diagonal"`` or
-        ``"full"``, as for :class:`bnp_dask.Model`.
+        Whether the likelihood's prior is fitted to the clusters: ``"auto"``, ``"never"``, ``"diagonal"``,
+        ``"full"`` or ``"random"``, as for :class:`bnp_dask.Model`.
     store
         Run directory.  ``fit`` begins a run there, which :meth:`partial_fit` continues, also in another process;
         None keeps all in memory.

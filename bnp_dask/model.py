@@ -361,8 +361,9 @@ class Model:
         gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
         ``"auto"``: as ``"diagonal"``, but with fixed ``gamma``, for mixtures of a ``Gaussian`` without given ``nu``,
         ``B``, ``m`` and ``kappa``, or of an ``AutoRegressiveGaussian`` without given ``nu``, ``B`` and ``V``, if the
-        schedule has an exact objective; else as ``"never"``.  Parts of a ``Product`` learn what they learn alone, with
-        ``"auto"`` if each part that can learn would.
+        schedule has an exact objective; else as ``"never"``.  ``"random"``: as ``"auto"``, whatever is given, and the
+        scale matrix of ``Gaussian`` has a distribution in place of a diagonal point; not with ``reproducible``.  Parts
+        of a ``Product`` learn what they learn alone, with ``"auto"`` if each part that can learn would.
     reference
         Likelihood with the prior from which learning began, set by :meth:`with_prior`; None for a fixed prior.
     copies
@@ -449,7 +450,7 @@ class Model:
         ``may_learn`` says whether ``learn_prior="auto"`` may learn.
         """
         found = self.observation.with_prior(survey)
-        learns = self.learn_prior in ("diagonal", "full") or (may_learn and learns_by_default(self))
+        learns = self.learn_prior not in ("auto", "never") or (may_learn and learns_by_default(self))
         own: Any = self.allocation
         if isinstance(own, PreparedAllocation):
             own = own.with_prior(survey, found)

@@ -247,8 +247,9 @@ class LeanObservation(Protocol):
         ...
 
 
-ScaleShape = Literal["diagonal", "full"]
-"""Shape of a learned scale matrix."""
+ScaleShape = Literal["diagonal", "full", "random"]
+"""Shape of a learned scale matrix; ``"random"``: with a distribution in place of a point, where the likelihood knows
+one, else diagonal."""
 
 
 @runtime_checkable

@@ -243,6 +243,9 @@ class Gaussian(Marginalising, LearnsPrior):
         Combinations of columns that are the same in all rows, and the prior's covariance along them,
         ``(2, k, D)``.  Default: found from the data, see :mod:`bnp_dask.observation.dependence`;
         ``np.zeros((2, 0, D))`` for none.
+    doubt
+        How well B is known where it is learned as random, ``(D + 2,)``, see
+        :class:`bnp_dask.kernels.gaussian.learned.Doubt`.  Default: B is known.
 
     Notes
     -----
@@ -261,6 +264,7 @@ class Gaussian(Marginalising, LearnsPrior):
     missing: Missing = field(default=None, metadata=OPTIONAL)
     grain: np.ndarray | float | None = field(default=None, metadata=OPTIONAL)
     null: np.ndarray | None = field(default=None, metadata=OPTIONAL)
+    doubt: np.ndarray | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -376,6 +380,11 @@ class Gaussian(Marginalising, LearnsPrior):
             whiten=wishart.needs_whitening(precision, spread),
         )
 
+    @cached_property
+    def _charge(self) -> float:
+        """Nats that each cluster pays because B is not known."""
+        return 0.0 if self.doubt is None else learned.charge(self._prior.nu, learned.doubt_of(self.doubt))
+
     @property
     def _unrecorded(self) -> np.ndarray | None:
         return self._unrecorded_held[0]
@@ -396,7 +405,7 @@ class Gaussian(Marginalising, LearnsPrior):
         scale = posterior_scale(prior, self._unrecorded, n, summary["x"], summary["xx"], kappa)
         log_det = wishart.log_dets(scale, summary.ids, type(self).__name__)
         mean_part = 0.5 * prior.center.size * log(prior.kappa / kappa)
-        evidence = wishart.log_evidence(n, nu, log_det, prior.nu, prior.B) + mean_part
+        evidence = wishart.log_evidence(n, nu, log_det, prior.nu, prior.B) + mean_part - self._charge
         return evidence + summary[ENTROPY] if self.marginalises else evidence
 
     def small_run(self, gamma: float) -> rounds.SmallRun | None:
@@ -409,7 +418,7 @@ class Gaussian(Marginalising, LearnsPrior):
             mean=prior.m - prior.center,
             scale=np.array(prior.B),
             unrecorded=np.zeros_like(prior.B) if self._unrecorded is None else np.array(self._unrecorded),
-            normalizer=wishart.prior_normalizer(prior.nu, prior.B),
+            normalizer=wishart.prior_normalizer(prior.nu, prior.B) + self._charge,
             gamma=float(gamma),
         )
         return rounds.SmallRun(settings, prior.center)
@@ -475,7 +484,7 @@ class Gaussian(Marginalising, LearnsPrior):
         wishart_part = wishart.wishart_kl(params.nu, params.log_det, prior.nu, prior.B, quadratic)
         ratio = prior.kappa / params.kappa
         normal = 0.5 * d * (ratio - 1.0 - log(ratio)) + self._pull(params)
-        return wishart_part + normal
+        return wishart_part + normal + self._charge
 
     def log_prior(self, params: NormalWishart) -> np.ndarray:
         """``nu/2 log|Lam| - tr(B Lam)/2 - kappa/2 (mu - m)' Lam (mu - m)``: the density whose mode is the point
@@ -516,9 +525,15 @@ class Gaussian(Marginalising, LearnsPrior):
         shift = prior.m - prior.center if few else learned.mean_settings(found, theta[:, :d].sum(axis=0))
         away = params.shift[used] - shift
         pull = -2.0 * np.einsum("kp,kp->", theta[:, d + 1 :], packed_outer(away, away))
-        nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full", calm)
+        doubt = None
+        if shape == "random" and not first[~np.eye(d, dtype=np.bool_)].any():
+            now = None if self.doubt is None else learned.doubt_of(self.doubt)
+            nu, scale, doubt = learned.random_settings(found, prior.nu, now, first, calm)
+        else:
+            nu, scale = learned.wishart_settings(found, prior.nu, first, shape == "full", calm)
         count = max(LEAST_MASS, learned.pseudo_count(found.n_clusters, d, float(pull + (d / kappa).sum())))
-        return replace(self, nu=nu, B=scale, m=shift + prior.center, kappa=count)
+        packed = None if doubt is None else doubt.packed()
+        return replace(self, nu=nu, B=scale, m=shift + prior.center, kappa=count, doubt=packed)
 
     def extrapolated(self, first: Self, second: Self, n_atoms: float) -> Self | None:
         priors = [each._prior for each in (first, second, self)]
@@ -529,7 +544,11 @@ class Gaussian(Marginalising, LearnsPrior):
 
     def log_hyperprior(self, start: Self) -> float:
         prior, first = self._prior, wishart.expected_scale(start._prior.nu, start._prior.B)
-        return learned.log_wishart_hyperprior(prior.nu, prior.B, first) - prior.kappa
+        if self.doubt is None:
+            return learned.log_wishart_hyperprior(prior.nu, prior.B, first) - prior.kappa
+        doubt = learned.doubt_of(self.doubt)
+        own = learned.log_wishart_hyperprior(prior.nu, prior.nu * np.diag(doubt.spread), first) - prior.kappa
+        return own - learned.divergence(prior.nu, prior.B, doubt)
 
     def estimates(self, params: NormalWishart, names: Names) -> Estimates:
         square = (Axis("feature", names), Axis("feature", names))

@@ -11,7 +11,7 @@ from bnp_dask.inputs import as_a, is_a, one_of
 from bnp_dask.observation import LearningObservation, ScaleShape, can_learn
 from bnp_dask.structure.protocols import WholeModel
 
-LearnPrior = Literal["auto", "never", "diagonal", "full"]
+LearnPrior = Literal["auto", "never", "diagonal", "full", "random"]
 """Values of ``learn_prior`` of :class:`~bnp_dask.model.Model`."""
 
 
@@ -51,13 +51,15 @@ OF_POINTS = 'needs estimate="posterior": point estimates have no objective that 
 
 def require_learning(model: WholeModel) -> None:
     """Raise SettingError unless the prior can be learned as the model's settings ask."""
-    one_of("learn_prior", model.learn_prior, ("auto", "never", "diagonal", "full"))
+    one_of("learn_prior", model.learn_prior, ("auto", "never", "diagonal", "full", "random"))
     _require_learning_concentrations(model)
     if model.learn_prior in ("auto", "never"):
         return
     name, why = type(model.observation).__name__, ""
     if model.estimate == "map":
         why = OF_POINTS
+    elif model.learn_prior == "random" and model.reproducible:
+        why = 'eigenvalues are not the same bits on all processors; leave reproducible out, or use "diagonal"'
     elif not can_learn(model.observation):
         able = (
             "Gaussian(), DiagGaussian(), SemiConjugateGaussian(), ZeroMeanGaussian() or AutoRegressiveGaussian(), "
@@ -98,13 +100,13 @@ def learns_by_default(model: WholeModel) -> bool:
 
 def scale_shape(model: WholeModel) -> ScaleShape:
     """Shape of learned scale matrices."""
-    return "full" if model.learn_prior == "full" else "diagonal"
+    return "diagonal" if model.learn_prior in ("auto", "never") else model.learn_prior
 
 
 def learner_of(model: WholeModel) -> LearningAllocation | None:
     """Allocation, if its concentrations are learned: always, or with the likelihood of a mixture that was asked to."""
     is_mixture = not (model.structure.is_tied or model.structure.has_shares)
-    with_likelihood = is_mixture and model.reference is not None and model.learn_prior != "auto"
+    with_likelihood = is_mixture and model.reference is not None and model.learn_prior in ("diagonal", "full")
     asked = model.learn_concentrations
     learns = asked == "always" or (asked == "auto" and with_likelihood)
     return model.allocation if learns and is_a(model.allocation, LearningAllocation) else None

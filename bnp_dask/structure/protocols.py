@@ -468,7 +468,7 @@ class WholeModel(Protocol):
         ...
 
     @property
-    def learn_prior(self) -> Literal["auto", "never", "diagonal", "full"]:
+    def learn_prior(self) -> Literal["auto", "never", "diagonal", "full", "random"]:
         """Whether settings of the prior are learned."""
         ...
 

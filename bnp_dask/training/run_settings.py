@@ -100,7 +100,7 @@ def check_parts(model: Any, init: Any, schedule: Any, moves: Sequence[Any], call
         require("init", init, Initialization, EXAMPLES["init"])
     if schedule is not None:
         require("schedule", schedule, Schedule, EXAMPLES["schedule"])
-        if model.learn_prior in ("diagonal", "full") and not schedule.decides_moves:
+        if model.learn_prior not in ("auto", "never") and not schedule.decides_moves:
             raise SettingError(
                 f"{type(schedule).__name__}() has no exact objective to learn a prior with; use Memoized() or "
                 'FullBatch(), or Model(..., learn_prior="never")'

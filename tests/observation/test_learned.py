@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
+from scipy.stats import gamma
 
+from bnp_dask import Memoized, train
 from bnp_dask.allocation import HDPHMM, DPMixture
 from bnp_dask.core.batch import Batch
 from bnp_dask.core.survey import survey_batch
@@ -24,6 +26,7 @@ from bnp_dask.observation import (
     wishart,
 )
 from bnp_dask.structure.prior import prior_terms, scale_shape
+from bnp_dask.training.train import ConvergenceWarning
 from tests.pairwise import in_pairs
 
 D, K = 3, 12
@@ -439,3 +442,145 @@ def test_expected_variances_are_those_of_the_inverse_of_a_gamma_number():
     own = Model(DPMixture(), model)
     params = model.global_step(own.empty_summary(np.arange(1)))
     assert_allclose(model.estimates(params, None)["variance"].compute(), [[2.0, 2.0]])
+
+
+# -- a scale matrix that is random ------------------------------------------------------------------------------------
+def some_doubt(d, m=9.5, b=6.5):
+    return rules.Doubt(known=m, prior_known=b, spread=np.linspace(0.5, 2.0, d))
+
+
+def test_divergence_and_charge_of_one_feature_are_those_of_the_definition():
+    """Psi^-1 is a Gamma variate, and integrals over it are sums over a fine grid."""
+    doubt, nu, mean = some_doubt(1), 4.0, 0.7
+    m, b, s = doubt.known, doubt.prior_known, doubt.spread[0]
+    q, p = gamma(m / 2, scale=2.0 / ((m - 2.0) * mean)), gamma(b / 2, scale=2.0 / (b * s))
+    grid = np.linspace(1e-6, 60.0, 2_000_001)
+    weight = q.pdf(grid) * (grid[1] - grid[0])
+    assert_allclose((weight / grid).sum(), mean, rtol=1e-6)
+    assert_allclose(
+        rules.divergence(nu, np.array([[nu * mean]]), doubt), (weight * (q.logpdf(grid) - p.logpdf(grid))).sum(), 1e-5
+    )
+    assert_allclose(rules.charge(nu, doubt), 0.5 * nu * (np.log(mean) + (weight * np.log(grid)).sum()), rtol=1e-5)
+
+
+def test_divergence_and_charge_of_several_features_are_those_of_wishart_distributions():
+    doubt, nu, d = some_doubt(3), 6.0, 3
+    root = np.array([[1.0, 0.0, 0.0], [0.4, 0.8, 0.0], [-0.3, 0.2, 1.1]])
+    mean = root @ root.T
+    inner_scale = (doubt.known - d - 1.0) * mean
+    precision = doubt.known * np.linalg.inv(inner_scale)
+    log_det, m = np.linalg.slogdet(inner_scale)[1], np.array([doubt.known])
+    quadratic = wishart.coefficients(precision[None], np.zeros((1, d)))[:, d + 1 :]
+    expected = wishart.wishart_kl(
+        m, np.array([log_det]), doubt.prior_known, doubt.prior_known * np.diag(doubt.spread), quadratic
+    )
+    assert_allclose(rules.divergence(nu, nu * mean, doubt), expected[0], rtol=1e-10)
+    log_psi = -wishart.expected_log_det(m, np.array([log_det]), d)[0]
+    assert_allclose(rules.charge(nu, doubt), 0.5 * nu * (np.linalg.slogdet(mean)[1] - log_psi), rtol=1e-10)
+
+
+def tied(seed=0, k=8):
+    """Atoms of clusters with one covariance of strong correlations."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(k, size=400)
+    root = np.outer(np.ones(4), [1.0, 0, 0, 0]) + 0.15 * np.eye(4)
+    return 3.0 * rng.normal(size=(k, 4))[labels] + rng.normal(size=(400, 4)) @ root.T, labels
+
+
+def random_model(k=8):
+    x, labels = tied(k=k)
+    batch = Batch(x)
+    model = Model(DPMixture(), Gaussian(), learn_prior="random").with_prior(survey_batch(batch))
+    return model, model.summarize(np.arange(k), batch, np.eye(k)[labels])
+
+
+def test_learning_raises_the_terms_of_the_prior_and_no_nearby_distribution_is_better():
+    model, summary = random_model()
+    params = model.observation_step(summary)
+    found = replace(
+        model, observation=model.observation.learned(params, np.ones(8, np.bool_), model.reference, "random")
+    )
+    point = replace(
+        model, observation=model.observation.learned(params, np.ones(8, np.bool_), model.reference, "diagonal")
+    )
+    best = objective(found, params, summary)
+    assert found.observation.doubt is not None
+    assert best > objective(point, params, summary) + 10.0
+    own = found.observation
+    for i in range(len(own.doubt)):
+        for times in (0.98, 1.02):
+            doubt = own.doubt.copy()
+            doubt[i] *= times
+            other = replace(found, observation=replace(own, doubt=doubt))
+            assert objective(other, params, summary) < best + 1e-6
+    for change in (
+        0.98 * own.B,
+        1.02 * own.B,
+        own.B + 0.02 * np.diag(own.B.diagonal()),
+        0.5 * (own.B + point.observation.B),
+    ):
+        other = replace(found, observation=replace(own, B=change))
+        assert objective(other, params, summary) < best + 1e-6
+
+
+def test_slopes_of_the_bound_are_differences_of_its_values():
+    total = np.array([[3.0, 1.0], [1.0, 2.0]])
+    bound = rules._BoundOfDoubt(rules.Precisions(3, total, -1.0), np.array([1.0, 2.0]), 2.0, 106.0)
+    place = bound.place(5.0, 4.0, 12.0, np.array([0.6, 1.5]))
+    slope = bound.value_and_slope(place)[1]
+    for i in range(len(place)):
+        step = 1e-5 * np.eye(len(place))[i]
+        both = [bound.value_and_slope(place + sign * step)[0] for sign in (1.0, -1.0)]
+        assert_allclose((both[0] - both[1]) / 2e-5, slope[i], rtol=1e-5, atol=1e-7)
+
+
+def test_clusters_without_correlation_keep_a_point():
+    found, start = rules.Precisions(2, np.diag([4.0, 2.0]), -3.0), np.eye(2)
+    nu, scale, doubt = rules.random_settings(found, 4.0, None, start, calm=True)
+    point = rules.wishart_settings(found, 4.0, start, is_full=False, calm=True)
+    assert doubt is None
+    assert nu == point[0]
+    assert_array_equal(scale, point[1])
+
+
+def test_a_distribution_that_is_known_well_is_the_point():
+    """As b grows, the bound at its best m tends to that of the diagonal point with mean s."""
+    total = np.array([[3.0, 1.0], [1.0, 2.0]])
+    bound = rules._BoundOfDoubt(rules.Precisions(3, total, -1.0), np.ones(2), 2.0, 106.0)
+    spread = np.array([0.6, 1.5])
+    values = [bound.value_and_slope(bound.place(5.0, b, b + 15.0, spread))[0] for b in (200.0, 1000.0, 1999.0)]
+    gaps = bound.of_point(5.0, 5.0 * np.diag(spread)) - np.array(values)
+    assert (np.abs(gaps) < np.array([1.0, 0.2, 0.1])).all()
+
+
+def test_clusters_are_judged_by_the_reported_bound():
+    """The evidence of a cluster, in small runs too, is its term of the objective."""
+    model, summary = random_model()
+    model = better_prior(model, summary)
+    observation, params = model.observation, model.observation_step(summary)
+    terms = model.data_terms(params, summary)
+    assert observation.doubt is not None
+    assert_allclose(observation.evidence(summary), terms, rtol=1e-9)
+    assert_allclose(observation.small_run(1.0).evidence(summary.values), terms, rtol=1e-9)
+
+
+def test_whole_runs_never_fall_and_go_on_from_a_checkpoint(tmp_path):
+    x, _ = tied()
+    model, store = Model(DPMixture(), Gaussian(), learn_prior="random"), str(tmp_path / "run")
+    with pytest.warns(ConvergenceWarning):
+        whole = train(model, x, rng=0, schedule=Memoized(laps=6))
+    elbo = np.array(whole.history["elbo"][1:])
+    assert np.diff(elbo).min() > -1e-9 * abs(elbo[-1])
+    found = whole.posterior.model.observation.doubt
+    assert found is not None
+    with pytest.warns(ConvergenceWarning):
+        train(model, x, rng=0, schedule=Memoized(laps=3), store=store)
+    with pytest.warns(ConvergenceWarning):
+        resumed = train(model, x, rng=0, schedule=Memoized(laps=6), store=store, resume=True)
+    assert_array_equal(resumed.posterior.model.observation.doubt, found)
+    assert resumed.history["elbo"][-1] == whole.history["elbo"][-1]
+
+
+def test_reproducible_bits_and_random_scales_exclude_each_other():
+    with pytest.raises(SettingError, match="eigenvalues"):
+        Model(DPMixture(), Gaussian(), learn_prior="random", reproducible=True)

@@ -132,7 +132,7 @@ class TruncationFreeSVI:
         require_exact_atoms(observation, name)
         if model.reproducible:
             raise SettingError(f"{name}: reproducible=True is not kept by samplers; leave it out")
-        if model.learn_prior in ("diagonal", "full"):
+        if model.learn_prior not in ("auto", "never"):
             raise SettingError(
                 f'{name}: has no exact objective to learn a prior with; leave learn_prior="{model.learn_prior}" out'
             )
