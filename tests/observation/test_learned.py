@@ -497,12 +497,13 @@ def random_model(k=8):
 def test_learning_raises_the_terms_of_the_prior_and_no_nearby_distribution_is_better():
     model, summary = random_model()
     params = model.observation_step(summary)
-    found = replace(
-        model, observation=model.observation.learned(params, np.ones(8, np.bool_), model.reference, "random")
+    used, start = np.ones(8, np.bool_), model.reference
+    found, point = (
+        replace(model, observation=model.observation.learned(params, used, start, shape))
+        for shape in ("random", "diagonal")
     )
-    point = replace(
-        model, observation=model.observation.learned(params, np.ones(8, np.bool_), model.reference, "diagonal")
-    )
+    for _ in range(5):  # a climb goes on where the last one ended
+        found = replace(found, observation=found.observation.learned(params, used, start, "random"))
     best = objective(found, params, summary)
     assert found.observation.doubt is not None
     assert best > objective(point, params, summary) + 10.0
@@ -512,7 +513,7 @@ def test_learning_raises_the_terms_of_the_prior_and_no_nearby_distribution_is_be
             doubt = own.doubt.copy()
             doubt[i] *= times
             other = replace(found, observation=replace(own, doubt=doubt))
-            assert objective(other, params, summary) < best + 1e-6
+            assert objective(other, params, summary) < best + 1e-4
     for change in (
         0.98 * own.B,
         1.02 * own.B,
@@ -520,7 +521,7 @@ def test_learning_raises_the_terms_of_the_prior_and_no_nearby_distribution_is_be
         0.5 * (own.B + point.observation.B),
     ):
         other = replace(found, observation=replace(own, B=change))
-        assert objective(other, params, summary) < best + 1e-6
+        assert objective(other, params, summary) < best + 1e-4
 
 
 def test_slopes_of_the_bound_are_differences_of_its_values():

@@ -53,8 +53,11 @@ MOST_NU = 52
 MOST_KNOWN = 1e3
 """Upper limit of the degrees of freedom of a random Psi and of its prior, times D: more is a point estimate."""
 
-STEPS = 100
-"""Most steps of the climb to the distribution of a random Psi."""
+STEPS = 20
+"""Most steps of one climb to the distribution of a random Psi; the next update goes on from there."""
+
+ENOUGH = 1e-3
+"""Slope at which a climb ends, nats a number of :data:`WIDTH`."""
 
 WIDTH = 20.0
 """Size of the numbers that this climb changes, at their bounds: one is about half of a logarithm."""
@@ -354,10 +357,11 @@ def random_settings(
     point = wishart_settings(found, nu, start, is_full=False, calm=calm)
     bound = _BoundOfDoubt(found, first, min(nu, float(d)), most_nu(nu, k, d, calm))
     spread = point[1].diagonal() / point[0]
-    begins = [(nu, doubt.prior_known, doubt.known, doubt.spread)] if doubt is not None else []
-    begins += [(point[0], b, b + k * point[0], spread) for b in (d + 1.0, 3.0 * d)] if doubt is None else []
-    places = [maximise(bound.value_and_slope, bound.place(*begin), WIDTH, 1e-6, STEPS) for begin in begins]
-    best = max(places, key=lambda place: bound.value_and_slope(place)[0])
+    if doubt is None:
+        begin = bound.place(point[0], 2.0 * d, 2.0 * d + k * point[0], spread)
+    else:
+        begin = bound.place(nu, doubt.prior_known, doubt.known, doubt.spread)
+    best = maximise(bound.value_and_slope, begin, WIDTH, ENOUGH, STEPS)
     if not bound.value_and_slope(best)[0] > bound.of_point(*point):
         return (*point, None)
     nu, b, m, spread = bound.settings(best)
