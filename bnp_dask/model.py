@@ -359,11 +359,12 @@ class Model:
         feature), ``SemiConjugateGaussian`` (``nu``, ``B``, ``m`` and ``V``), ``AutoRegressiveGaussian`` (``nu``, ``B``
         and ``V``), and also ``gamma`` of ``DPMixture`` and ``PitmanYorMixture``.  The objective
         gets the term ``prior``: see :mod:`bnp_dask.kernels.gaussian.learned`.  ``"never"``: they stay.
-        ``"auto"``: as ``"diagonal"``, but with fixed ``gamma``, for mixtures of a ``Gaussian`` without given ``nu``,
+        ``"random"``: as ``"diagonal"``, but with fixed ``gamma``, and the scale matrix of ``Gaussian`` has a
+        distribution where clusters share correlations; not with ``reproducible``.  ``"auto"``: as ``"random"`` (with
+        ``reproducible`` as ``"diagonal"``, with fixed ``gamma``), for mixtures of a ``Gaussian`` without given ``nu``,
         ``B``, ``m`` and ``kappa``, or of an ``AutoRegressiveGaussian`` without given ``nu``, ``B`` and ``V``, if the
-        schedule has an exact objective; else as ``"never"``.  ``"random"``: as ``"auto"``, whatever is given, and the
-        scale matrix of ``Gaussian`` has a distribution in place of a diagonal point; not with ``reproducible``.  Parts
-        of a ``Product`` learn what they learn alone, with ``"auto"`` if each part that can learn would.
+        schedule has an exact objective; else as ``"never"``.  Parts of a ``Product`` learn what they learn alone, with
+        ``"auto"`` if each part that can learn would.
     reference
         Likelihood with the prior from which learning began, set by :meth:`with_prior`; None for a fixed prior.
     copies

@@ -39,7 +39,7 @@ def learn_prior(state: State) -> list[dict[str, Any]]:
     if model.reference is None and learner_of(model) is None:
         return []
     value = state.total.value()
-    better = model if model.reference is None else better_prior(model, value, state.calm)
+    better = model if model.reference is None else better_prior(model, value, state.calm, opens=True)
     better = _better_concentrations(better, value)
     if better is model:
         return []

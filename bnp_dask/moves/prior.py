@@ -14,15 +14,23 @@ from bnp_dask.errors import NumericalError
 from bnp_dask.inputs import is_a
 from bnp_dask.model import Model
 from bnp_dask.moves.policy import LAP
-from bnp_dask.observation import CalmLearningObservation, ExtrapolatingObservation, LearningObservation
+from bnp_dask.observation import (
+    CalmLearningObservation,
+    ExtrapolatingObservation,
+    LearningObservation,
+    ScaleShape,
+)
 from bnp_dask.structure import prior_terms, scale_shape
 
 Tried = tuple[Model, Any, float]
 """A model, the parameters of its clusters, and the terms of the objective that depend on its prior, nats."""
 
 
-def better_prior(model: Model, value: Summary, calm: bool = False) -> Model:
-    """The model with a better prior of its likelihood, or the model itself; ``calm``: whether clusters are calm."""
+def better_prior(model: Model, value: Summary, calm: bool = False, opens: bool = False) -> Model:
+    """The model with a better prior of its likelihood, or the model itself; ``calm``: whether clusters are calm.
+
+    ``opens``: whether a scale matrix that is a point may become random, which costs ten times an update.
+    """
     used = value["N"] > LAP.unused
     if not used.any():
         return model
@@ -30,14 +38,16 @@ def better_prior(model: Model, value: Summary, calm: bool = False) -> Model:
     params = model.observation_step(value)
     now = _worth(model, params, value)
     trail: list[Any] = [model.observation]
-    for _ in range(LAP.prior_updates):
+    shape = scale_shape(model)
+    held: ScaleShape = "held" if shape == "random" else shape
+    for n in range(LAP.prior_updates):
         observation = model.observation
         assert is_a(observation, LearningObservation)
         reference: Any = model.reference  # of the class of the observation
         learned: Any = observation.learned
         if calm and is_a(observation, CalmLearningObservation):
             learned = observation.learned_when_calm
-        found = _tried(model, partial(learned, params, used, reference, scale_shape(model)), value)
+        found = _tried(model, partial(learned, params, used, reference, shape if opens and n == 0 else held), value)
         if found is None or not found[2] > now:
             return model
         gain = found[2] - now

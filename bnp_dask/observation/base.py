@@ -247,9 +247,9 @@ class LeanObservation(Protocol):
         ...
 
 
-ScaleShape = Literal["diagonal", "full", "random"]
+ScaleShape = Literal["diagonal", "full", "random", "held"]
 """Shape of a learned scale matrix; ``"random"``: with a distribution in place of a point, where the likelihood knows
-one, else diagonal."""
+one, else diagonal; ``"held"``: a distribution stays one, and a point stays a diagonal point."""
 
 
 @runtime_checkable

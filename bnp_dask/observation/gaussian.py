@@ -526,7 +526,8 @@ class Gaussian(Marginalising, LearnsPrior):
         away = params.shift[used] - shift
         pull = -2.0 * np.einsum("kp,kp->", theta[:, d + 1 :], packed_outer(away, away))
         doubt = None
-        if shape == "random" and not first[~np.eye(d, dtype=np.bool_)].any():
+        may_be_random = shape == "random" or (shape == "held" and self.doubt is not None)
+        if may_be_random and not first[~np.eye(d, dtype=np.bool_)].any():
             now = None if self.doubt is None else learned.doubt_of(self.doubt)
             nu, scale, doubt = learned.random_settings(found, prior.nu, now, first, calm)
         else:

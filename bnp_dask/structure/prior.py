@@ -100,7 +100,10 @@ def learns_by_default(model: WholeModel) -> bool:
 
 def scale_shape(model: WholeModel) -> ScaleShape:
     """Shape of learned scale matrices."""
-    return "diagonal" if model.learn_prior in ("auto", "never") else model.learn_prior
+    asked = model.learn_prior
+    if asked == "auto":
+        return "diagonal" if model.reproducible else "random"
+    return "diagonal" if asked == "never" else asked
 
 
 def learner_of(model: WholeModel) -> LearningAllocation | None:

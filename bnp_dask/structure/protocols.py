@@ -468,6 +468,11 @@ class WholeModel(Protocol):
         ...
 
     @property
+    def reproducible(self) -> bool:
+        """Whether results are the same on every processor."""
+        ...
+
+    @property
     def learn_prior(self) -> Literal["auto", "never", "diagonal", "full", "random"]:
         """Whether settings of the prior are learned."""
         ...

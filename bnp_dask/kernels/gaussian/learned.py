@@ -35,7 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import gammaln, polygamma, psi
@@ -381,7 +381,7 @@ class _BoundOfDoubt:
     least_nu: float
     most_nu: float
 
-    @property
+    @cached_property
     def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
         """Middles and half widths of the logarithms, ``(3 + D,)``."""
         d, most = len(self.first), MOST_KNOWN * len(self.first)
