@@ -552,6 +552,7 @@ NEAR: dict[str, tuple[str, ...]] = {
         "topics/test_document_births.py",
         "moves/test_side_by_side.py",
     ),
+    "moves/cores.py": ("moves/test_cores.py", "moves/test_neighbours.py"),
     "moves/create.py": (
         "moves/test_promises.py",
         "moves/test_neighbours.py",

@@ -29,6 +29,12 @@ CONCENTRATION = "concentration"
 PRIOR = "prior"
 """Kind of the history rows that record a change of the prior."""
 
+POINT: Mapping[str, Any] = {"learn_prior": "diagonal", "learn_concentrations": "never"}
+"""Settings under which a scale matrix stays a point, in place of "auto"."""
+
+NONE = np.zeros(0)
+"""Saved for a scale matrix that is a point and may become random."""
+
 
 def learn_prior(state: State) -> list[dict[str, Any]]:
     """Raise the objective over the learned settings of the prior; returns history rows.
@@ -91,14 +97,24 @@ def with_saved_prior(model: Model, arrays: Mapping[str, np.ndarray]) -> Model:
         return replace(model, reference=None)
     if not names:
         return model
+    was_point = any(_is_open(name) for name in _numbers(before)) and not any(_is_open(name) for name in kept)
+    if was_point and model.reference is not None:
+        # a run of version 0.3.0, whose scale matrix was a point; it goes on so
+        model = replace(model, **{key: to for key, to in POINT.items() if getattr(model, key) == "auto"})
     settings: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in kept.items()}
     return replace(model, observation=with_part(model.observation, _with_numbers(before, settings)))
+
+
+def _is_open(name: str) -> bool:
+    """Whether a setting, of a likelihood or of a part, tells how well a scale matrix is known; None for a point."""
+    return name.rpartition(".")[2] == "doubt"
 
 
 def _numbers(observation: Any) -> dict[str, Any]:
     """The numbers among the settings of a likelihood and of its parts, by name."""
     given = [f.name for f in fields(observation) if f.init] if is_dataclass(observation) else []
     found = {n: getattr(observation, n) for n in given}
+    found = {n: NONE if _is_open(n) and value is None else value for n, value in found.items()}
     found = {n: value for n, value in found.items() if isinstance(value, (int, float, np.ndarray))}
     for i, part in enumerate(observation.parts if isinstance(observation, Product) else ()):
         found |= {f"{i}.{name}": value for name, value in _numbers(part).items()}
@@ -108,6 +124,7 @@ def _numbers(observation: Any) -> dict[str, Any]:
 def _with_numbers(observation: Any, settings: Mapping[str, Any]) -> Any:
     """A likelihood with these numbers among its settings and those of its parts."""
     own = {name: value for name, value in settings.items() if "." not in name}
+    own |= {name: None for name, value in own.items() if _is_open(name) and not np.size(value)}
     of_parts: dict[str, dict[str, Any]] = {}
     for name in settings.keys() - own.keys():
         place, _, inner = name.partition(".")

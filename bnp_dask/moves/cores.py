@@ -61,7 +61,7 @@ def cores(
     found = _scan(matmul(y, ways.T), _widths(ways, rounding), counts, policy)
     found += _scan(np.sqrt((y**2).sum(axis=1))[:, None], np.zeros(1), counts, policy, d)
     # by chance alone the best of so many intervals of a Gaussian comes near the log of their number
-    chance = float(np.log(len(found) * len(_intervals(n, policy.core_rows)[0])))
+    chance = float(np.log(len(found) * len(_intervals(n, policy)[0])))
     enough = max(chance, policy.core_gain * (d + d * (d + 1) / 2))
     chosen: list[_Found] = []
     for one in sorted(found, key=lambda one: -one.gain)[: policy.cores]:
@@ -100,7 +100,7 @@ def _scan(
 ) -> list[_Found]:
     """The best interval of each direction: rows ``along`` it ``(n, M)``, of unit variance, known up to ``widths (M,)``;
     or, with ``d``, distances from the mean in so many dimensions."""
-    total, (first, last) = counts.sum(), _intervals(len(along), policy.core_rows)
+    total, (first, last) = counts.sum(), _intervals(len(along), policy)
     order = np.argsort(along, axis=0, kind="stable")
     at = np.take_along_axis(along, order, axis=0)
     half = 0.5 * np.maximum(widths, policy.thinnest)
@@ -124,14 +124,14 @@ def _scan(
 
 
 @cache
-def _intervals(n: int, least: int) -> tuple[np.ndarray, np.ndarray]:
-    """First and last places among ``n`` sorted rows of intervals of growing sizes, an eighth of them apart."""
+def _intervals(n: int, policy: SmallRunPolicy) -> tuple[np.ndarray, np.ndarray]:
+    """First and last places among ``n`` sorted rows of intervals of growing sizes."""
     sizes = set()
-    size = float(max(least, n // 100))
+    size = float(max(policy.core_rows, int(policy.core_share * n)))
     while size < 0.5 * n:
         sizes |= {int(size), n - int(size)}
-        size *= 1.5
-    first = [np.arange(0, n - m + 1, max(1, min(m, n - m) // 8)) for m in sorted(sizes)]
+        size *= policy.core_growth
+    first = [np.arange(0, n - m + 1, max(1, int(policy.core_shift * min(m, n - m)))) for m in sorted(sizes)]
     last = [own + m - 1 for own, m in zip(first, sorted(sizes), strict=True)]
     return np.concatenate(first), np.concatenate(last)
 

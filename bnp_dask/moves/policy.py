@@ -292,6 +292,9 @@ class SmallRunPolicy:
         (:mod:`bnp_dask.moves.cores`).
     core_rows
         Least rows of such a core; beside it there are as many others.
+    core_share, core_growth, core_shift
+        Least share of the rows in an interval; ratio of the sizes of intervals; and shift from one to the next, as a
+        share of their size.
     core_gain
         Nats that an interval must promise for each number of a cluster.
     core_turns
@@ -322,6 +325,9 @@ class SmallRunPolicy:
     recut_enough: float = 0.1
     cores: int = 2
     core_rows: int = 8
+    core_share: float = 0.01
+    core_growth: float = 1.5
+    core_shift: float = 0.125
     core_gain: float = 1.0
     core_turns: int = 3
     thinnest: float = 0.02

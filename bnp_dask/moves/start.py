@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from bnp_dask.core import Batch, Summary, register, unless_refused
 from bnp_dask.errors import SettingError
@@ -242,7 +241,7 @@ class _Sampled:
         both = as_start(self.model, [one, replace(other, ids=n + np.arange(other.n_clusters))])
         pairs = np.array([(i, n + j) for i in range(n) for j in range(other.n_clusters)], np.int64)
         loss = -data_gains(self.model, both, pairs).reshape(n, -1)
-        alike = np.array(linear_sum_assignment(loss)).T + [0, n]
+        alike = _paired(loss) + [0, n]
         left = np.setdiff1d(both.ids, alike)
         chosen = [*(int(pair[rng.integers(2)]) for pair in alike), *(int(i) for i in left if rng.random() < 0.5)]
         turn = rng.integers(3)
@@ -276,6 +275,16 @@ class CrossLimits:
         """By the work of a state in atom-cluster pairs; more once clusters are calm."""
         states = int(CROSS.work / (n_atoms * n_clusters * CROSS.steps))
         return CrossLimits(min(max(states, CROSS.least), CROSS.most), CROSS.calm_patience if calm else CROSS.patience)
+
+
+def _paired(loss: np.ndarray) -> np.ndarray:
+    """Rows and columns of ``loss (A, B)`` one to one, the pair of least loss first, ``(min(A, B), 2)``."""
+    free, pairs = loss.copy(), []
+    for _ in range(min(loss.shape)):
+        row, column = divmod(int(free.argmin()), loss.shape[1])
+        pairs.append((row, column))
+        free[row], free[:, column] = np.inf, np.inf
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -275,7 +275,7 @@ def test_births_of_chains_look_at_windows_and_at_other_atoms(where):
         context = SimpleNamespace(lap=lap, policy=policy, pending={} if pending else None)
         return [source.__name__ for source in birth._sources(context)]
 
-    others = ["_of_clusters", "_of_pools"] if where == "data" else ["_of_batches"]
+    others = ["_of_all", "_of_clusters", "_of_pools"] if where == "data" else ["_of_batches"]
     assert names(2) == [*others, "_of_windows"]
     assert names(1) == (["_of_windows", *others] if where == "data" else others)
     assert names(2, birth=replace(birth, windows=0)) == others

@@ -32,6 +32,7 @@ UNTESTED = {
     "column_covariance": LEARNED,
     "column_precision": LEARNED,
     "direction": "step of maximise, which tests/kernels/test_quasi_newton.py holds against SciPy",
+    "doubt_of": LEARNED,
     "exp_near_zero": SERIES,
     "filter_counts": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",
     "filter_gaussian": "called as seat_batch, which tests/streaming/test_oracle.py holds against all partitions",

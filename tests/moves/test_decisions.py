@@ -370,7 +370,7 @@ class Given:
 
     def __init__(self, gain, accepted=False, counts=(40.0, 30.0, 0.2)):
         self.value = Summary(np.array([5, 1, 7]), {"N": Field(("cluster",))}, {"N": np.array(counts)})
-        self.exchanged, self.seen = set(), []
+        self.exchanged, self.seen, self.model = set(), [], None
         self.outcome = gain, accepted
         self.parts = {"t": self.value.take([5])}
 

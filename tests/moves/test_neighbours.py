@@ -180,7 +180,7 @@ def test_a_cut_that_an_earlier_start_found_is_learned_once(monkeypatch):
         births_made, "_learned_parts", lambda model, cut, *rest: learned.append(cut) or of_parts(model, cut, *rest)
     )
     monkeypatch.setattr(births_made, "distances_between", lambda *args: asked.append(1) or between(*args))
-    parts = list(births_made._different_parts(model, near, few, 0, (0,), POLICY))
+    parts = list(births_made._different_parts(model, near, [], few, 0, (0,), POLICY))
     assert len(parts) == len(learned) < 6  # 12 starts
     for i, one in enumerate(learned):
         assert not any(births_made._is_same(one, other) for other in learned[:i])
@@ -200,7 +200,7 @@ def test_a_run_cuts_pools_anew_once_clusters_are_calm():
         model, near = row_of([0, 0, 1], n=600)
         x = np.concatenate([atoms.x for atoms in near.pool])
         work = prepare(model, [Batch(part) for part in np.array_split(x, 3)])
-        work = replace(work, moves=(Birth(policy=BirthPolicy(pooled=pooled)), Merge(), Delete()))
+        work = replace(work, moves=(Birth(policy=BirthPolicy(pooled=pooled, crossed=0.0)), Merge(), Delete()))
         state, rows = start_random(work, 2), []
         before = -np.inf
         for step in Memoized(25, window=2).run(work, state):

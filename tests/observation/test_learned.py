@@ -557,7 +557,7 @@ def test_a_distribution_that_is_known_well_is_the_point():
 def test_clusters_are_judged_by_the_reported_bound():
     """The evidence of a cluster, in small runs too, is its term of the objective."""
     model, summary = random_model()
-    model = better_prior(model, summary)
+    model = better_prior(model, summary, opens=True)
     observation, params = model.observation, model.observation_step(summary)
     terms = model.data_terms(params, summary)
     assert observation.doubt is not None

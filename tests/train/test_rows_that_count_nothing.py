@@ -97,7 +97,7 @@ def test_rows_that_come_in_later_count_nothing_when_their_weight_is_zero(tmp_pat
 def test_responsibilities_are_given_for_every_row_of_the_data():
     weights = np.tile([0.0, 1.0, 1.0], 40)
     resp = np.random.default_rng(3).dirichlet(np.ones(3), 120)
-    model = bnp.Model(bnp.FiniteMixture(), bnp.Gaussian())
+    model = bnp.Model(bnp.FiniteMixture(), bnp.Gaussian(), learn_prior="never")
     how = {"schedule": bnp.FullBatch(laps=3)}
     every = bnp.train(model, X, weights=weights, init=bnp.Responsibilities(resp), batch_size=50, **how)
     some = bnp.train(model, X[weights > 0], init=bnp.Responsibilities(resp[weights > 0]), **how)
