@@ -7,6 +7,10 @@ what splits and unions take where a lap ends with them, and ``with_rounds`` the 
 ``python -m benchmarks.sampling reach [LIKELIHOOD ...] [--seeds N] [--laps N] [--rows N] [--batches N]``: JSON lines
 with the numbers of clusters after 50 laps, from 1 cluster and from 25, for six well separated clusters of each
 likelihood.
+
+``python -m benchmarks.sampling propagation [LIKELIHOOD ...] [--seeds N] [--laps N] [--rows N] [--batches N]``: of the
+same data, clusters after a pass of the filter and after laps of expectation propagation, in as many batches, with a
+Dirichlet process and a normalized generalized gamma process; only clusters that hold atoms count.
 """
 
 from __future__ import annotations
@@ -216,13 +220,46 @@ def reach(likelihood: str, start: int, seed: int, rows: int, laps: int, batches:
     return out | {"ari": round(float(score), 3), "cpu": round(time.process_time() - began, 2)}
 
 
+def propagated(likelihood: str, prior: str, seed: int, rows: int, laps: int, batches: int) -> dict[str, Any]:
+    """Clusters that the filter and expectation propagation end with, and their adjusted Rand indices."""
+    observation, draw = SEPARATE[likelihood]
+    rng = np.random.default_rng(seed)
+    label = rng.integers(TRUE, size=rows)
+    x, model = draw(rng, label), bnp.Model(PRIORS[prior][0], observation)
+    out: dict[str, Any] = {"likelihood": likelihood, "prior": prior, "seed": seed}
+    for name, schedule in (("filter", bnp.Filter()), ("propagation", bnp.ExpectationPropagation(laps=laps))):
+        began = time.process_time()
+        found = bnp.train(
+            model, x, schedule=schedule, batch_size=-(-rows // batches), client=SerialExecutor(), rng=seed
+        ).posterior
+        score = adjusted_rand_score(label, bnp.predict(found, x))
+        out |= {name: int(np.sum(found.summary["N"] > 0.0)), f"{name}_ari": round(float(score), 3)}
+        out |= {f"{name}_cpu": round(time.process_time() - began, 2)}
+    return out
+
+
+def asked(what: str, arguments: list[str], laps: int, batches: int) -> argparse.Namespace:
+    """Likelihoods and sizes on the command line."""
+    parser = argparse.ArgumentParser(prog=f"benchmarks.sampling {what}")
+    parser.add_argument("likelihoods", nargs="*", default=[])
+    for name, default in (("seeds", 2), ("laps", laps), ("rows", 1500), ("batches", batches), ("first", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    return parser.parse_args(arguments)
+
+
+def all_propagated(arguments: list[str]) -> None:
+    """A line for each likelihood, prior and seed."""
+    chosen = asked("propagation", arguments, laps=2, batches=6)
+    for likelihood in chosen.likelihoods or SEPARATE:
+        for prior in ("DP", "NGGP"):
+            for seed in range(chosen.first, chosen.first + chosen.seeds):
+                found = propagated(likelihood, prior, seed, chosen.rows, chosen.laps, chosen.batches)
+                print(json.dumps(found), flush=True)
+
+
 def all_reach(arguments: list[str]) -> None:
     """A line for each likelihood, start and seed."""
-    parser = argparse.ArgumentParser(prog="benchmarks.sampling reach")
-    parser.add_argument("likelihoods", nargs="*", default=[])
-    for name, default in (("seeds", 2), ("laps", 50), ("rows", 1500), ("batches", 1), ("first", 0)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    chosen = parser.parse_args(arguments)
+    chosen = asked("reach", arguments, laps=50, batches=1)
     for likelihood in chosen.likelihoods or SEPARATE:
         for start in (1, 25):
             for seed in range(chosen.first, chosen.first + chosen.seeds):
@@ -233,5 +270,7 @@ def all_reach(arguments: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["reach"]:
         all_reach(sys.argv[2:])
+    elif sys.argv[1:2] == ["propagation"]:
+        all_propagated(sys.argv[2:])
     else:
         main()

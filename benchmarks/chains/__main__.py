@@ -1,12 +1,12 @@
 """Segments of sequences with default settings: every start beside the true states, and beside hmmlearn.
 
-    python -m benchmarks.chains states [--sets fifteen,mocap6] [--seeds 10] [--starts default,truth,one,many]
+    python -m benchmarks.chains states [--sets fifteen,mocap6] [--seeds 10] [--starts default,truth,one,many] [--redraw]
     python -m benchmarks.chains peers [--sets mocap6,bee] [--seeds 2] [--ways default,unweighed,regressions,hmmlearn]
 
 ``states`` trains on all sequences, with steps weighed as :class:`bnp_dask.SequenceModel` does, from the default start,
 from the true states, from one state and from many.  It shows the objective, states, the share of labelled steps in
 another state than the true one (each label being stood for by one state), and CPU seconds.  The best state should be
-found from every start.
+found from every start.  With ``--redraw`` each seed has sequences of its own, of the sets that are drawn.
 
 ``peers`` holds out some sequences and shows states, the same share of the sequences trained on, held-out nats a step,
 and CPU seconds.  hmmlearn (where it is installed) has full covariances, and of the numbers of states in :data:`GRID`
@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +105,20 @@ def bee() -> Set:
     return Set([x / scale for x in rows], None)
 
 
+DRAWN: dict[str, Callable[[int], Set]] = {
+    "fifteen": lambda draw: drawn("sticky", 15, draw, n=6, length=400),
+    "sticky": lambda draw: drawn("sticky", 6, draw),
+    "drift": lambda draw: drawn("drift", 6, draw),
+    "heavy": lambda draw: drawn("heavy", 6, draw),
+    "turns": lambda draw: drawn("turns", 6, draw),
+}
+"""Sets that are drawn, by seed of their sequences."""
+
 SETS: dict[str, Callable[[], Set]] = {
     "mocap6": mocap6,
     "bee": bee,
     "gesture": gesture,
-    "fifteen": lambda: drawn("sticky", 15, n=6, length=400),
-    "sticky": lambda: drawn("sticky", 6),
-    "drift": lambda: drawn("drift", 6),
-    "heavy": lambda: drawn("heavy", 6),
-    "turns": lambda: drawn("turns", 6),
+    **{name: partial(make, 0) for name, make in DRAWN.items()},
 }
 
 
@@ -136,11 +142,12 @@ def start(name: str, data: Set) -> bnp.Initialization | None:
     return {"default": None, "one": bnp.ContiguousBlocks(1), "many": bnp.ContiguousBlocks(50)}[name]
 
 
-def show_states(sets: dict[str, Set], seeds: int, starts: list[str]) -> None:
-    """A line for each set, seed and start."""
+def show_states(sets: dict[str, Set], seeds: int, starts: list[str], redraw: bool = False) -> None:
+    """A line for each set, seed and start; ``redraw`` also draws sequences by the seed, where they are drawn."""
     print("set seed start objective states missed laps cpu", flush=True)
-    for name, data in sets.items():
+    for name in sets:
         for seed in range(seeds):
+            data = DRAWN[name](seed) if redraw and name in DRAWN else sets[name]
             for begin in starts:
                 if begin == "truth" and data.labels is None:
                     continue
@@ -206,6 +213,7 @@ def main() -> None:
     parser.add_argument("--sets", default="")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--starts", default="default,truth,one,many")
+    parser.add_argument("--redraw", action="store_true", help="states: each seed has sequences of its own")
     parser.add_argument("--ways", default=",".join([*WAYS, "hmmlearn"]))
     parser.add_argument("--data", type=Path, default=real.DATA, help="folder with mocap6, beedance and gesture_phase")
     chosen = parser.parse_args()
@@ -214,7 +222,7 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sets = there(chosen.sets.split(",") if chosen.sets else list(SETS))
     if chosen.what == "states":
-        show_states(sets, chosen.seeds, chosen.starts.split(","))
+        show_states(sets, chosen.seeds, chosen.starts.split(","), chosen.redraw)
         return
     ways = chosen.ways.split(",")
     try:

@@ -5,6 +5,9 @@
 ``SampledTopics(number)``.
 With ``--peer-python PYTHON`` tomotopy's LDA is run as well, for each of ``--peer-clusters`` and ``--peer-etas``.
 
+``--copies 2`` trains on every document twice; equal documents count once, unless ``--count-copies``, which takes them
+for so many observations.  ``--documents`` trains on fewer.  K should follow what documents say.
+
 Scores are nats per held-out token.  ``own`` is document completion with the prior of topics that the program itself
 learned, as a user of the program would predict: with the words that scores ask (``posterior.predictive``).
 ``bnp_score`` is that by ``bnp.score``, which holds out other words of the same documents and so is no match for figures
@@ -113,6 +116,12 @@ def part_of(corpus: Corpus, n_documents: int | None, seed: int) -> Corpus:
     return Corpus(f"{corpus.name}, {n_documents} documents", train, test)
 
 
+def copied(corpus: Corpus, times: int) -> Corpus:
+    """The corpus with every training document so many times."""
+    train = sparse.csr_array(sparse.vstack([corpus.train] * times, format="csr"))
+    return corpus if times == 1 else Corpus(f"{corpus.name}, {times} times", train, corpus.test)
+
+
 def start_of(name: str) -> Initialization | None:
     """A start by its name on the command line."""
     if name == "default":
@@ -136,9 +145,9 @@ class Kept(Watch):
         self.posteriors[row["lap"]] = posterior
 
 
-def ours(corpus: Corpus, start: str, seed: int, after_laps: bool) -> dict[str, Any]:
+def ours(corpus: Corpus, start: str, seed: int, after_laps: bool, copies: str = "once") -> dict[str, Any]:
     """One run with all else at its default; its scores, and those after some laps where they are asked for."""
-    watch, model = Kept(), bnp.Model(HDPTopics(), bnp.Multinomial())
+    watch, model = Kept(), bnp.Model(HDPTopics(), bnp.Multinomial(), copies=copies)
     settings = {} if start == "default" else {"init": start_of(start)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -191,15 +200,18 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--cache", type=Path, help="folder that keeps the counts")
     parser.add_argument("--documents", type=int, help="take no more training documents than that, drawn uniformly")
+    parser.add_argument("--copies", type=int, default=1, help="train on each document so many times")
+    parser.add_argument("--count-copies", action="store_true", help="equal documents are observations of their own")
     parser.add_argument("--after-laps", action="store_true", help="score the topics of some laps too")
     parser.add_argument("--peer-python")
     parser.add_argument("--peer-clusters", default="100,200")
     parser.add_argument("--peer-etas", default="0.01,0.02,0.05,0.1")
     args = parser.parse_args()
     for seed in map(int, args.seeds.split(",")):
-        corpus = part_of(load(args.corpus, seed, args.cache), args.documents, seed)
+        corpus = copied(part_of(load(args.corpus, seed, args.cache), args.documents, seed), args.copies)
+        copies = "count" if args.count_copies else "once"
         for start in [s for s in args.starts.split(",") if s]:
-            print(json.dumps(ours(corpus, start, seed, args.after_laps)), flush=True)
+            print(json.dumps(ours(corpus, start, seed, args.after_laps, copies)), flush=True)
         if args.peer_python:
             for k in map(int, args.peer_clusters.split(",")):
                 for eta in map(float, args.peer_etas.split(",")):
