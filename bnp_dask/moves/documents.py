@@ -8,8 +8,9 @@ whole-data objective decides.  While the candidate's objective falls short but r
 their own assignments and tried again.
 
 Sizes: many topics at once are the short way from few topics to as many as a corpus usually shows.  A few at a time find
-topics that are missing, at any number.  Far fewer than usual, sampled anew, show whether the objective prefers a small
-number, to which no sequence of single merges and deletes may lead.
+topics that are missing, at any number.  A run that never had about as many as usual tries these before all else that
+waits for calm clusters, since failures use up the calm laps after which a run ends.  Far fewer than usual, sampled
+anew, show whether the objective prefers a small number, to which no sequence of single merges and deletes may lead.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ SHARPENED, SMOOTHED = "documents sharpened", "documents smoothed"
 these names and ``ATTEMPT``."""
 
 ATTEMPT = " at all"
+
+MANY = "documents"
+"""Name of the candidate of as many topics as usual."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,8 @@ class DocumentBirth:
         A failure counts until the tokens have doubled, which may show more topics.  Fewer topics, sampled anew, are
         not tried again: more tokens never ask for fewer.
         """
-        for size in self._sizes(context, calm):
+        first = calm and self._never_had_many(context)
+        for size in [one for one in self._sizes(context, calm) if one.name == MANY or not first]:
             change = np.inf if size.anew else 1.0
             if context.memory.failed(size.name, (), [context.tokens], change) < size.tries:
                 return size
@@ -190,7 +195,7 @@ class DocumentBirth:
     def _sizes(self, context: PlanContext, calm: bool) -> list[Size]:
         """Sizes of candidates that may be tried now, in the order in which they are tried."""
         k, usual, policy = context.value.n_clusters, usual_number(context, self.tokens), self.policy
-        many = Size("documents", usual, anew=False, tries=self.tries)
+        many = Size(MANY, usual, anew=False, tries=self.tries)
         if self.kept:
             return [many]
         if not calm:
@@ -206,13 +211,24 @@ class DocumentBirth:
             *([many] if lacks else []),
         ]
 
+    def _never_had_many(self, context: PlanContext) -> bool:
+        """Whether there are far fewer topics than usual, never were about as many, and a try with so many never failed.
+
+        Such a candidate goes first: failures of others use up the calm laps after which a run ends.
+        """
+        lacks = usual_number(context, self.tokens) / context.value.n_clusters > self.policy.few
+        return lacks and not any(context.memory.failed(m, (), [context.tokens], 1.0) for m in (MANY, MANY + ATTEMPT))
+
     def plan(self, context: PlanContext) -> Planning:
         """Propose the candidate that is being tried, or a new one found by a task in the gathered documents."""
+        if self.policy.few * context.value.n_clusters >= usual_number(context, self.tokens):
+            context.memory.remember_failure(MANY + ATTEMPT, (), [context.tokens])  # it has had about as many
         before = context.memory.sweeps.get(WHOLE)
         if before is not None:
             self._propose(context, before.part, before.remembered_as, context.beliefs_of_all(before.part))
             return
-        change = self._next_change(context)
+        waits = context.calm and context.source.is_sparse and self._never_had_many(context)
+        change = None if waits else self._next_change(context)
         if change is not None:
             context.memory.remember_failure(change + ATTEMPT, (), [context.value.n_clusters])
             is_sharp = change == SHARPENED
@@ -234,7 +250,7 @@ class DocumentBirth:
             return
         begun = context.value["x"][:0] if size.anew else context.value["x"]
         known = context.executor.share(f"words-lap{context.lap}", np.ascontiguousarray(begun.T))
-        passes = self.passes if size.name == "documents" else max(1, int(self.policy.brief * self.passes))
+        passes = self.passes if size.name == MANY else max(1, int(self.policy.brief * self.passes))
         averaged = max(1, int(self.policy.averaged * passes))
         settings = SampledTopics(total, passes, averaged, max_tokens=self.tokens)
         key = (context.seed, context.lap, DOCUMENT_TOPICS)

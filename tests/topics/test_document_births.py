@@ -225,6 +225,24 @@ def test_candidates_have_several_sizes():
     assert sizes(150) == [("documents anew", 19)]  # a few more would be more than usual
 
 
+@pytest.mark.parametrize(
+    ("had", "is_sparse", "sharpens"), [([50], True, False), ([150, 50], True, True), ([50], False, True)]
+)
+def test_a_run_that_never_had_as_many_topics_as_usual_tries_these_first(monkeypatch, had, is_sparse, sharpens):
+    """155 are usual.  Words of all topics wait until so many have been tried, if documents can be gathered."""
+    proposed, memory = [], Memory(next_id=50)
+    monkeypatch.setattr(DocumentBirth, "_propose", lambda self, context, basis, name: proposed.append(name))
+    monkeypatch.setattr("bnp_dask.moves.documents.sharpened", lambda context, more: None)
+    for k in had:
+        context = SimpleNamespace(
+            value=SimpleNamespace(n_clusters=k), tokens=384_400.0, calm=k == 50, memory=memory, atoms={}, free=set(),
+            survey=SimpleNamespace(n_atoms=2250, total_weight=2250.0),
+            source=SimpleNamespace(n_features=400, is_sparse=is_sparse),
+        )  # fmt: skip
+        assert list(DocumentBirth().plan(context)) == []
+    assert proposed == [SHARPENED] * sharpens
+
+
 def test_no_more_topics_are_sought_than_the_gathered_documents_show():
     """A million tokens usually show 250 topics: 200 topics of 730 million tokens get a few more, and not 6,754."""
     many = SimpleNamespace(n_atoms=8_200_000, total_weight=8.2e6)
@@ -268,6 +286,8 @@ def test_what_failed_on_a_sample_is_tried_again_on_a_larger_one_unless_it_has_fe
         return move._next_size(context, calm=True)
 
     assert following(96_100.0) is following(150_000.0) is None
+    assert following(384_400.0).name == "documents"  # it never had as many topics as so many tokens show
+    memory.remember_failure("documents at all", (), [384_400.0])
     assert following(384_400.0).name == "documents half"
 
 
