@@ -283,8 +283,13 @@ def _free_address(wanted: str | None) -> str:
 
 
 def beside(cluster: LocalCluster) -> Client:
-    """Client in the process of a cluster's scheduler, to which it talks without a socket."""
-    client = Client(cluster.sync(_listen_here, cluster), loop=cluster.loop, set_as_default=False)
+    """Client in the process of a cluster's scheduler, to which it talks without a socket.
+
+    It fetches results from workers: by a scheduler of the same process, Dask cuts results above 64 MiB into pieces and
+    does not join them again ("pickle data was truncated").
+    """
+    address = cluster.sync(_listen_here, cluster)
+    client = Client(address, loop=cluster.loop, set_as_default=False, direct_to_workers=True)
     client.cluster = cluster  # as in Client(cluster): for its links, and for waiting for workers or adding some
     return client
 

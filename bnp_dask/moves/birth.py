@@ -392,6 +392,7 @@ class Birth:
             return False
         pool = tuple(sorted(value.ids.tolist()))
         is_small = context.survey.n_atoms <= self.policy.crossed and not context.source.is_sparse
+        is_small = is_small and _limits(context) is not None
         return is_small and not context.memory.failed(ANEW, pool, context.counts(pool), self.change)
 
     def _of_all(self, context: PlanContext) -> Planning:
@@ -400,7 +401,7 @@ class Birth:
         if WHOLE not in context.atoms or not self._crosses(context) or not context.free.issuperset(pool):
             return
         key, value = (context.lap, CROSSED), context.value.without_pairs()
-        limits = CrossLimits.of(context.survey.n_atoms, value.n_clusters, context.calm)
+        limits = _limits(context)
         args = (context.model, context.atoms[WHOLE], value, context.seed, key, limits, self.policy.small_run)
         (found,) = yield [(f"propose-lap{context.lap}-all-clusters-anew", crossed, args)]
         if found is None:
@@ -620,6 +621,12 @@ class Birth:
         n_batches = len(context.visited)
         order = context.visited[context.rng(SPLIT_BATCHES).permutation(n_batches)]
         return order[: max(1, round(self.share * n_batches))]
+
+
+def _limits(context: PlanContext) -> CrossLimits | None:
+    """When crossings of all clusters end; None if they are too much work."""
+    numbers = numbers_per_cluster(context.model.observation)
+    return CrossLimits.of(context.survey.n_atoms, context.value.n_clusters, numbers, context.calm)
 
 
 def _recut_widths(n_targets: int, failed: int) -> tuple[int, ...]:

@@ -271,10 +271,12 @@ class CrossLimits:
     patience: int
 
     @staticmethod
-    def of(n_atoms: int, n_clusters: int, calm: bool) -> CrossLimits:
-        """By the work of a state in atom-cluster pairs; more once clusters are calm."""
-        states = int(CROSS.work / (n_atoms * n_clusters * CROSS.steps))
-        return CrossLimits(min(max(states, CROSS.least), CROSS.most), CROSS.calm_patience if calm else CROSS.patience)
+    def of(n_atoms: int, n_clusters: int, numbers: int, calm: bool) -> CrossLimits | None:
+        """By the work of a state, with so many ``numbers`` in a cluster; more once calm; None if too much."""
+        states = int(CROSS.work / (n_atoms * n_clusters * numbers * CROSS.steps))
+        if states < CROSS.least:
+            return None
+        return CrossLimits(min(states, CROSS.most), CROSS.calm_patience if calm else CROSS.patience)
 
 
 def _paired(loss: np.ndarray) -> np.ndarray:

@@ -96,6 +96,13 @@ def test_clusters_that_we_start_leave_nothing_in_the_environment():
     assert dict(os.environ) == before
 
 
+def test_results_that_dask_cuts_into_pieces_arrive_whole():
+    """Arrays above 64 MiB, by the scheduler of this process, were "truncated"; statistics of large vocabularies are."""
+    with local_client(1, dashboard=None) as client:
+        found = client.submit(np.arange, 9 * 2**20, dtype=np.float64).result()
+    assert found.nbytes > 64 * 2**20 and np.array_equal(found, np.arange(9 * 2**20))
+
+
 def test_the_client_is_beside_the_scheduler_and_nobodys_default():
     with local_client(2, memory_limit="1GB", dashboard=None) as client:
         assert client.scheduler.address.startswith("inproc://")
