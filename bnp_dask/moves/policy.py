@@ -192,7 +192,7 @@ class CrossPolicy:
     patience: int = 20
     calm_patience: int = 60
     most: int = 400
-    work: float = 1.5e9
+    work: float = 3e9
     least: int = 12
     same: float = 0.01
 

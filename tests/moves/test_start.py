@@ -168,5 +168,5 @@ def test_crossings_are_births_of_all_clusters_and_may_be_left_out() -> None:
 def test_crossings_end_by_their_work_and_are_left_out_where_it_is_too_much():
     few, calm = (CrossLimits.of(200, 4, 21, is_calm) for is_calm in (False, True))
     assert few == CrossLimits(400, 20) and calm == CrossLimits(400, 60)
-    assert CrossLimits.of(569, 12, 497, False) == CrossLimits(14, 20)
+    assert CrossLimits.of(569, 12, 497, False) == CrossLimits(29, 20)
     assert CrossLimits.of(1797, 25, 2146, False) is None
