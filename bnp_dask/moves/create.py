@@ -112,12 +112,11 @@ class Surroundings:
     others: Summary | None = None
     cores: bool = True
 
-    @property
-    def target(self) -> Sample | None:
+    def target(self, policy: SmallRunPolicy) -> Sample | None:
         """The only target by itself, with all atoms in one run; None for several targets, and for whole groups."""
         if self.n_targets > 1 or self.posterior is not None or not self.cores:
             return None
-        return Sample(self.pool[0], float(self.summary["N"][0]), (), SmallRunPolicy().steps_beside, others=self.others)
+        return Sample(self.pool[0], float(self.summary["N"][0]), (), policy.steps_beside, others=self.others)
 
 
 def create(
@@ -137,7 +136,7 @@ def create(
     forecast; for as many clusters as before too, since the best of several cuts fits a sample better as well.
     """
     model = model.in_double  # parts of one cluster overlap: screening would be an extra cost
-    alone = source.target if isinstance(source, Surroundings) else source
+    alone = source.target(policy) if isinstance(source, Surroundings) else source
     begun = [] if alone is None or not alone.cores else _with_cores(model, alone.atoms, policy)
     if isinstance(source, Surroundings):
         found = unless_refused(_create_beside, model, source, begun, seed, key, policy, otherwise=None)
@@ -192,14 +191,14 @@ def _with_another_prior(
 
     now = summarize_assigned(model, source.atoms, np.zeros(source.atoms.n_atoms, np.int64), 1)
     before = others.exchange([], replace(now, ids=np.array([-1])).scale(factor))
+    worth = best_value(model, before) - Forecast(model, factor, policy).optimism(now)
     for begun in starts:
         then, _ = learned(begun, model)
         found = _settled(Forecast(then, factor, policy), source.atoms, begun, source.refine)
         if found is None:
             continue
         then, everything = learned(found, then)
-        gain = best_value(then, everything) - best_value(model, before)
-        gain -= Forecast(then, factor, policy).optimism(found) - Forecast(model, factor, policy).optimism(now)
+        gain = best_value(then, everything) - Forecast(then, factor, policy).optimism(found) - worth
         if gain > most:
             best, most = found, gain
     return None if best is None else _of_mass(best, source.mass)
